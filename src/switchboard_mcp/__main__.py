@@ -1,4 +1,4 @@
-"""The `switchboard` command. Serving, which hosts wait for, does not pay for the other commands."""
+"""The `switchboard` command. Serving is dispatched first, because hosts wait for it: no other command is imported."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 
 def main() -> int:
-    """Serve where nothing but serving is asked; else hand over to the command line."""
-    if sys.argv[1:3] == ["mail", "hook"]:  # Hosts wait for it at every turn.
+    """Serve if the arguments ask for it; otherwise run the command line."""
+    if sys.argv[1:3] == ["mail", "hook"]:  # Hosts wait for it after every turn.
         from switchboard_mcp.cli.mail.hook import run_fast
 
         code = run_fast(sys.argv[3:])

@@ -1,4 +1,4 @@
-"""The composition root: puts the parts together and runs them."""
+"""The composition root: creates the parts of Switchboard, connects them and runs them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ T = TypeVar("T")
 
 GARBAGE_THRESHOLD = 10_000
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A host that has been greeted lists tools and perhaps calls one: that comes first.
+# After `initialize` a host lists tools and may call one; loading the reloader must not delay that.
 RELOAD_AFTER_S = 0.5
-# Over HTTP a child serves hosts of different abilities; which of them can be asked is seen when it asks.
+# Over HTTP a child serves hosts with different capabilities; each of its requests is checked against the host's own.
 SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
 
 class CommandOptions(Struct, frozen=True):
-    """What every command takes."""
+    """Options common to all commands."""
 
     workspace: str = ""
     config: str | None = None
@@ -69,30 +69,30 @@ class CommandOptions(Struct, frozen=True):
 
 
 class Switchboard(Runtime):
-    """A running Switchboard, whoever it serves."""
+    """A running Switchboard, independent of the transport it serves."""
 
     reloading: asyncio.Task[None] | None = None
     is_ending: bool = False
 
 
 def workspace_folder(options: CommandOptions) -> str:
-    """The folder that the options name, else the workspace that the current folder belongs to."""
+    """Return the folder named by the options, or the workspace around the current folder."""
     try:
         return os.path.abspath(options.workspace) if options.workspace else nearest_workspace(os.getcwd())
     except FileNotFoundError:
-        hint = "Start in a folder that exists, or name one with --workspace."
-        raise refused("config_invalid", "The current folder does not exist any more.", hint=hint) from None
+        hint = "Start in an existing folder, or name one with --workspace."
+        raise refused("config_invalid", "The current folder no longer exists.", hint=hint) from None
 
 
 def load(options: CommandOptions) -> Workspace:
-    """Read the workspace that the options name; in governed mode with the children alone that exist."""
+    """Load the workspace that the options name. In governed mode, only with approved children."""
     workspace = _load_ungoverned(options)
     governed = governed_workspace(workspace)
     return workspace if governed is None else governed.workspace
 
 
 def _load_ungoverned(options: CommandOptions) -> Workspace:
-    """Read the workspace as its files are."""
+    """Load the workspace without applying governed mode."""
     workspace = load_workspace(workspace_folder(options), options.config, os.environ)
     require_profile(workspace.config, options.profile, "--profile")
     return workspace
@@ -100,15 +100,15 @@ def _load_ungoverned(options: CommandOptions) -> Workspace:
 
 @asynccontextmanager
 async def _task_owner(log: Log) -> AsyncIterator[StartTask]:
-    """Starts tasks that have ended when it is left. One that fails is logged, and takes no other along."""
+    """Provide a function that starts tasks, and wait for them on exit. A failing task is logged and ends no other."""
 
     async def guarded(work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as problem:  # noqa: BLE001 - one failed task must not end the group, and every child with it
+        except Exception as problem:  # noqa: BLE001 - one failed task must not cancel the group, and every child with it
             log.error("internal", problem=repr(problem))
 
-    # What nobody caught would else be printed by asyncio itself, secrets and all.
+    # asyncio would print uncaught exceptions itself, unredacted.
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
     )
@@ -116,7 +116,7 @@ async def _task_owner(log: Log) -> AsyncIterator[StartTask]:
 
         def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
             task = tasks.create_task(guarded(work))
-            # Cancelled before its first step, a task never gets to its work, and Python warns of that.
+            # A task cancelled before its first step never awaits `work`, and Python would warn.
             task.add_done_callback(lambda _task: work.close())
             return task
 
@@ -134,10 +134,10 @@ async def running(
     replicas: Replicas | None = None,
     recorder: Callable[[ChildContext], CallRecorder] | None = None,
 ) -> AsyncIterator[Switchboard]:
-    """Everything but a front. On leaving, all children are stopped and all tasks have ended.
+    """Run everything except a server. On exit, all children are stopped and all tasks have ended.
 
-    Not `pinned`, children are only looked at: neither their lock nor the switch of governed mode stands in the way.
-    A `recorder` is made to be told how calls end, before the audit record.
+    With `pinned=False`, for inspecting children, neither the lock nor the switch of governed mode is enforced.
+    `recorder` creates an observer of finished calls that wraps the audit log.
     """
     loop = asyncio.get_running_loop()
     governed = governed_workspace(workspace)
@@ -146,7 +146,7 @@ async def running(
     pins = open_pins(workspace, log) if pinned else None
     middleware = load_middleware(workspace.config)
     telemetry = open_telemetry(workspace, log)
-    # The launcher goes last: a child that is just being stopped still has its keeper.
+    # The launcher closes last: a child that is being stopped still needs its reaper.
     async with aclosing(Launcher(loop)) as launcher, _task_owner(log) as start_task:
         mail_server = open_mail(workspace, log, start_task)
         services = ChildContext(
@@ -194,18 +194,18 @@ async def running(
 
 
 async def _end(switchboard: Switchboard) -> None:
-    """Stop all children, then whatever is still under way."""
+    """Stop all children, then cancel requests still in progress."""
     switchboard.is_ending = True
     if switchboard.reloading is not None:
         switchboard.reloading.cancel()
     await switchboard.supervisor.close()
-    # What is still under way there is no child's, but middleware's.
+    # With the children stopped, only middleware can still hold requests.
     for session in [*switchboard.gateway.sessions]:
         switchboard.gateway.close(session)
 
 
 def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
-    """Bring changes of the config into force while serving; nothing of that is done before the first host is served."""
+    """Reload the config when it changes. Nothing is loaded for it before the first host is served."""
     if not options.reload:
         return
 
@@ -222,7 +222,7 @@ def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions) -> int:
-    """Serve the host on stdin and stdout until it goes, or a signal comes."""
+    """Serve the host on stdin and stdout until it disconnects or a signal arrives."""
     from switchboard_mcp.server.stdio import StdioServer
 
     done = asyncio.Event()
@@ -245,7 +245,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
 async def serve_http(
     address: BindAddress, workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions
 ) -> int:
-    """Serve whoever connects until a signal comes."""
+    """Serve HTTP clients until a signal arrives."""
     from switchboard_mcp.server.dashboard.call_log import CallLog
     from switchboard_mcp.server.dashboard.login_link import enable_dashboard
     from switchboard_mcp.server.http import server_info
@@ -254,7 +254,7 @@ async def serve_http(
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in END_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, to outlive a terminal
+        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
             loop.add_signal_handler(number, done.set)
     replicas = open_replicas(workspace, log, redactor)
     profile = options.profile
@@ -289,11 +289,11 @@ async def serve_http(
 
 
 def serve_over_http(options: CommandOptions, address: str) -> int:
-    """`switchboard serve --http`; where the address is empty, that of the config."""
+    """Run `switchboard serve --http`. An empty address means the one in the config."""
     try:
         from switchboard_mcp.server.http.bind import bind
     except ImportError as problem:
-        message = f"Serving over HTTP needs a package that is not installed: {problem.name}."
+        message = f"Serving over HTTP requires the package '{problem.name}', which is not installed."
         raise refused("http_missing", message) from None
 
     redactor, log, workspace = _prepare(options)
@@ -302,7 +302,7 @@ def serve_over_http(options: CommandOptions, address: str) -> int:
 
 
 def _prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
-    """What every way of serving begins with."""
+    """Set up redaction and logging, and load the workspace."""
     _open_missing_standard_streams()
     redactor = Redactor()
     sys.excepthook = lambda kind, problem, trace: _print_crash(redactor, problem)
@@ -314,7 +314,7 @@ def _prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
 
 
 def _print_crash(redactor: Redactor, problem: BaseException) -> None:
-    """What ends the process is told in full, but for secrets."""
+    """Print the traceback of a crash, redacted."""
     import traceback
 
     text = redactor.redact_text("".join(traceback.format_exception(problem)))
@@ -322,7 +322,7 @@ def _print_crash(redactor: Redactor, problem: BaseException) -> None:
 
 
 def serve(options: CommandOptions) -> int:
-    """What a host runs."""
+    """Serve over stdio: the command a host runs."""
     redactor, log, workspace = _prepare(options)
     if os.isatty(0):
         log.info(
@@ -332,20 +332,20 @@ def serve(options: CommandOptions) -> int:
 
 
 def _open_missing_standard_streams() -> None:
-    """Without stdin, stdout or stderr some other file would get its number, and be read or written as such."""
+    """Open /dev/null for closed standard streams, so that no other file gets their descriptor."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run on uvloop where it is installed: it cuts the added latency."""
+    """Run an event loop; on uvloop if it is installed, for lower latency."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         from uvloop import new_event_loop as factory
-    # What is loaded now stays. What a call leaves is freed by counting, so that looking for cycles can be rare.
+    # What is loaded now stays. Calls leave no cycles, so reference counting frees them and collections can be rare.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     with asyncio.Runner(loop_factory=factory) as runner:

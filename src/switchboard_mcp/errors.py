@@ -1,8 +1,7 @@
-"""The one taxonomy of what can go wrong.
+"""The failures of Switchboard: one table of kinds, and their wire form.
 
-Every failure a user, a model or a program can meet is a `Failure` value made from a row of `KINDS`. A row knows
-whether trying again may help, what to do about it, and its JSON-RPC code outside a suite call. This module owns how a
-failure looks on the wire; it does not know where failures come from.
+Every failure that a user, a model or a program can see is a `Failure` created from a row of `KINDS`. The row says
+whether retrying may help, what to do about it, and the JSON-RPC code outside a suite call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ KNOWN_FAILURE = -32000
 
 
 class FailureKind(Struct, frozen=True):
-    """What is true of every failure with this code."""
+    """Properties of all failures with one code. `hint` tells the reader what to do."""
 
     retryable: bool
     hint: str
@@ -29,8 +28,8 @@ class FailureKind(Struct, frozen=True):
 
 
 KINDS: dict[str, FailureKind] = {
-    "usage": FailureKind(False, "Run `switchboard --help` to see what can be asked for."),
-    "config_invalid": FailureKind(False, "Correct the named key, then start again."),
+    "usage": FailureKind(False, "Run `switchboard --help` to see all commands."),
+    "config_invalid": FailureKind(False, "Correct the named key, then restart."),
     "unknown_tool": FailureKind(
         False, "Call tools/list and use one of the names it returns.", INVALID_PARAMS
     ),
@@ -39,172 +38,170 @@ KINDS: dict[str, FailureKind] = {
     ),
     "subtool_missing": FailureKind(False, 'Name the subtool: {"action":"call","subtool":NAME,"args":{…}}.'),
     "subtool_unknown": FailureKind(False, "Introspect the suite to see its subtools."),
-    "subtool_denied": FailureKind(False, "It is not allowed here. Introspect the suite to see what is."),
+    "subtool_denied": FailureKind(
+        False, "It is not allowed here. Introspect the suite to see the allowed subtools."
+    ),
     "cursor_invalid": FailureKind(False, "Introspect again without a cursor."),
     "variable_missing": FailureKind(
-        False, "Set the variable where Switchboard is started, or give it a value in the file."
+        False, "Set the variable in the environment of Switchboard, or give it a default in the file."
     ),
     "command_not_found": FailureKind(
         False,
-        "Install the program, or write its whole path in the named file: hosts often have a short PATH.",
+        "Install the program, or use its absolute path in the named file: hosts often have a short PATH.",
     ),
     "command_not_executable": FailureKind(
         False, "Make the program executable, or correct the command in the named file."
     ),
     "folder_not_found": FailureKind(False, "Create the folder, or correct cwd in the named file."),
-    "transport_unsupported": FailureKind(False, "Install what the message names."),
+    "transport_unsupported": FailureKind(False, "Install the package that the message names."),
     "child_start_timeout": FailureKind(
         True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs (rpcMs for a first start)."
     ),
     "child_start_failed": FailureKind(
         True, "Read what the child wrote to stderr, or run `switchboard doctor`."
     ),
-    "child_protocol": FailureKind(False, "Check that the command, or the url, is that of an MCP server."),
-    "child_crashed": FailureKind(True, "Try again: the child is started anew on the next call."),
+    "child_protocol": FailureKind(False, "Check that the command or url is that of an MCP server."),
+    "child_crashed": FailureKind(True, "Try again: the child is restarted on the next call."),
     "child_timeout": FailureKind(True, "Ask for less work at once, or raise rpcMs for this suite."),
     "rate_limited": FailureKind(True, "Wait for retryAfterMs, then try again."),
-    "suite_busy": FailureKind(True, "Wait until calls under way have finished, then try again."),
-    "middleware_refused": FailureKind(
-        False, "A rule of this workspace is against it; the message says which."
-    ),
+    "suite_busy": FailureKind(True, "Wait until calls in progress have finished, then try again."),
+    "middleware_refused": FailureKind(False, "A rule of this workspace forbids it. The message says which."),
     "middleware_failed": FailureKind(
-        False, "This is a fault in the named middleware. The log has the details."
+        False, "This is a bug in the named middleware. The log has the details."
     ),
     "child_unhealthy": FailureKind(
-        True, "Try again after retryAfterMs. `switchboard status` shows how it is; a restart of it may help."
+        True, "Try again after retryAfterMs. `switchboard status` shows its health; restarting it may help."
     ),
     "child_unreachable": FailureKind(
-        True, "Check that the server runs and that `url` is right, then try again."
+        True, "Check that the server runs and that `url` is correct, then try again."
     ),
-    "child_unauthorized": FailureKind(False, "Check the child's `headers`: the server does not accept them."),
+    "child_unauthorized": FailureKind(False, "Check the child's `headers`: the server rejects them."),
     "child_http_error": FailureKind(
         True, "Check that `url` is the address of an MCP server, or try again later."
     ),
-    "child_answer_lost": FailureKind(True, "The call may have been carried out: look before you try again."),
-    "child_session_lost": FailureKind(True, "Try again: the child is connected anew on the next call."),
+    "child_answer_lost": FailureKind(True, "The call may have been executed: check before you try again."),
+    "child_session_lost": FailureKind(True, "Try again: the child is reconnected on the next call."),
     "child_backoff": FailureKind(True, "Wait for the given time, then try again."),
     "child_quarantined": FailureKind(
         True, "Read the last error, fix the child, then try again after the given time."
     ),
     "child_removed": FailureKind(False, "Call tools/list: the config has changed."),
-    "child_busy": FailureKind(True, "Wait until calls under way have finished, then try again."),
+    "child_busy": FailureKind(True, "Wait until calls in progress have finished, then try again."),
     "child_isolation_full": FailureKind(
         True, "End a host session that no longer needs it, or raise isolationMax for this suite."
     ),
-    "child_error": FailureKind(False, "Correct the arguments by the schema, or introspect this subtool."),
-    "host_refused": FailureKind(False, "The child needs an answer that the host did not give."),
+    "child_error": FailureKind(
+        False, "Correct the arguments according to the schema, or introspect this subtool."
+    ),
+    "host_refused": FailureKind(False, "The child needs a response that the host did not send."),
     "message_too_large": FailureKind(False, "Ask for less data at once."),
     "http_missing": FailureKind(
-        False, "Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder."
+        False, "Install it: pip install 'switchboard-mcp[http]' (in a checkout: '.[http]')."
     ),
     "address_taken": FailureKind(False, "Choose another port: `switchboard serve --http PORT`."),
-    "already_serving": FailureKind(False, "Connect to that one, or stop it first."),
+    "already_serving": FailureKind(False, "Connect to that server, or stop it first."),
     "governance_disabled": FailureKind(
         False,
-        "Set SWITCHBOARD_MCP_ENABLED=true where Switchboard is started, once this workspace may be used.",
+        "Set SWITCHBOARD_MCP_ENABLED=true in the environment of Switchboard to enable this workspace.",
     ),
     "child_not_allowed": FailureKind(
-        False, "Whoever approves children here runs `switchboard approve CHILD`."
+        False, "Ask the approver of this workspace to run `switchboard approve CHILD`."
     ),
-    "launch_refused": FailureKind(
-        False, "Fix what is named, then approve it again: `switchboard approve CHILD`."
-    ),
+    "launch_refused": FailureKind(False, "Fix the named problem, then run `switchboard approve CHILD`."),
     "launch_unresolved": FailureKind(
-        False, "Install the program here, or configure it by its absolute path, then approve."
+        False, "Install the program, or configure its absolute path, then run `switchboard approve CHILD`."
     ),
-    "lock_invalid": FailureKind(
-        False, "Take the file from git, or remove it and write it anew with `switchboard lock`."
-    ),
-    "child_not_locked": FailureKind(False, "Whoever may lock children here runs `switchboard lock CHILD`."),
+    "lock_invalid": FailureKind(False, "Restore the file from git, or remove it and run `switchboard lock`."),
+    "child_not_locked": FailureKind(False, "Run `switchboard lock CHILD`, if you may lock children here."),
     "tool_drifted": FailureKind(
         False,
-        "Look at it with `switchboard lock --check`; `switchboard lock --accept CHILD` takes it as it is now.",
+        "Review it with `switchboard lock --check`, then accept it with `switchboard lock --accept CHILD`.",
     ),
-    "loose_permissions": FailureKind(False, "Take the rights of others away, then start again."),
+    "loose_permissions": FailureKind(False, "Remove access for other users (chmod 700), then restart."),
     "audit_failed": FailureKind(
         True,
-        "Make room, or make the folder writable: what cannot be recorded is refused (audit.onError).",
+        "Free disk space, or make the folder writable: calls that cannot be recorded are refused (audit.onError).",
     ),
-    "arguments_invalid": FailureKind(False, "Correct the arguments by the schema."),
+    "arguments_invalid": FailureKind(False, "Correct the arguments according to the schema."),
     "mail_name_invalid": FailureKind(
-        False, "Use lower-case letters, digits, - and _, at most 64; `coder 1` is taken as `coder-1`."
+        False, "Use at most 64 lower-case letters, digits, - and _. `coder 1` becomes `coder-1`."
     ),
     "mail_recipient_unknown": FailureKind(
-        False, "Use one of the nearest names, or let that agent register first."
+        False, "Use one of the nearest names, or have that agent register first."
     ),
     "mail_message_invalid": FailureKind(False, "Correct the named part of the message, then send it again."),
-    "mail_too_large": FailureKind(False, "Put the content into a file of the workspace, and send its path."),
-    "mail_not_found": FailureKind(False, "Look into the inbox, or search, for the ids there are."),
+    "mail_too_large": FailureKind(False, "Put the content into a file in the workspace and send its path."),
+    "mail_not_found": FailureKind(False, "Get valid ids from the inbox or a search."),
     "mail_lease_lost": FailureKind(
-        False, "Stop working on it: the message may be somebody else's now. Claim again."
+        False, "Stop working on it: another agent may have the message now. Claim again."
     ),
-    "mail_not_stored": FailureKind(True, "Nothing was accepted. Fix what the message names, then try again."),
-    "mail_unsafe": FailureKind(False, "Look at what is there, remove or fix it, then try again."),
-    "mail_identity": FailureKind(False, "Act as the agent that you are."),
+    "mail_not_stored": FailureKind(True, "Nothing was stored. Fix the named problem, then try again."),
+    "mail_unsafe": FailureKind(False, "Inspect the named file, remove or fix it, then try again."),
+    "mail_identity": FailureKind(False, "Act under your own agent name."),
     "mail_not_registered": FailureKind(False, 'Call register_chat_agent {"name":…} first.'),
-    "mail_name_taken": FailureKind(False, "Choose another name, or stop the other one first."),
+    "mail_name_taken": FailureKind(False, "Choose another name, or stop the other agent first."),
     "mail_role_unknown": FailureKind(False, "Use one of the roles."),
     "mail_forbidden": FailureKind(False, "Ask the lead to do it."),
-    "mail_team_unknown": FailureKind(False, "Use one of the nearest teams, or make it with create_team."),
-    "mail_team_invalid": FailureKind(False, "Correct the team, then make it again."),
-    "mail_workflow_unknown": FailureKind(False, "Call get_workflow_state to see which there are."),
+    "mail_team_unknown": FailureKind(False, "Use one of the nearest teams, or create it with create_team."),
+    "mail_team_invalid": FailureKind(False, "Correct the team, then create it again."),
+    "mail_workflow_unknown": FailureKind(False, "Call get_workflow_state to list the workflows."),
     "mail_workflow_invalid": FailureKind(
         False, "Correct the named key of the definition, then start it again."
     ),
     "mail_workflow_refused": FailureKind(
-        False, "Call get_workflow_state: it says the phase, who acts, what is needed."
+        False, "Call get_workflow_state for the current phase, its agent and its requirements."
     ),
     "mail_artifact_missing": FailureKind(
-        False, "Write what is named into the workspace, then complete the phase again."
+        False, "Write the named file into the workspace, then complete the phase again."
     ),
     "mail_agent_busy": FailureKind(
-        True, "Wait until then, choose another agent, or have the workflow stopped (stop_workflow)."
+        True, "Wait until then, choose another agent, or stop the workflow with stop_workflow."
     ),
     "mail_paths_reserved": FailureKind(
-        True, "Work elsewhere, wait until then, or ask the holder to release them."
+        True, "Work on other files, wait until then, or ask the holder to release them."
     ),
-    "setup_refused": FailureKind(False, "Fix what is named, then run the command again."),
+    "setup_refused": FailureKind(False, "Fix the named problem, then run the command again."),
     "ask_no_model": FailureKind(
         False,
-        "Set ANTHROPIC_API_KEY (or CLAUDE_API_KEY) where Switchboard is started, or use a host that lends its model "
-        "(sampling).",
+        "Set ANTHROPIC_API_KEY (or CLAUDE_API_KEY) in the environment of Switchboard, or use a host that "
+        "lends its model (sampling).",
     ),
     "ask_model_rejected": FailureKind(
         False, "Check the key, and `model` and `baseUrl` under `ask` in the config."
     ),
-    "ask_model_failed": FailureKind(True, "Try again in a while."),
+    "ask_model_failed": FailureKind(True, "Try again later."),
     "ask_plan_invalid": FailureKind(
-        True, "Say it in other words: one thing at a time, with all that it takes."
+        True, "Rephrase the request: one task at a time, with all required details."
     ),
-    "ask_impossible": FailureKind(False, "Introspect the suite to see what it is for, or use another."),
-    "ask_unclear": FailureKind(False, "Ask again, with what is missing said."),
+    "ask_impossible": FailureKind(False, "Introspect the suite to see what it can do, or use another."),
+    "ask_unclear": FailureKind(False, "Ask again with the missing details."),
     "ask_limit": FailureKind(False, "Ask for less at once, or raise the named limit in the config."),
     "ask_unconfirmed": FailureKind(
         False,
-        "Use a host that can ask its user (elicitation), or name the subtool under `ask.trust` in the config.",
+        "Use a host that can ask its user (elicitation), or add the subtool to `ask.trust` in the config.",
     ),
-    "ask_declined": FailureKind(False, "The user does not want it. Do not try it in another way."),
-    "wrap_refused": FailureKind(False, "Fix what the message names, then try again."),
-    "mail_agent_elsewhere": FailureKind(False, "Claim and settle it there; here it can only be written to."),
+    "ask_declined": FailureKind(False, "The user declined. Do not try it another way."),
+    "wrap_refused": FailureKind(False, "Fix the named problem, then try again."),
+    "mail_agent_elsewhere": FailureKind(
+        False, "Claim and acknowledge it on that machine. From here, messages can only be sent."
+    ),
     "bus_unreachable": FailureKind(
-        True, "Mail on this machine goes on. Check that Redis runs and that bus.url is right."
+        True, "Local mail keeps working. Check that Redis runs and that bus.url is correct."
     ),
-    "bus_full": FailureKind(True, "Give Redis more memory (maxmemory); what waits is shipped then."),
-    "bus_refused": FailureKind(False, "Check user, password and ACL of bus.url: Redis does not accept them."),
+    "bus_full": FailureKind(True, "Give Redis more memory (maxmemory). Queued messages are sent then."),
+    "bus_refused": FailureKind(False, "Check user, password and ACL of bus.url: Redis rejects them."),
     "bus_missing": FailureKind(
-        False, "Install it with pip install 'switchboard-mcp[redis]', or '.[redis]' in its folder."
+        False, "Install it: pip install 'switchboard-mcp[redis]' (in a checkout: '.[redis]')."
     ),
-    "bus_busy": FailureKind(True, "Stop the other relay first: one relay serves a workspace folder."),
+    "bus_busy": FailureKind(True, "Stop the other relay first: a workspace has only one."),
     "shutting_down": FailureKind(True, "Start Switchboard again."),
-    "internal": FailureKind(
-        False, "This is a fault in Switchboard. Its log has the details.", INTERNAL_ERROR
-    ),
+    "internal": FailureKind(False, "This is a bug in Switchboard. Its log has the details.", INTERNAL_ERROR),
 }
 
 
 @final
 class Failure(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One failure, ready to be shown. Optional fields are left out of the wire form when they do not help."""
+    """One failure. Unset optional fields are omitted from the wire form."""
 
     code: str
     message: str
@@ -219,13 +216,13 @@ class Failure(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     data: Raw | UnsetType = UNSET
 
     def with_subtool(self, subtool: str) -> Failure:
-        """The same failure, met while calling `subtool`; its message says so."""
+        """Return the same failure as one of calling `subtool`; its message says so."""
         message = self.message if f"'{subtool}'" in self.message else f"Subtool '{subtool}': {self.message}"
         return msgspec.structs.replace(self, subtool=subtool, message=message)
 
 
 class SwitchboardError(Exception):
-    """A failure on its way up. Raised only where a value cannot be returned."""
+    """Carries a failure as an exception, for code that cannot return it as a value."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -245,11 +242,11 @@ def failure(
     retry_after_ms: int | UnsetType = UNSET,
     data: Raw | UnsetType = UNSET,
 ) -> Failure:
-    """Make a failure of a known kind; retryability and hint come from the kind unless given."""
+    """Create a failure of a known kind. Retryability and, by default, the hint come from the kind."""
     kind = KINDS[code]
     return Failure(
         code=code,
-        # A file name that is no UTF-8 must not keep its own failure from being told.
+        # A file name that is not valid UTF-8 must not prevent its own failure from being encoded.
         message=message if message.isascii() else message.encode("utf-8", "replace").decode(),
         child=child,
         subtool=subtool,
@@ -264,12 +261,12 @@ def failure(
 
 
 def refused(code: str, message: str, *, hint: str = "", nearest: list[str] | None = None) -> SwitchboardError:
-    """The same, to be raised."""
+    """Create the exception for a failure of a known kind."""
     return SwitchboardError(failure(code, message, hint=hint, nearest=nearest))
 
 
 def tool_result(problem: Failure) -> bytes:
-    """The result of a suite call that failed: text for a model, `structuredContent.error` for a program."""
+    """Encode a failed suite call: text for the model, `structuredContent.error` for programs."""
     text = as_text(problem)
     return msgspec.json.encode(
         {
@@ -281,14 +278,14 @@ def tool_result(problem: Failure) -> bytes:
 
 
 def rpc_error(problem: Failure) -> bytes:
-    """The JSON-RPC `error` member for a failure outside a suite call."""
+    """Encode the JSON-RPC `error` member for a failure outside a suite call."""
     return msgspec.json.encode(
         {"code": KINDS[problem.code].rpc, "message": problem.message, "data": {"error": problem}}
     )
 
 
 def as_text(problem: Failure) -> str:
-    """The failure in sentences a person or a model can act on."""
+    """Format a failure as text for a person or a model."""
     lines = [problem.message]
     if problem.nearest:
         lines.append("Nearest: " + ", ".join(problem.nearest))

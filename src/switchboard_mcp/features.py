@@ -1,7 +1,7 @@
-"""What a workspace may switch on: governed mode, the lock, mail, the audit record, telemetry, the bus.
+"""Creates the optional features: governed mode, the lock, mail, the audit log, telemetry, the bus.
 
-Each is made here where the config, or a file that is there, asks for it; elsewhere nothing of it is loaded. Does not
-know how the parts are put together: that is `app`'s.
+A feature is created, and its code imported, only if the config or an existing file enables it. How the parts are
+connected is `app`'s concern.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 def governed_workspace(workspace: Workspace) -> GovernedWorkspace | None:
-    """What governed mode makes of a workspace; None in open mode."""
+    """Apply governed mode to a workspace. Return None in open mode."""
     if workspace.config.governance.mode == "open":
         return None
     from switchboard_mcp.policy.governance import take_posture
@@ -40,7 +40,7 @@ def governed_workspace(workspace: Workspace) -> GovernedWorkspace | None:
 
 
 def open_pins(workspace: Workspace, log: Log) -> Pins | None:
-    """What children were locked to; None where there is no lock and nothing is governed."""
+    """Load the lock. Return None in open mode without a lock file."""
     governed = workspace.config.governance.mode == "governed"
     if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
         return None
@@ -50,7 +50,7 @@ def open_pins(workspace: Workspace, log: Log) -> Pins | None:
 
 
 def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServer | None:
-    """The message desk, where it is on."""
+    """Create the mail server, if mail is enabled."""
     if not workspace.config.mail.enabled:
         return None
     from switchboard_mcp.mail.server import MailServer
@@ -59,7 +59,7 @@ def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServ
 
 
 def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog | None:
-    """The audit record, where it is on."""
+    """Open the audit log, if it is enabled."""
     settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
     if not (governed if settings.enabled is None else settings.enabled):
         return None
@@ -77,7 +77,7 @@ def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog |
 
 
 def open_telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
-    """What is measured from outside, where anything is."""
+    """Start metrics and tracing, if enabled."""
     settings = workspace.config.telemetry
     if not settings.is_on:
         return None
@@ -87,7 +87,7 @@ def open_telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
 
 
 def observe_requests(gateway: Gateway, telemetry: Telemetry, loop: asyncio.AbstractEventLoop) -> None:
-    """Watch all requests to children, and report what is counted anyway where somebody wants reports."""
+    """Observe all requests to children, and export the counters if OpenTelemetry is enabled."""
     gateway.telemetry = telemetry
     telemetry.observe(gateway.all_suites.values())
     if telemetry.otel is not None:
@@ -98,7 +98,7 @@ def observe_requests(gateway: Gateway, telemetry: Telemetry, loop: asyncio.Abstr
 
 
 def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
-    """Record what somebody decided with a command, where a record is kept."""
+    """Write a decision made on the command line to the audit log, if there is one."""
     audit = open_audit(workspace, Log(level="warning"), Redactor())
     if audit is not None:
         audit.record(kind, "command line", child, outcome=outcome)
@@ -106,7 +106,7 @@ def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -
 
 
 def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
-    """Carry mail between machines, where there is a bus."""
+    """Start relaying mail between machines, if a bus is configured."""
     settings = resolve_bus(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
     mail_server = switchboard.services.builtin_apps.get("mail")
     if not settings.enabled or mail_server is None:
@@ -124,7 +124,7 @@ def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task
 
 
 def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
-    """The other servers behind the same address, where this one says that it is one of several and there is a bus."""
+    """Connect to the other servers behind the same address, if this is a replica and there is a bus."""
     from switchboard_mcp.server.http.sessions import REPLICA
 
     name, settings = (
@@ -132,8 +132,8 @@ def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisRe
         resolve_bus(workspace.config.bus, os.environ, workspace.folder),
     )
     if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
-        # It begins the ids of sessions, which go through headers and addresses.
-        message = f"{REPLICA} is {name!r}, and may hold letters, digits, _ and - alone."
+        # It is the prefix of session ids, which occur in headers and URLs.
+        message = f"{REPLICA} is {name!r}. Use letters, digits, _ and - only."
         raise refused("config_invalid", message)
     if not name or not settings.enabled:
         return None

@@ -103,7 +103,7 @@ def test_the_overview_shows_sums_charts_and_what_needs_attention(page: Browser, 
     page.sees("calls a minute")
     assert "call" in page.run("return await page.locator('svg.chart g title').first().textContent()")
     page.sees(
-        "Install the program, or write its whole path in the named file: hosts often have a short PATH."
+        "Install the program, or use its absolute path in the named file: hosts often have a short PATH."
     )
     page.sees("execute for builder")
     page.picture(SHOTS / "overview.png")

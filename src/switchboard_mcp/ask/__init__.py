@@ -1,4 +1,4 @@
-"""Natural-language requests: a model plans calls of a child, within what is allowed.
+"""Natural-language requests: a model plans calls of one child, within its policies.
 
 Start with `engine`.
 """

@@ -1,8 +1,8 @@
-"""Anthropic's API as the model, through its official library: the subtools are its tools, four more are for the plan.
+"""Plans with Anthropic's API: the subtools are its tools, four more tools control the plan.
 
-The library is loaded here alone, on a thread, since that takes longer than all else. The list of tools and the words
-above the conversation are the same for every request to a child, and are marked to be cached. No tool is forced and
-nothing is set that some models refuse; a model's own turns go back to it as they came.
+The official library is imported only here and on a thread, because that takes longer than everything else. Tools and
+system prompt are the same for every request to a child, and are marked for caching. No tool choice is forced and no
+parameter is set that some models reject; the model's own turns are sent back unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
     from anthropic.types import Message
 
-# By the library, with growing pauses, or those that the service names.
+# Done by the library, with exponential backoff or the delay that the service returns.
 RETRIES = 3
 NAME_CHARS = 64
 DONE, LATER, CANNOT, UNCLEAR = "plan_done", "plan_later", "plan_cannot", "plan_unclear"
@@ -61,7 +61,7 @@ CONTROLS = [
 
 
 class AnthropicModel:
-    """See the module."""
+    """Anthropic's API as the planning model."""
 
     def __init__(self, settings: AskSettings, key: str) -> None:
         self._settings = settings
@@ -70,7 +70,7 @@ class AnthropicModel:
         self._opening = asyncio.Lock()
 
     async def client(self) -> AsyncAnthropic:
-        """The library's client, loaded where it is not yet."""
+        """Return the library's client, importing the library on first use."""
         async with self._opening:
             if self._client is None:
                 self._client = await asyncio.to_thread(self._load)
@@ -80,8 +80,8 @@ class AnthropicModel:
         try:
             from anthropic import AsyncAnthropic
         except ImportError as problem:
-            message = f"The API needs a package that is not installed: {problem.name}."
-            hint = "Install it: pip install 'switchboard-mcp[ask]', or '.[ask]' in its folder."
+            message = f"The API requires the package '{problem.name}', which is not installed."
+            hint = "Install it: pip install 'switchboard-mcp[ask]' (in a checkout: '.[ask]')."
             raise refused("ask_no_model", message, hint=hint) from None
         return AsyncAnthropic(
             api_key=self._key,
@@ -91,26 +91,26 @@ class AnthropicModel:
         )
 
     def start(self, initial: InitialPrompt) -> AnthropicConversation:
-        """A conversation about one request."""
+        """Start a conversation about one request."""
         return AnthropicConversation(
             self, self._settings, initial, prompt.system(initial.child, initial.role, INSTRUCTIONS)
         )
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.close()
 
 
 class _Use(Struct, frozen=True):
-    """A tool that the model used: its id, and the place of its step, where it is one."""
+    """A tool use of the model: its id, and the index of its step, None for a control tool."""
 
     id: str
     step: int | None
 
 
 class AnthropicConversation:
-    """See `models.Talk`."""
+    """A conversation over the Messages API."""
 
     def __init__(
         self, model: AnthropicModel, settings: AskSettings, initial: InitialPrompt, system: str
@@ -129,16 +129,16 @@ class AnthropicConversation:
         self._uses: list[_Use] = []
 
     async def begin(self, max_tokens: int) -> ModelReply:
-        """The first turn."""
+        """Request the first turn."""
         return await self._turn(max_tokens)
 
     async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
-        """The turn after this."""
+        """Request the next turn."""
         self._messages.append({"role": "user", "content": self._content_of(feedback)})
         return await self._turn(max_tokens)
 
     def _content_of(self, feedback: Feedback) -> str | list[dict[str, object]]:
-        """Every tool that was used wants a result, before anything else is said."""
+        """Return the next user message: the API expects a result for every tool use first."""
         if isinstance(feedback, Correction):
             correction = prompt.correction(feedback.problems)
             return [_result(use.id, correction, wrong=True) for use in self._uses] or correction
@@ -154,7 +154,7 @@ class AnthropicConversation:
                 max_tokens=most, messages=self._messages, **self._fixed
             ) as stream:
                 message = await stream.get_final_message()
-        except Exception as problem:  # noqa: BLE001 - whatever a service sends, the library may fail on it
+        except Exception as problem:  # noqa: BLE001 - the library may fail in any way on what a service sends
             raise SwitchboardError(as_failure(problem)) from None
         self._messages.append({"role": "assistant", "content": message.content})
         turn = self._read_turn(message)
@@ -183,7 +183,7 @@ class AnthropicConversation:
             arguments: object = block.input
             args = arguments if isinstance(arguments, dict) else {}
             if not isinstance(arguments, dict):
-                odd = f"The arguments of '{block.name}' are no object."
+                odd = f"The arguments of '{block.name}' are not an object."
             if block.name in (DONE, LATER, CANNOT, UNCLEAR):
                 controls[block.name] = args
                 self._uses.append(_Use(block.id, None))
@@ -206,7 +206,7 @@ class AnthropicConversation:
 
 
 def api_names(names: Iterable[str]) -> dict[str, str]:
-    """How the API calls each subtool: its own name where that will do, else one like it."""
+    """Return a valid, unique API name for each subtool; its own name if possible."""
     taken: set[str] = {control["name"] for control in CONTROLS}
     written: dict[str, str] = {}
     for name in names:
@@ -225,7 +225,7 @@ def api_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def write_tools(offered: Sequence[Offered], names: dict[str, str]) -> list[dict[str, Any]]:
-    """The list of tools, always in the same order; all of it is cached."""
+    """Return the tool definitions, always in the same order, marked for caching."""
     tools = [
         {"name": names[tool.name], "description": tool.description, "input_schema": write_schema(tool.schema)}
         for tool in offered
@@ -235,7 +235,7 @@ def write_tools(offered: Sequence[Offered], names: dict[str, str]) -> list[dict[
 
 
 def write_schema(schema: object) -> dict[str, Any]:
-    """A schema that the API takes: an object, without alternatives at the top; those are held to when it is judged."""
+    """Return a schema that the API accepts: an object without top-level alternatives, which `judge` checks later."""
     small = compact(schema)
     if not isinstance(small, dict):
         return {"type": "object", "properties": {}}
@@ -244,30 +244,28 @@ def write_schema(schema: object) -> dict[str, Any]:
 
 
 def as_failure(problem: Exception) -> Failure:
-    """What went wrong at the service, in words; nothing of the request is repeated."""
+    """Convert an exception of the library to a failure. It repeats nothing of the request."""
     if isinstance(problem, SwitchboardError):
         return problem.failure
     status = getattr(problem, "status_code", None)
     kind, message = _error_body(getattr(problem, "body", None))
     detail = f" {summarise(message, 300)}" if message else ""
     if status in (401, 403):
-        return failure(
-            "ask_model_rejected", f"The model's service does not accept the key ({status}).{detail}"
-        )
+        return failure("ask_model_rejected", f"The model's service rejects the key ({status}).{detail}")
     if status == 429:
-        return failure("ask_model_failed", f"The model's service wants fewer requests (429).{detail}")
+        return failure("ask_model_failed", f"The model's service limits the request rate (429).{detail}")
     if status == 529 or kind == "overloaded_error":
         return failure("ask_model_failed", "The model's service is overloaded (529).")
     if isinstance(status, int) and 400 <= status < 500:
-        return failure("ask_model_rejected", f"The model's service refuses the request ({status}).{detail}")
+        return failure("ask_model_rejected", f"The model's service rejects the request ({status}).{detail}")
     if isinstance(status, int) and status >= 500:
-        return failure("ask_model_failed", f"The model's service fails ({status}).{detail}")
+        return failure("ask_model_failed", f"The model's service failed ({status}).{detail}")
     name = type(problem).__name__
     if name == "APITimeoutError":
         return failure("ask_model_failed", "The model's service did not answer in time.")
     if name == "APIConnectionError":
         return failure("ask_model_failed", "The model's service cannot be reached.", hint=UNREACHABLE)
-    return failure("ask_model_failed", f"The model's service sent what cannot be read ({name}).")
+    return failure("ask_model_failed", f"The response of the model's service is invalid ({name}).")
 
 
 UNREACHABLE = "Check the network, and `ask.baseUrl` in the config, then try again."

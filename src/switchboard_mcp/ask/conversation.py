@@ -1,7 +1,6 @@
-"""What a model is to us, whoever lends it: a conversation about one request, turn by turn.
+"""The interface of a planning model: a conversation about one request, turn by turn.
 
-Owns the values that go to and fro. How they are written for a certain service is that service's module: `api` for
-Anthropic's, `sampling` for the host's own.
+Implemented by `anthropic_api` for Anthropic's API and by `sampling` for the host's own model.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from msgspec import Struct
 from switchboard_mcp.ask.plan import ModelTurn, Offered
 from switchboard_mcp.errors import SwitchboardError
 
-# Room for arguments such as the text of a file, and for what a model thinks before.
+# Room for arguments such as the content of a file, and for thinking before.
 REPLY_TOKENS = 8_192
 
 
 class CannotAskError(SwitchboardError):
-    """A host does not know what it was asked for at all; other refusals may pass."""
+    """The host does not support the request at all; other refusals may be temporary."""
 
 
 class InitialPrompt(Struct, frozen=True):
-    """What a conversation begins with."""
+    """Input of a conversation."""
 
     child: str
     role: str
@@ -32,13 +31,13 @@ class InitialPrompt(Struct, frozen=True):
 
 
 class Results(Struct, frozen=True):
-    """What the steps of the last turn gave, one text for each, fenced; a step that was not run has one too."""
+    """Results of the last turn's steps, one delimited text per step, including steps that were not run."""
 
     texts: list[str]
 
 
 class Correction(Struct, frozen=True):
-    """Why the last turn is not run."""
+    """Problems because of which the last turn is not run."""
 
     problems: list[str]
 
@@ -47,26 +46,26 @@ Feedback = Results | Correction
 
 
 class Usage(Struct):
-    """Tokens read and written; `cached` are those read again at a lower price. An estimate where nobody counts."""
+    """Token counts; `cached` tokens were read at a lower price. Estimated if the model does not report them."""
 
     read: int = 0
     written: int = 0
     cached: int = 0
 
     def add(self, other: Usage) -> None:
-        """Count another turn in."""
+        """Add the tokens of another turn."""
         self.read += other.read
         self.written += other.written
         self.cached += other.cached
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all tokens."""
         return self.read + self.written + self.cached
 
 
 class ModelReply(Struct, frozen=True):
-    """One turn, and what it cost."""
+    """One turn of a model with its cost."""
 
     turn: ModelTurn
     usage: Usage
@@ -77,14 +76,14 @@ class Conversation(Protocol):
     """A conversation about one request."""
 
     async def begin(self, max_tokens: int) -> ModelReply:
-        """The first turn. Raises `SwitchboardError` where the model cannot be had."""
+        """Request the first turn. Raise `SwitchboardError` if the model is unavailable."""
 
     async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
-        """The turn after this."""
+        """Request the next turn."""
 
 
 class PlanningModel(Protocol):
-    """Somebody to plan."""
+    """A model that plans requests."""
 
     def start(self, initial: InitialPrompt) -> Conversation:
-        """A conversation about one request."""
+        """Start a conversation about one request."""

@@ -1,7 +1,7 @@
-"""Carries out one request: ask the model, judge its turn, have it confirmed, run it, and again until all is done.
+"""Runs one natural-language request: get a turn from the model, judge it, confirm it, run it, until the plan is done.
 
-Owns the loop and its limits: steps, tokens, time. What may run is decided in `ask.plan`; who plans, who runs and who
-agrees are given. Every way out is a tool result, with the plan and its cost in `_meta`.
+Enforces the limits of steps, tokens and time. `ask.plan` decides which steps may run; model, toolbox and consent are
+passed in. Every outcome is a tool result with the plan and its cost in `_meta`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError, failure
 
 Agreement = Literal["yes", "no", "nobody"]
-# Tells how far it is: steps done, steps there may be, and what goes on.
+# Reports progress: steps done, steps expected, and a description.
 ReportProgress = Callable[[float, float, str], None]
 
 
 class AskRequest(Struct, frozen=True):
-    """What somebody wants."""
+    """A natural-language request."""
 
     query: str
     context: str = ""
@@ -54,28 +54,28 @@ class AskRequest(Struct, frozen=True):
 
 
 class Toolbox(Protocol):
-    """The child that does the work, behind all its policies."""
+    """The child that runs the steps, behind all its policies."""
 
     @property
     def child(self) -> str:
-        """Its name."""
+        """Return the name of the child."""
 
     async def offered(self) -> list[Offered]:
-        """The subtools that may be used, always in the same order. Raises `SwitchboardError`."""
+        """Return the allowed subtools, always in the same order. May raise `SwitchboardError`."""
 
     async def call(self, step: PlanStep) -> bytes:
-        """The result of a step as it came, be it that of a failure. Raises `SwitchboardError`."""
+        """Return the unchanged result of a step, even of a failed one. May raise `SwitchboardError`."""
 
 
 class Consent(Protocol):
-    """Whoever may say no."""
+    """Asks a person for consent."""
 
     async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
-        """Whether these steps may be run, of which some are grave; `nobody` where none can be asked."""
+        """Ask whether these steps may run, of which some are `grave`. Return `nobody` if no one can be asked."""
 
 
 class Participants(Struct, frozen=True):
-    """Who takes part. `role` says what the child is for; `trusted`, which subtools nobody need be asked about."""
+    """The parties of a request. `role` describes the child; `trusted` subtools need no consent."""
 
     toolbox: Toolbox
     model: PlanningModel
@@ -87,7 +87,7 @@ class Participants(Struct, frozen=True):
 
 
 class Stopped(Exception):  # noqa: N818 - it never leaves this module
-    """The request has ended before its end."""
+    """The request cannot be completed."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class Stopped(Exception):  # noqa: N818 - it never leaves this module
 async def run_request(
     request: AskRequest, participants: Participants, report: ReportProgress
 ) -> tuple[bytes, AskRecord]:
-    """The tool result, and what it came to."""
+    """Run a request. Return the tool result and the record of plan and cost."""
     record = AskRecord()
     began = participants.clock()
     work = _Work(request, participants, record, report)
@@ -105,7 +105,7 @@ async def run_request(
         async with asyncio.timeout(participants.settings.timeout_ms / 1000) as work.limit:
             result = await work.run()
     except TimeoutError:
-        message = f"It took longer than {participants.settings.timeout_ms} ms (ask.timeoutMs)."
+        message = f"The request took longer than {participants.settings.timeout_ms} ms (ask.timeoutMs)."
         problem = failure("ask_limit", message, child=participants.toolbox.child)
     except Stopped as stopped:
         problem = failure(stopped.code, str(stopped), child=participants.toolbox.child)
@@ -168,7 +168,9 @@ class _Work:
         record, settings = self._record, self._participants.settings
         left = settings.max_tokens - record.usage.total
         if left <= 0:
-            raise Stopped("ask_limit", f"It cost more than {settings.max_tokens} tokens (ask.maxTokens).")
+            raise Stopped(
+                "ask_limit", f"The request used more than {settings.max_tokens} tokens (ask.maxTokens)."
+            )
         self._report_progress("asking the model")
         began = self._participants.clock()
         try:
@@ -181,7 +183,7 @@ class _Work:
         return reply
 
     async def _perform(self, go: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
-        """Run the steps in order, up to the first that fails; whether one has."""
+        """Run the steps in order up to the first failure. Return the results and whether one failed."""
         noted = self._record.add_steps(go.steps)
         await self._confirm(go.steps, grave)
         results: list[bytes] = []
@@ -202,7 +204,7 @@ class _Work:
         return results, False
 
     async def _confirm(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> None:
-        """Have the steps agreed to. The time that a person takes is not held against the request."""
+        """Get consent for the steps. The time a person takes does not count against the timeout."""
         deadline = self.limit.when()
         began = asyncio.get_running_loop().time()
         self.limit.reschedule(None)
@@ -213,7 +215,7 @@ class _Work:
         if agreed == "no":
             raise Stopped("ask_declined", f"The user did not agree to: {names}.")
         if agreed == "nobody":
-            message = f"A person must agree to this first, and the host cannot ask one: {names}. Nothing of it was run."
+            message = f"These steps need consent, and the host cannot ask its user: {names}. Nothing was run."
             raise Stopped("ask_unconfirmed", message)
 
     def _results_of(self, steps: Sequence[PlanStep], results: Sequence[bytes]) -> Results:
@@ -229,7 +231,7 @@ class _Work:
 
 
 def is_error(result: bytes) -> bool:
-    """Whether a tool result says that it failed."""
+    """Return True if a tool result reports an error."""
     if b'"isError"' not in result:
         return False
     return bool(msgspec.json.decode(result, type=dict[str, object]).get("isError"))

@@ -1,6 +1,6 @@
-"""What a request may use of its host: its model, where there is no other, and its user, who must agree to some steps.
+"""Uses of the host by a request: its model (sampling), and its user's consent (elicitation).
 
-Owns which model serves, and the words a user is asked with. It knows no transport.
+Chooses the model and writes the question to the user. Not aware of transports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from switchboard_mcp.protocol import jsonrpc
 
 KEYS = ("ANTHROPIC_API_KEY", "CLAUDE_API_KEY")
 ELICITATION = "elicitation/create"
-# As much of one step as a person reads before agreeing.
+# As much of one step as a person reads before consenting.
 ARGS_CHARS = 500
 FORM = {
     "type": "object",
@@ -36,16 +36,16 @@ Backend = Literal["auto", "api", "host"]
 
 
 class AskClient(Protocol):
-    """The client, as far as it can be asked something."""
+    """The client side of a connection, for requests to the host."""
 
     def supports(self, capability: str) -> bool:
-        """Whether it said that it can."""
+        """Return True if the client declared this capability."""
 
     async def request(self, method: str, params: bytes) -> Raw:
-        """Its answer. Raises `SwitchboardError` where it gives none."""
+        """Send a request and return its result. Raise `SwitchboardError` if there is none."""
 
     def notify(self, method: str, params: bytes) -> None:
-        """A notification."""
+        """Send a notification."""
 
 
 class _Answer(Struct):
@@ -57,49 +57,49 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 def find_key(environ: Mapping[str, str]) -> str:
-    """The key of the API, where one is set."""
+    """Return the API key, empty if none is set."""
     return next((key for name in KEYS if (key := environ.get(name, "").strip())), "")
 
 
 def api_model(settings: AskSettings, environ: Mapping[str, str]) -> AnthropicModel | None:
-    """The API, where the settings want it and a key is set."""
+    """Return the API model, or None if the settings exclude it or no key is set."""
     key = find_key(environ)
     return AnthropicModel(settings, key) if key and settings.backend != "host" else None
 
 
 async def preload(api: AnthropicModel) -> None:
-    """Load what takes long before it is needed. What goes wrong with it is told when it is."""
+    """Import the library in advance. A failure is reported by the first request."""
     with suppress(SwitchboardError):
         await api.client()
 
 
 def choose_model(backend: Backend, api: AnthropicModel | None, host: AskClient | None) -> PlanningModel:
-    """Who plans. Raises `ask_no_model` where nobody can, which says what to set."""
+    """Return the model that plans. Raise `ask_no_model`, which says what to set, if there is none."""
     if api is not None and backend != "host":
         return api
     if backend == "api":
-        message = "There is no model to plan with: no key is set."
+        message = "No model is available: no API key is set."
         raise refused(
-            "ask_no_model", message, hint=f"Set {KEYS[0]} (or {KEYS[1]}) where Switchboard is started."
+            "ask_no_model", message, hint=f"Set {KEYS[0]} (or {KEYS[1]}) in the environment of Switchboard."
         )
     if host is not None and host.supports("sampling"):
         return SamplingModel(host.request)
     missing = (
         "the host does not lend its model (sampling)" if host is not None else "there is no host to lend one"
     )
-    why = "ask.backend is 'host'" if backend == "host" else "no key is set"
-    raise refused("ask_no_model", f"There is no model to plan with: {why}, and {missing}.")
+    why = "ask.backend is 'host'" if backend == "host" else "no API key is set"
+    raise refused("ask_no_model", f"No model is available: {why}, and {missing}.")
 
 
 class HostConsent:
-    """Asks the host's user about grave steps, and about no others."""
+    """Asks the host's user for consent to grave steps, through elicitation."""
 
     def __init__(self, child: str, host: AskClient) -> None:
         self._child = child
         self._host = host
 
     async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
-        """Whether they may be run."""
+        """Ask the user about the plan, if it has grave steps."""
         if not grave:
             return "yes"
         if not self._host.supports("elicitation"):
@@ -118,6 +118,6 @@ class HostConsent:
 
 
 def format_step(step: PlanStep) -> str:
-    """A step for a person to read."""
+    """Format a step for a person."""
     args = msgspec.json.encode(step.args).decode()
     return f"{step.subtool} {args if len(args) <= ARGS_CHARS else args[:ARGS_CHARS] + '…'}"

@@ -1,13 +1,13 @@
-"""What a model may do for one request: its turns, held to what is offered and to what it said beforehand.
+"""Judges the turns of a planning model against the offered subtools and the model's own plan.
 
-A turn proposes steps: calls of subtools of one child. It is judged before anything of it runs. Two rules frame it:
+A turn proposes steps: calls of subtools of one child. It is judged before any of it runs. Two rules apply:
 
-- In its first turn the model has read nothing but the request. There it says whether its steps are all (`done`), or
-  which subtools it will need after it has seen their results (`later`).
-- From then on, having read what a server sent, it may use no other subtools. What an answer says cannot widen that.
+- In its first turn the model has read nothing but the request. It declares whether its steps complete the request
+  (`done`), or which subtools it needs after seeing their results (`later`).
+- After that it has read untrusted results, and may use no other subtools. Nothing in a result can widen the plan.
 
-A turn that does not hold is sent back once, with what is wrong; a second in a row ends the request. Pure: it knows
-neither models nor children.
+An invalid turn is sent back once with its problems; a second one in a row ends the request. Pure: not aware of models
+or children.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Confirm = Literal["destructive", "writes", "never"]
 
 
 class Offered(Struct, frozen=True):
-    """A subtool that may be used."""
+    """A subtool that the model may use."""
 
     name: str
     description: str = ""
@@ -34,17 +34,17 @@ class Offered(Struct, frozen=True):
 
 
 class PlanStep(Struct, frozen=True):
-    """One call that a model proposes."""
+    """One call proposed by the model."""
 
     subtool: str
     args: dict[str, object] = {}
 
 
 class ModelTurn(Struct, frozen=True, kw_only=True):
-    """What a model said at once.
+    """One turn of a model.
 
-    `later` is None where it did not say. `cannot` is why nothing can be done; `unclear` that the request could mean
-    several things, and what to ask. `odd` is what could not be understood.
+    `later` is None if the model did not declare it. `cannot` says why the request is impossible; `unclear` is a
+    question about an ambiguous request. `odd` describes what could not be parsed.
     """
 
     steps: list[PlanStep] = []
@@ -57,7 +57,7 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
 
 
 class PlanLimits(Struct, frozen=True):
-    """Where a request stands: steps that may still be taken, and once results have been read, with which subtools."""
+    """The steps left and, once results have been read, the subtools they may use."""
 
     steps_left: int
     within: frozenset[str] | None = None
@@ -65,7 +65,7 @@ class PlanLimits(Struct, frozen=True):
 
 
 class Go(Struct, frozen=True):
-    """Run these steps. `last` where the request is fulfilled by them; `within` holds from then on."""
+    """Run these steps. `last` if they complete the request; `within` limits later turns."""
 
     steps: list[PlanStep]
     last: bool
@@ -73,19 +73,19 @@ class Go(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """Nothing is left to do; what the model says of it."""
+    """The request is complete; `message` is the model's."""
 
     message: str
 
 
 class SendBack(Struct, frozen=True):
-    """Let the model try once more."""
+    """Return the turn to the model with its problems."""
 
     problems: list[str]
 
 
 class StopPlan(Struct, frozen=True):
-    """The request ends here; `code` is that of the failure."""
+    """End the request with a failure of kind `code`."""
 
     code: str
     message: str
@@ -95,7 +95,7 @@ Verdict = Go | Finished | SendBack | StopPlan
 
 
 def judge(turn: ModelTurn, offered: Mapping[str, Offered], frame: PlanLimits) -> Verdict:
-    """What becomes of a turn."""
+    """Decide what to do with a turn."""
     if turn.cannot:
         return StopPlan("ask_impossible", f"This cannot be done here: {turn.cannot}")
     if turn.unclear:
@@ -104,13 +104,13 @@ def judge(turn: ModelTurn, offered: Mapping[str, Offered], frame: PlanLimits) ->
     if problems:
         if frame.sent_back:
             return StopPlan(
-                "ask_plan_invalid", f"The model made no plan that can be run. {' '.join(problems)}"
+                "ask_plan_invalid", f"The model did not produce a valid plan. {' '.join(problems)}"
             )
         return SendBack(problems)
     if not turn.steps:
         return Finished(turn.message)
     if len(turn.steps) > frame.steps_left:
-        message = f"This takes more than the {frame.steps_left} steps that are left (ask.maxSteps)."
+        message = f"The plan needs more than the {frame.steps_left} remaining steps (ask.maxSteps)."
         return StopPlan("ask_limit", message)
     within = frame.within
     if within is None:
@@ -152,7 +152,7 @@ def _step_problems(step: PlanStep, offered: Mapping[str, Offered], frame: PlanLi
 def to_confirm(
     steps: Iterable[PlanStep], offered: Mapping[str, Offered], rule: Confirm, trusted: Callable[[str], bool]
 ) -> list[PlanStep]:
-    """The steps that a person must agree to first."""
+    """Return the steps that need a person's consent."""
     return [
         step for step in steps if _needs_consent(offered[step.subtool], rule) and not trusted(step.subtool)
     ]

@@ -1,7 +1,7 @@
-"""The words a model reads, whoever lends it: its task, its rules, what servers sent.
+"""The prompts: the model's task, its rules, and the results of steps.
 
-What comes from a server stands between two lines with a mark that it cannot know, and is called data. These words make
-a model behave; that it must is in `ask.plan`.
+Output of servers is enclosed in lines with a random delimiter that servers cannot know, and declared to be data. The
+prompt asks the model to follow the rules; `ask.plan` enforces them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from switchboard_mcp.suites.summary import summarise
 
-# More of one result than this a model does not need to choose the next step.
+# A model does not need more of one result to choose the next step.
 RESULT_CHARS = 20_000
 ROLE_CHARS = 20_000
 
@@ -32,25 +32,25 @@ NOTHING = "(no content)"
 
 
 def system(child: str, role: str, instructions: str) -> str:
-    """What stands above every conversation with this child, always the same, so that it can be cached."""
+    """Return the system prompt for a child. Always the same, so it can be cached."""
     text = TASK.format(child=child, how=instructions)
     return f"{text}\n\nAbout this server:\n{role[:ROLE_CHARS]}" if role.strip() else text
 
 
 def request(query: str, context: str, delimiter: str) -> str:
-    """What is asked. `fence` is another for each request, so that no server knows it."""
+    """Return the user message. `delimiter` is random per request, so no server can know it."""
     text = f"Mark of data: {delimiter}\n\nRequest: {query}"
     return f"{text}\n\nContext:\n{context}" if context.strip() else text
 
 
 def delimited(delimiter: str, subtool: str, result: bytes) -> str:
-    """A result, as data."""
+    """Return a result enclosed in delimiters."""
     text = readable(result).replace(delimiter, "")
     return f"{delimiter} data from '{subtool}'\n{text}\n{delimiter} end of data"
 
 
 def readable(result: bytes) -> str:
-    """What a model gets to see of a result."""
+    """Return the text of a result, as far as the model sees it."""
     try:
         members = msgspec.json.decode(result, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -77,5 +77,5 @@ def _block(block: object) -> str:
 
 
 def correction(problems: Sequence[str]) -> str:
-    """Why a turn is not run."""
+    """Return the message for a turn that is not run."""
     return "Nothing was run. " + " ".join(problems) + " Try again."

@@ -1,6 +1,6 @@
-"""What one request came to: the plan, what of it ran, what it cost; and the result it is told with.
+"""The record of one request (plan, executed steps, cost), and the tool results made from it.
 
-A child's result stays as it came but for one addition to its `_meta`. Nothing here decides anything.
+A child's result stays unchanged except for additions to its `_meta`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLAN, USE = "switchboard/plan", "switchboard/use"
 
 
 class ExecutedStep(Struct, rename="camel", omit_defaults=True):
-    """One step of the plan, and what became of it."""
+    """One step of the plan and its outcome."""
 
     subtool: str
     args: dict[str, object]
@@ -31,7 +31,7 @@ class ExecutedStep(Struct, rename="camel", omit_defaults=True):
 
 
 class AskRecord(Struct):
-    """See the module."""
+    """Plan and cost of one request."""
 
     steps: list[ExecutedStep] = []
     usage: Usage = msgspec.field(default_factory=Usage)
@@ -42,13 +42,13 @@ class AskRecord(Struct):
     total_s: float = 0.0
 
     def add_steps(self, steps: Sequence[PlanStep]) -> list[ExecutedStep]:
-        """Note steps that are about to be run."""
+        """Append steps that are about to run."""
         noted = [ExecutedStep(step.subtool, step.args) for step in steps]
         self.steps.extend(noted)
         return noted
 
     def usage_summary(self, outcome: str = "") -> AskUsage:
-        """What it cost so far."""
+        """Return the cost so far."""
         return AskUsage(
             outcome=outcome,
             model=self.model,
@@ -63,14 +63,14 @@ class AskRecord(Struct):
         )
 
     def add_to(self, result: bytes) -> bytes:
-        """The result with the plan and its cost in `_meta`; all else stays as it is."""
+        """Return the result with plan and cost added to its `_meta`."""
         members = msgspec.json.decode(result, type=dict[str, Raw])
         theirs = msgspec.json.decode(members["_meta"], type=dict[str, Raw]) if "_meta" in members else {}
         meta = {**theirs, PLAN: self.steps, USE: self.usage_summary(outcome_of(result))}
         return msgspec.json.encode({**members, "_meta": meta})
 
     def failure_result(self, problem: Failure) -> bytes:
-        """The failure as a result, with what was planned and what of that has run, for a model to read too."""
+        """Return the failure as a tool result that lists the plan and which steps have run."""
         lines = [f"{number}. {_line(taken)}" for number, taken in enumerate(self.steps, 1)]
         plan = f"\nThe plan:\n{NEWLINE.join(lines)}" if lines else ""
         reported = msgspec.structs.replace(problem, message=problem.message + plan)
@@ -83,7 +83,7 @@ class _ToolResult(Struct, rename="camel"):
 
 
 def outcome_of(result: bytes) -> str:
-    """`ok`, the code of our failure, or that the child says that it failed."""
+    """Return `ok`, the code of our failure, or `child_failed` for an error result of the child."""
     members = msgspec.json.decode(result, type=_ToolResult)
     if not members.is_error:
         return "ok"
@@ -98,7 +98,7 @@ def _line(taken: ExecutedStep) -> str:
 
 
 def join_results(results: Sequence[bytes], message: str) -> bytes:
-    """One result of several steps: theirs where it is one, else their content in order; then what the model says."""
+    """Join the results of several steps: their content in order, then the model's message."""
     if len(results) == 1 and not message:
         return results[0]
     decoded = [msgspec.json.decode(result, type=dict[str, Raw]) for result in results]
@@ -117,7 +117,7 @@ def join_results(results: Sequence[bytes], message: str) -> bytes:
 
 
 def dry_run_result(steps: Sequence[PlanStep], later: Sequence[str], confirmed: Sequence[str]) -> bytes:
-    """What would be done, as a result: for a dry run."""
+    """Return the plan as the tool result of a dry run."""
     plan = {
         "steps": [{"subtool": step.subtool, "args": step.args} for step in steps],
         "mayFollow": list(later),

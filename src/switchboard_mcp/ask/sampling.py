@@ -1,7 +1,7 @@
-"""The host's own model, lent through sampling. The plan travels as JSON in plain text, which every such host can carry.
+"""Plans with the host's own model, through sampling. The plan is JSON in plain text, which every host can transport.
 
-A host of either era: the question goes to our client, which is Switchboard, and its gateway puts it to the host as that
-host wants to be asked. Nobody counts tokens for us here, so that they are estimated.
+The request goes to our client, which is Switchboard; its gateway forwards it in the way the host's protocol version
+requires. Sampling does not report tokens, so they are estimated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from switchboard_mcp.suites import tokens
 from switchboard_mcp.suites.schema import compact
 
 SAMPLING = "sampling/createMessage"
-# A quick answer is worth more here than a clever one.
+# Planning one request needs a fast model more than a clever one.
 PREFERENCES = {"speedPriority": 0.9, "costPriority": 0.7, "intelligencePriority": 0.3}
 INSTRUCTIONS = """\
 - Answer with one JSON object and nothing else:
@@ -42,7 +42,7 @@ The subtools, one a line, with the JSON Schema of their args:
 
 ONLY = "Do not describe: answer with one JSON object and nothing else."
 
-# Asks our client; gives its answer. Raises `SwitchboardError` where it gives none.
+# Sends a request to our client and returns its result. Raises `SwitchboardError` if there is none.
 Ask = Callable[[str, bytes], Awaitable[Raw]]
 
 
@@ -61,20 +61,20 @@ _decode_turn = msgspec.json.Decoder(ModelTurn).decode
 
 
 class SamplingModel:
-    """See the module."""
+    """The host's model as the planning model."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def start(self, initial: InitialPrompt) -> SamplingConversation:
-        """A conversation about one request."""
+        """Start a conversation about one request."""
         lines = "\n".join(_line(tool) for tool in initial.offered)
         system = prompt.system(initial.child, initial.role, INSTRUCTIONS + lines)
         return SamplingConversation(self._ask, system, initial.request)
 
 
 class SamplingConversation:
-    """See `models.Talk`."""
+    """A conversation over sampling requests."""
 
     def __init__(self, ask: Ask, system: str, request: str) -> None:
         self._ask = ask
@@ -82,11 +82,11 @@ class SamplingConversation:
         self._messages = [_message("user", request)]
 
     async def begin(self, max_tokens: int) -> ModelReply:
-        """The first turn."""
+        """Request the first turn."""
         return await self._turn(max_tokens)
 
     async def resume(self, feedback: Feedback, max_tokens: int) -> ModelReply:
-        """The turn after this."""
+        """Request the next turn."""
         text = (
             prompt.correction(feedback.problems)
             if isinstance(feedback, Correction)
@@ -107,7 +107,7 @@ class SamplingConversation:
         try:
             raw = await self._ask(SAMPLING, params)
         except CannotAskError as problem:
-            message = f"There is no model to plan with: {problem.failure.message}"
+            message = f"No model is available: {problem.failure.message}"
             raise refused("ask_no_model", message) from None
         except SwitchboardError as problem:
             message = f"The host did not lend its model: {problem.failure.message}"
@@ -115,7 +115,7 @@ class SamplingConversation:
         try:
             answer = _decode_answer(raw)
         except msgspec.DecodeError as problem:
-            message = f"The host's model gave no answer that can be read: {problem}."
+            message = f"The response of the host's model is invalid: {problem}."
             raise refused("ask_model_failed", message) from None
         blocks = answer.content if isinstance(answer.content, list) else [answer.content]
         text = "".join(block.text for block in blocks if block.type == "text")
@@ -125,15 +125,15 @@ class SamplingConversation:
 
 
 def read_turn(text: str) -> ModelTurn:
-    """What a model meant by its text: the JSON in it, whatever it wrote around that."""
+    """Parse the JSON object in a model's text, ignoring what is around it."""
     begin, end = text.find("{"), text.rfind("}")
     if begin < 0 or end < begin:
-        return ModelTurn(odd=f"That is no plan. {ONLY}")
+        return ModelTurn(odd=f"That is not a plan. {ONLY}")
     try:
         written = _decode_turn(text[begin : end + 1])
     except (msgspec.DecodeError, RecursionError) as problem:
-        return ModelTurn(odd=f"That is no plan: {problem}. {ONLY}")
-    return msgspec.structs.replace(written, odd="")  # which is not for a model to say
+        return ModelTurn(odd=f"That is not a plan: {problem}. {ONLY}")
+    return msgspec.structs.replace(written, odd="")  # not for the model to set
 
 
 def _line(tool: Offered) -> str:

@@ -1,8 +1,7 @@
-"""Whether arguments fit a tool's JSON Schema, and in words what does not.
+"""Checks arguments against a tool's JSON Schema and describes what does not match.
 
-Owns the keywords that decide whether a call can be meant: types, required and unknown members, fixed values, bounds,
-nesting, combinations, local references. What it does not know (formats, patterns, conditions) it leaves to the tool
-itself. Where the child's own schema is beyond all measure it stops looking, and lets pass.
+Covers types, required and unknown members, fixed values, bounds, nesting, combinations and local references. Formats,
+patterns and conditions are left to the tool itself. Gives up on an excessive schema and accepts the arguments.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from msgspec import Struct
 from switchboard_mcp.suites.schema import pointer
 
 MAX_DEPTH = 64
-# No call that is meant needs more looks; a schema made to take forever does.
+# No sensible call needs more; a schema crafted to take forever does.
 MAX_NODES = 20_000
-# A model mends what it is told of; more it does not read.
+# Enough for a model to correct its call.
 MAX_MISTAKES = 8
 SHOWN_CHARS = 60
 
@@ -25,7 +24,7 @@ Node = dict[str, Any]
 
 
 class SchemaMistake(Struct, frozen=True):
-    """One thing that does not fit: where, and in words what."""
+    """One mismatch: its path and a description."""
 
     path: str
     message: str
@@ -35,7 +34,7 @@ class SchemaMistake(Struct, frozen=True):
 
 
 def check(schema: object, value: object) -> list[SchemaMistake]:
-    """What does not fit, in the order of the schema; empty where all does."""
+    """Return the mismatches in the order of the schema, empty if the value is valid."""
     look = _SchemaWalk(schema)
     mistakes: list[SchemaMistake] = []
     for mistake in look.mistakes(schema, value, "", 0):
@@ -51,7 +50,7 @@ class _SchemaWalk:
         self._left = MAX_NODES
 
     def mistakes(self, schema: object, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
-        """What does not fit here and below."""
+        """Yield the mismatches of a value and its members."""
         self._left -= 1
         if schema is False:
             yield SchemaMistake(path, "nothing may stand here")
@@ -100,7 +99,7 @@ class _SchemaWalk:
     def _none_fits(
         self, options: list[object], value: object, path: str, depth: int
     ) -> Iterator[SchemaMistake]:
-        """The complaint of the alternative that is nearest: the one that complains about something further in."""
+        """Yield the mismatches of the closest alternative: the one whose mismatches are deeper in the value."""
         complaints = [
             list(self.mistakes(option, value, path, depth + 1))[:MAX_MISTAKES] for option in options
         ]
@@ -134,7 +133,7 @@ class _SchemaWalk:
     def _entries(self, schema: Node, value: list[object], path: str, depth: int) -> Iterator[SchemaMistake]:
         items: object = schema.get("items")
         first = _list(schema, "prefixItems")
-        if isinstance(items, list):  # as older drafts write what is now `prefixItems`
+        if isinstance(items, list):  # older drafts' form of `prefixItems`
             first, items = items, schema.get("additionalItems")
         for index, item in enumerate(value):
             there = f"{path}[{index}]"
@@ -147,7 +146,7 @@ class _SchemaWalk:
 
 
 def _value_mistakes(schema: Node, value: object, path: str) -> Iterator[SchemaMistake]:
-    """What can be said of one value by itself."""
+    """Yield the mismatches of a value itself, without its members."""
     types = schema.get("type")
     kinds = [types] if isinstance(types, str) else types if isinstance(types, list) else []
     if kinds and not any(TYPES[kind](value) for kind in kinds if kind in TYPES):
@@ -167,7 +166,7 @@ def _value_mistakes(schema: Node, value: object, path: str) -> Iterator[SchemaMi
 
 
 def same(left: object, right: object) -> bool:
-    """Equal as JSON has it: 1 is 1.0, and neither is true."""
+    """Compare as JSON values: 1 equals 1.0, and neither equals true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -198,7 +197,7 @@ TYPES: dict[object, Callable[[object], bool]] = {
 Holds = Callable[[Any, Any], bool]
 _AT_LEAST: Holds = lambda size, bound: size >= bound  # noqa: E731
 _AT_MOST: Holds = lambda size, bound: size <= bound  # noqa: E731
-# By what is measured: keyword, what must hold, what is said where it does not.
+# By kind of value: keyword, condition, and the message if it does not hold.
 BOUNDS: dict[str, list[tuple[str, Holds, str]]] = {
     "number": [
         ("minimum", _AT_LEAST, "is less than"),

@@ -1,6 +1,6 @@
-"""The server that a wrapped child is: one tool that takes a sentence. A program for `inhouse`.
+"""The MCP server of a wrapped child: one tool that takes a request in natural language.
 
-Owns the tool, and what is told of a request besides its result. Who plans and who agrees is settled in `hosts`.
+Runs on `inprocess.mcp_server`. `host_access` chooses the model and asks for consent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from switchboard_mcp.protocol import jsonrpc
 
 
 class Query(Struct, rename="camel", forbid_unknown_fields=True):
-    """What `natural_language` takes."""
+    """Arguments of `natural_language`."""
 
     query: Annotated[str, Meta(min_length=1, description="What you want done, in a sentence.")]
     context: Annotated[str, Meta(description="What else it takes to do it: names, paths, texts.")] = ""
@@ -38,7 +38,7 @@ class Query(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Wrapper:
-    """See the module. `api` is the model of the API, where there is a key; `role` says what the child is for."""
+    """Serves a wrapped child. `api` is the API model, if there is a key; `role` describes the child."""
 
     resources: Sequence[Resource] = ()
 
@@ -57,8 +57,8 @@ class Wrapper:
         self.name = toolbox.child
         self.instructions = f"Tell `{ASK_SUBTOOL}` what you want done with '{toolbox.child}', in a sentence."
         description = (
-            f"Say in a sentence what you want done with '{toolbox.child}': the subtools for it are found and called. "
-            "The answer is theirs, as it came."
+            f"Say in a sentence what you want done with '{toolbox.child}': it finds and calls the right subtools. "
+            "Returns their result unchanged."
         )
         self.tools = [
             ToolSpec(
@@ -67,11 +67,11 @@ class Wrapper:
         ]
 
     async def open_session(self, notifier: Any, client: ClientIdentity) -> WrapperSession:
-        """One more client; our own server, whose voice can ask too."""
+        """Open a session for a client; `voice` is our own server, which can also send requests."""
         return WrapperSession(self, notifier)
 
     async def answer(self, query: Query, host: AskClient, request: ToolRequest) -> bytes:
-        """Carry one request out."""
+        """Run one request."""
         try:
             party = self._participants(host)
         except SwitchboardError as problem:
@@ -80,7 +80,7 @@ class Wrapper:
         else:
             ask_request = Wanted(query.query, query.context, query.dry_run)
             result, record = await run_request(ask_request, party, request.progress)
-        # For the log and the metrics of the Switchboard in front: what it came to and cost, nothing of what was said.
+        # For log and metrics of the Switchboard in front: outcome and cost, but nothing of the content.
         host.notify(USAGE_NOTIFICATION, jsonrpc.encode(record.usage_summary(outcome_of(result))))
         return result
 

@@ -1,6 +1,6 @@
-"""A wrapped child's server towards Switchboard: `inhouse`'s, which can also ask its client something.
+"""The server side of a wrapped child: an in-process server that can also send requests to its client.
 
-Owns questions to the client and what that said it can do; with `through`, the original's own tools stand beside ours.
+With `through`, it also lists and forwards the original tools of the child.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.base import MessageTransport
 from switchboard_mcp.transport.rpc import PendingRequest
 
-# A person may have to answer; as long as Switchboard itself waits.
+# A person may have to answer. As long as Switchboard itself waits.
 CLIENT_TIMEOUT_S = 3600.0
 
 
 class DirectCalls(Protocol):
-    """The original, for calls that need no plan."""
+    """The wrapped child, for direct calls without a plan."""
 
     async def list_tools(self) -> list[Raw]:
-        """Its tools as it sent them, those that may be used."""
+        """Return the allowed tools as the child sent them."""
 
     async def call_tool(self, params: Raw) -> bytes:
-        """The result of a `tools/call`."""
+        """Forward a `tools/call` and return its result."""
 
 
 class _Hello(Struct):
@@ -48,7 +48,7 @@ _decode_name = msgspec.json.Decoder(_Name).decode
 
 
 class AskingServer(mcp_server.InProcessServer):
-    """See the module."""
+    """An in-process server that can send requests to its client."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class AskingServer(mcp_server.InProcessServer):
         self.capabilities: dict[str, Raw] = {}
 
     def supports(self, capability: str) -> bool:
-        """Whether the client said that it can."""
+        """Return True if the client declared this capability."""
         return capability in self.capabilities
 
     async def request(self, method: str, params: bytes) -> Raw:
-        """The client's answer. Raises where it gives none."""
+        """Send a request and return its result. Raise `SwitchboardError` if there is none."""
         answer = await self._peer.request(method, params, CLIENT_TIMEOUT_S)
         if isinstance(answer, Failure):
             raise SwitchboardError(answer)
@@ -86,11 +86,11 @@ class AskingServer(mcp_server.InProcessServer):
         return answer.result
 
     def notify(self, method: str, params: bytes) -> None:
-        """A notification."""
+        """Send a notification."""
         self._peer.notify(method, params)
 
     def request_received(self, message: RpcMessage) -> None:
-        """The client asks."""
+        """Handle a request of the client."""
         if message.method == "initialize" and message.params is not UNSET:
             self.capabilities = _decode_hello(message.params).capabilities
         through = self._through
@@ -108,15 +108,15 @@ class AskingServer(mcp_server.InProcessServer):
         return jsonrpc.encode({"tools": [*self._menu.tool_definitions, *await through.list_tools()]})
 
     def connection_lost(self) -> None:
-        """The client has gone."""
-        self._peer.fail_all(failure("host_refused", "The host has gone."))
+        """Fail pending requests: the client has disconnected."""
+        self._peer.fail_all(failure("host_refused", "The host has disconnected."))
         super().connection_lost()
         self._on_close()
 
     def response_too_large(self, call: PendingRequest, size: int) -> None:
-        """What the client answers is larger than a message may be."""
+        """Fail a request whose response exceeds the message size limit."""
         call.failed(failure("message_too_large", f"The host's answer of {size} bytes is too large."))
 
     def response_unreadable(self, call: PendingRequest, reason: str) -> None:
-        """What the client answers cannot be read."""
+        """Fail a request whose response cannot be parsed."""
         call.failed(failure("host_refused", f"The host's answer cannot be read: {reason}."))

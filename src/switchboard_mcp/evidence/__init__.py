@@ -1,1 +1,1 @@
-"""The governed artifacts: report, metrics and stamp, and the claims they prove."""
+"""The evidence artifacts of governed mode: report, metrics and stamp, and the claims they prove."""

@@ -1,9 +1,8 @@
 """The governed artifacts: `report.json`, `metrics.json` and `stamp.json`, as values and as bytes.
 
-The same inputs give the same bytes: no time, path, machine or user is in any of them. The stamp holds a hash over the
-canonical form of the others and the version of their shape, nothing else. Owns the shapes, how they are written and how
-two of them are told apart; what they say is gathered elsewhere. The text under a field is its description in the
-published JSON Schemas.
+The same inputs give the same bytes: they contain no time, path, machine or user. The stamp holds only a hash over the
+canonical form of the others and the schema version. Defines the schemas, their encoding and their comparison; `collect`
+fills them. The text under a field is its description in the published JSON Schemas.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class EvidenceModel(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class Product(EvidenceModel, frozen=True):
-    """What made the report."""
+    """The product that made the report."""
 
     name: str
     """Name of the distribution."""
@@ -41,7 +40,7 @@ class Product(EvidenceModel, frozen=True):
 
 
 class GovernanceEvidence(EvidenceModel, frozen=True):
-    """Who decides what may run."""
+    """Rules that decide what may run."""
 
     mode: Literal["open", "governed"]
     """`governance.mode`."""
@@ -50,43 +49,43 @@ class GovernanceEvidence(EvidenceModel, frozen=True):
     gate: str
     """Variable without which nothing is routed in governed mode."""
     gate_default: Literal["off"]
-    """What holds where the variable is not set."""
+    """Effect if the variable is not set."""
     audit: bool
     """Whether every decision and call is recorded."""
     audit_failure: Literal["deny", "warn"]
-    """What happens while nothing can be recorded."""
+    """Effect while nothing can be recorded."""
     spawn_warn_ms: int
-    """A start that takes longer is told."""
+    """A start that takes longer is logged."""
     spawn_fail_ms: int
-    """A start that takes longer fails the health gate; 0 where only `timeouts` count."""
+    """A start that takes longer fails the health gate; 0 if only `timeouts` apply."""
 
 
 class Inputs(EvidenceModel, frozen=True):
-    """What the report was made from."""
+    """Hashes of the inputs of the report."""
 
     settings: Digest
     """Hash of the settings, without children and tokens."""
     approvals: Digest
-    """Hash of the approvals; empty where there are none."""
+    """Hash of the approvals; empty if there are none."""
     lock: Digest
-    """Hash of the lock; empty where there is none."""
+    """Hash of the lock; empty if there is none."""
 
 
 class SubtoolEvidence(EvidenceModel, frozen=True):
-    """One subtool that is pinned, or named by the allow list."""
+    """One subtool that is pinned or on the allow list."""
 
     name: str
     """Its name."""
     decision: Decision
     """Whether it exists for a host."""
     reason: str
-    """Why."""
+    """Reason of the decision."""
     pin: Digest
-    """Its hash in the lock; empty where it is not pinned."""
+    """Its hash in the lock; empty if it is not pinned."""
 
 
 class ChildEvidence(EvidenceModel, frozen=True):
-    """One configured child: what was decided of it, and by what."""
+    """One configured child and the decision about it."""
 
     name: str
     """Its name."""
@@ -101,19 +100,19 @@ class ChildEvidence(EvidenceModel, frozen=True):
     decision: Decision
     """Whether it exists."""
     reason: str
-    """Why; the code of the failure where it is denied."""
+    """Reason of the decision; the failure code if it is denied."""
     approval: Digest
-    """Hash of its approval; empty where there is none."""
+    """Hash of its approval; empty if there is none."""
     files: int
-    """How many files and folders the approval pins."""
+    """Number of files and folders that the approval pins."""
     files_checked: bool
-    """Whether all of them were read, and are what was approved."""
+    """Whether all of them were read and match the approval."""
     lock: Literal["current", "stale", "none"]
     """Whether its tools are pinned, for the way it is started now."""
     server: str
-    """Name and version that it was locked with."""
+    """Server name and version in the lock."""
     protocol: str
-    """Protocol version that it was locked with."""
+    """Protocol version in the lock."""
     allow: list[str]
     """`expose.allow`."""
     deny: list[str]
@@ -125,63 +124,63 @@ class ChildEvidence(EvidenceModel, frozen=True):
 
 
 class Check(EvidenceModel, frozen=True):
-    """One thing that was looked at."""
+    """One check."""
 
     name: str
-    """What was looked at."""
+    """Description of the check."""
     ok: bool
-    """Whether it is as it should be."""
+    """Whether it passed."""
     found: int
-    """What was measured or counted."""
+    """Value that was measured or counted."""
     limit: int
-    """What it may be at most."""
+    """Maximum allowed value."""
 
 
 class Claim(EvidenceModel, frozen=True):
-    """One claim of the standard, and its proof."""
+    """One claim of the standard with its proof."""
 
     id: str
     """Its number in the claim registry."""
     claim: str
-    """What is claimed."""
+    """Text of the claim."""
     holds: bool
-    """Whether the facts below bear it out."""
+    """Whether the facts below confirm it."""
     facts: dict[str, Fact]
-    """What was found here."""
+    """Facts found in this workspace."""
     tests: list[str]
-    """Tests that prove it with real programs."""
+    """Tests that prove it with real servers."""
 
 
 class EvidenceReport(EvidenceModel, frozen=True):
-    """What was configured, allowed, denied, pinned and checked."""
+    """Everything that was configured, allowed, denied, pinned and checked."""
 
     schema_version: Literal[1]
     """Version of this shape."""
     standard: str
-    """The standard that is spoken of."""
+    """Name of the standard."""
     product: Product
-    """What made the report."""
+    """The product that made the report."""
     posture: GovernanceEvidence
-    """Who decides what may run."""
+    """Rules that decide what may run."""
     inputs: Inputs
-    """What the report was made from."""
+    """Hashes of the inputs of the report."""
     children: list[ChildEvidence]
     """Every configured child, by name."""
     unconfigured: list[str]
-    """Children that are approved or pinned, and not configured any more."""
+    """Children that are approved or pinned but no longer configured."""
     checks: list[Check]
-    """What was looked at."""
+    """All checks."""
     claims: list[Claim]
     """The claims of the standard, each with its proof."""
 
 
 class ChildTokens(EvidenceModel, frozen=True):
-    """What one child costs a model."""
+    """Token cost of one child."""
 
     name: str
     """Its name."""
     tools: int
-    """How many subtools are counted: those that exist for a host."""
+    """Number of subtools counted: those visible to a host."""
     flat: int
     """Tokens of all their definitions, as a host without suites lists them."""
     suite: int
@@ -194,27 +193,27 @@ class TokenEvidence(EvidenceModel, frozen=True):
     """Token figures of our own harness, over the pinned tools."""
 
     harness: str
-    """What counted."""
+    """Name of the token counter."""
     baseline: str
-    """What is compared with."""
+    """Definition of the flat list that is compared with."""
     flat: int
     """Sum of all children, listed flat."""
     suites: int
     """Sum of all suite tools."""
     saved_permille: int
-    """What listing suites saves, in thousandths of flat."""
+    """Savings of listing suites, in thousandths of flat."""
     children: list[ChildTokens]
     """Each child."""
 
 
 class Latency(EvidenceModel, frozen=True):
-    """How long things took, in buckets: each counts what took at most so long."""
+    """Durations in buckets: each counts what took at most that long."""
 
     exercise: dict[str, int]
-    """Listing, opening every suite and deciding over every child, from the lock and without a start. One edge only, so
-    that every machine finds the same."""
+    """Listing and opening every suite from the lock, without starting a child. A single edge, so every machine gets the
+    same result."""
     recorded: dict[str, int]
-    """Calls in the audit record; counted with `--audit` only, since the record is another on every machine."""
+    """Calls in the audit log; counted only with `--audit`, since the log differs on every machine."""
 
 
 class Metrics(EvidenceModel, frozen=True):
@@ -223,7 +222,7 @@ class Metrics(EvidenceModel, frozen=True):
     schema_version: Literal[1]
     """Version of this shape."""
     counters: dict[str, int]
-    """How many there are of what."""
+    """Counters by name."""
     sizes: dict[str, int]
     """Sizes in bytes."""
     tokens: TokenEvidence
@@ -233,7 +232,7 @@ class Metrics(EvidenceModel, frozen=True):
 
 
 class Stamp(EvidenceModel, frozen=True):
-    """Proof of content: nothing but a hash and a version."""
+    """Proof of content: only a hash and a version."""
 
     content_hash: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
     """Hash over the canonical form of the report, a newline, and that of the metrics."""
@@ -242,28 +241,28 @@ class Stamp(EvidenceModel, frozen=True):
 
 
 def canonical(artifact: object) -> bytes:
-    """Compact, sorted: the form that is hashed."""
+    """Encode in the canonical form that is hashed: compact, with sorted keys."""
     return msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(artifact)), order="sorted")
 
 
 def digest(data: bytes) -> str:
-    """A hash as the artifacts write it."""
+    """Return a hash in the format of the artifacts."""
     return f"sha256:{sha256(data).hexdigest()}"
 
 
 def stamp(report: object, metrics: object) -> Stamp:
-    """The stamp of both."""
+    """Create the stamp of a report and its metrics."""
     joined = canonical(report) + b"\n" + canonical(metrics)
     return Stamp(content_hash=digest(joined), schema_version=SCHEMA_VERSION)
 
 
 def render(artifact: object) -> bytes:
-    """The bytes of a file: the canonical form, one value a line."""
+    """Encode an artifact as a file: the canonical form, indented."""
     return msgspec.json.format(canonical(artifact), indent=2) + b"\n"
 
 
 def differences(actual: object, expected: object, key: str = "") -> Iterator[str]:
-    """Where two plain values differ, by key; what is found and what is due."""
+    """Yield the differences of two JSON values, by key."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         for name in sorted({*actual, *expected}):
             inner = f"{key}.{name}" if key else name

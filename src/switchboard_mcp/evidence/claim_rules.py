@@ -1,7 +1,6 @@
-"""The claims of the standard, and when each holds.
+"""The claims of the standard, their rules, and the tests that prove them.
 
-Owns the words of the registry and which tests prove a claim; a test of its own sees that these exist. What was found in
-a workspace is handed in.
+The facts of a workspace are passed in. A unit test checks that the named tests exist.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Facts = Mapping[str, Fact]
 
 
 class ClaimRule(Struct, frozen=True):
-    """One claim: its facts by name, the rule, and its tests."""
+    """One claim: the names of its facts, its rule and its tests."""
 
     claim: str
     facts: tuple[str, ...]
@@ -88,7 +87,7 @@ CLAIMS: dict[str, ClaimRule] = {
 
 
 def claims(facts: Facts) -> list[Claim]:
-    """Every claim, judged by the facts."""
+    """Evaluate every claim against the facts."""
     return [
         Claim(
             id=number,

@@ -1,22 +1,24 @@
-"""What the evidence says of a workspace, from files alone: settings, approvals, lock. Starts nothing.
+"""Collects the evidence of a workspace from its files alone: settings, approvals, lock. Starts no child.
 
-Nothing of this machine has a part in it: neither what children told in earlier runs nor the environment, but for the
-home folder that approvals may speak of. Owns how the inputs become values; their shape is `evidence.artifacts`'s.
+Nothing depends on the machine: neither cached catalogs nor the environment are used, except for the home folder that
+approvals may refer to. Sizes and tokens are those that hosts would see, computed from the lock; durations are in
+buckets so coarse that every machine gets the same. The schemas are in `evidence.artifacts`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import metadata, requires
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.catalog import read_tools
+from switchboard_mcp.children.catalog import Tool, read_tools
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
 from switchboard_mcp.config.approvals import Approval, Approvals
@@ -28,11 +30,13 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import (
     ChildEvidence,
+    ChildTokens,
     EvidenceReport,
     Fact,
     Latency,
     Metrics,
     SubtoolEvidence,
+    TokenEvidence,
 )
 from switchboard_mcp.evidence.claim_rules import (
     CLEAN_ROOM,
@@ -42,27 +46,46 @@ from switchboard_mcp.evidence.claim_rules import (
     STANDARD,
     claims,
 )
-from switchboard_mcp.evidence.measure import Measurements, PinnedSuite, measure
-from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES
+from switchboard_mcp.gateway.suites.suite_tools import (
+    MAX_LIST_BYTES,
+    SHAPES,
+    Shape,
+    describe,
+    list_tools,
+    merged_annotations,
+)
 from switchboard_mcp.observability.latency_buckets import NAMES
-from switchboard_mcp.policy.access import access
+from switchboard_mcp.policy.access import Access, access
 from switchboard_mcp.policy.governance import ENABLED, make_guard
 from switchboard_mcp.policy.launch.file_inspector import seal
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.suites import introspect
+from switchboard_mcp.suites import introspect, savings
+from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
 from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.suites.tokens import estimate
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
+    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+
+HARNESS = "switchboard_mcp.suites.tokens: estimate of o200k"
+BASELINE = "name, description and input schema of every subtool that exists for a host, as compact JSON"
+# The only edge: every machine is faster by a factor of hundreds.
+EXERCISE_S = 1.0
+TRIES = 3
+T = TypeVar("T")
 
 
 class CollectedEvidence(Struct, frozen=True):
-    """Both artifacts."""
+    """Report and metrics."""
 
     report: EvidenceReport
     metrics: Metrics
 
 
 def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]) -> CollectedEvidence:
-    """Everything. `workspace` has all configured children, approved or not."""
+    """Collect both artifacts. `workspace` has all configured children, approved or not."""
     config, folder = workspace.config, workspace.folder
     governed = config.governance.mode == "governed"
     environ = {"HOME": os.environ.get("HOME", "")}
@@ -113,7 +136,7 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
 
 
 class LaunchDecision(Struct, frozen=True):
-    """What the rules say of a child on this kind of machine, and what is approved of it on any."""
+    """Decision about a child on this platform, and its approvals on any platform."""
 
     allowed: bool
     reason: str
@@ -122,7 +145,7 @@ class LaunchDecision(Struct, frozen=True):
 
 
 def decide(spec: ChildSpec, guard: LaunchPolicy | None, environ: Mapping[str, str]) -> LaunchDecision:
-    """Judge a child as a start does, but for variables, which are another on every machine."""
+    """Judge a child as a start does, except for variables, which differ on every machine."""
     if guard is None or spec.kind == "builtin":
         return LaunchDecision(True, "open mode" if guard is None else "built in")
     approved = guard.approvals.everywhere(spec.name)
@@ -202,7 +225,7 @@ def _child(
 def _subtools(
     view: PinnedSuite, entry: LockedChild | None, exists: bool, current: bool, *, governed: bool
 ) -> Iterator[SubtoolEvidence]:
-    """Those that are pinned, and those that the allow list names without their being pinned."""
+    """Yield the pinned subtools, and those on the allow list that are not pinned."""
     pins = {name: tool.hash for name, tool in entry.tools.items()} if entry is not None else {}
     named = {name for name in view.suite.expose.allow if not any(wild in name for wild in "*?[")}
     for name in sorted({*pins, *named}):
@@ -312,20 +335,128 @@ def _facts(workspace: Workspace, children: list[ChildEvidence], measured: Measur
 
 
 def _required() -> list[str]:
-    """What an installation without extras brings along."""
+    """Return the requirements of an installation without extras."""
     return [needed for needed in requires(DISTRIBUTION) or [] if "extra ==" not in needed]
 
 
 def _licence() -> str:
-    """What the installed distribution says of itself."""
+    """Return the licence in the metadata of the installed distribution."""
     return str(metadata(DISTRIBUTION).json.get("license_expression", ""))
+
+
+class PinnedSuite(Struct):
+    """A child's suite as hosts see it, from the lock. It cannot be called."""
+
+    spec: ChildSpec
+    name: str
+    source: str
+    access: Access
+    tools: list[Tool]
+    instructions: str
+    suite: SuiteConfig
+    introspection: introspect.IntrospectSettings
+    description: str
+
+    def permitted(self) -> list[Tool]:
+        """Return the tools that are visible to a host."""
+        return [tool for tool in self.tools if self.access.permits(tool.name)]
+
+    def views(self) -> list[ToolView]:
+        """Return the visible tools in the form that is counted."""
+        return [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in self.permitted()]
+
+    def descriptor(self, shape: Shape) -> dict[str, object]:
+        """Return the suite tool."""
+        tools = self.permitted()
+        hints = merged_annotations(tools) if tools else None
+        return describe(self.name, self.description, [tool.name for tool in tools], shape, hints)
+
+    def introspected(self) -> bytes:
+        """Return the result of introspecting the suite."""
+        answer = introspect.answer(
+            self.source, self.views(), IntrospectRequest(), self.introspection, self.instructions
+        )
+        return b"" if isinstance(answer, Failure) else answer
+
+    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
+        """Raise: nothing serves calls here."""
+        raise NotImplementedError
+
+
+class Measurements(Struct, frozen=True):
+    """Sizes, tokens and durations of what hosts would see."""
+
+    suites: int
+    direct_tools: int
+    list_bytes: int
+    largest_introspect: int
+    tokens: TokenEvidence
+    exercise: dict[str, int]
+
+
+def measure(pinned: list[PinnedSuite]) -> Measurements:
+    """List all tools and introspect every suite, as a host would, from the lock."""
+    watch = Stopwatch()
+    lazy = [view for view in pinned if view.suite.exposure != "direct"]
+    direct = [
+        tool.raw for view in pinned if view not in lazy for tool in view.permitted() if tool.raw is not UNSET
+    ]
+    listed = watch.timed(lambda: list_tools(lazy, direct, {}))
+    opened = [watch.timed(view.introspected) for view in lazy]
+    costs = [
+        savings.measure(
+            savings.ServerTools(
+                view.source, view.views(), msgspec.json.encode(view.descriptor(SHAPES[0])), view.instructions
+            ),
+            estimate,
+            view.introspection,
+        )
+        for view in lazy
+    ]
+    flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
+    tokens = TokenEvidence(
+        harness=HARNESS,
+        baseline=BASELINE,
+        flat=flat,
+        suites=suites,
+        saved_permille=(flat - suites) * 1000 // flat if flat else 0,
+        children=[
+            ChildTokens(
+                name=cost.name, tools=cost.tools, flat=cost.flat, suite=cost.suite, introspect=cost.introspect
+            )
+            for cost in costs
+        ],
+    )
+    return Measurements(
+        len(lazy), len(direct), len(listed), max(map(len, opened), default=0), tokens, watch.counts
+    )
+
+
+class Stopwatch:
+    """Counts durations below and above the edge: the best of a few tries, so a busy machine gets the same."""
+
+    def __init__(self) -> None:
+        self.counts = {"1s": 0, "more": 0}
+
+    def timed(self, work: Callable[[], T]) -> T:
+        """Time a function and return its result."""
+        result, took = self._once(work)
+        for _ in range(TRIES - 1):
+            if took > EXERCISE_S:
+                result, took = self._once(work)
+        self.counts["1s" if took <= EXERCISE_S else "more"] += 1
+        return result
+
+    def _once(self, work: Callable[[], T]) -> tuple[T, float]:
+        began = time.perf_counter()
+        return work(), time.perf_counter() - began
 
 
 A = TypeVar("A", EvidenceReport, Metrics)
 
 
 def _clean(artifact: A, redactor: Redactor) -> A:
-    """Without a secret that somebody has put into a name."""
+    """Redact secrets that occur in names."""
     return msgspec.json.decode(
         redactor.mask_registered_json(msgspec.json.encode(artifact)), type=type(artifact)
     )

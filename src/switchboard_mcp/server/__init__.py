@@ -1,1 +1,1 @@
-"""The transports on which hosts connect: stdio, HTTP, and the dashboard."""
+"""Server-side transports for hosts (stdio and HTTP), and the dashboard."""

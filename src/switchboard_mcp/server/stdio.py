@@ -1,4 +1,4 @@
-"""The stdio front: the one host that started us."""
+"""The stdio server: serves the one host that started this process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.transport.flow_control import FlowControl
 from switchboard_mcp.transport.stdio import Cork, PipeTransport
 
-# While answers are still owed after stdin has ended, how often to look whether anybody can read them.
+# After stdin has ended: how often to check whether pending responses can still be delivered.
 DRAIN_POLL_S = 0.1
-# Looks in a row that find nothing taken until the host is held to have forgotten us: five seconds.
+# Checks in a row without progress (five seconds) after which the host is considered dead.
 MAX_DRAIN_STALLS = 50
 
 
 def take_over_stdio() -> tuple[int, int]:
-    """Our own stdin and stdout, for the protocol alone: whatever else prints goes to stderr from now on."""
+    """Reserve stdin and stdout for the protocol. Anything else that prints goes to stderr from now on."""
     read_fd, write_fd = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -28,7 +28,7 @@ def take_over_stdio() -> tuple[int, int]:
 
 
 class StdioServer:
-    """Serves one host until it closes its end and has its answers."""
+    """Serves one host until it closes stdin and has received its responses."""
 
     def __init__(self, gateway: Gateway, cork: Cork, valve: FlowControl, log: Log) -> None:
         self._gateway = gateway
@@ -50,7 +50,7 @@ class StdioServer:
         self._session = gateway.attach(self._link, self._closed)
 
     async def run(self, done: asyncio.Event) -> None:
-        """Serve until the host is done with us, then set `done`. When cancelled, nothing new is taken."""
+        """Serve until the host disconnects, then set `done`. When cancelled, stop reading."""
         try:
             await self._ended.wait()
             self._gateway.stop_listening(self._session)
@@ -61,7 +61,7 @@ class StdioServer:
             done.set()
 
     async def _drain(self) -> None:
-        """Wait for the answers that are owed, as long as somebody takes them. Nobody tells that a reader has gone."""
+        """Wait until pending responses are written, as long as the host reads. Polls: a dead reader is not reported."""
         stalled, write_buffer_size = 0, self._link.write_buffer_size
         while self._session.in_flight or self._link.write_buffer_size:
             if self._link.other_side_gone or stalled > MAX_DRAIN_STALLS:
@@ -74,13 +74,13 @@ class StdioServer:
         self._ended.set()
 
     def _congested(self, slow: bool) -> None:
-        """A host that does not read its answers gets no new ones made: neither it nor the children are read."""
+        """Stop reading the host and the children while the host does not read its responses."""
         self._valve.turn(shut=slow)
         if slow:
             self._poll_for_eof()
 
     def _poll_for_eof(self) -> None:
-        """While the host is not read, its end is not heard either."""
+        """Poll for the end of stdin, which goes unnoticed while reading is paused."""
         if self._link.source_ended:
             self._ended.set()
         elif self._link.paused:

@@ -106,7 +106,7 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
         (Says([use("no_such", {})]), ModelTurn(steps=[PlanStep("no_such", {})])),
         (
             Says([use("write", ["x"])]),
-            ModelTurn(steps=[PlanStep("write", {})], odd="The arguments of 'write' are no object."),
+            ModelTurn(steps=[PlanStep("write", {})], odd="The arguments of 'write' are not an object."),
         ),
         (Says([use("plan_later", {"subtools": "write"})]), ModelTurn(later=[])),
     ],
@@ -130,17 +130,17 @@ async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> N
     [
         (
             Fails(401, "authentication_error", "invalid key"),
-            "ask_model_rejected: The model's service does not accept the key (401). invalid key",
+            "ask_model_rejected: The model's service rejects the key (401). invalid key",
             1,
         ),
         (
             Fails(404, "not_found_error", "model: x"),
-            "ask_model_rejected: The model's service refuses the request (404). model: x",
+            "ask_model_rejected: The model's service rejects the request (404). model: x",
             1,
         ),
         (
             Fails(429, "rate_limit_error", "slow down"),
-            "ask_model_failed: The model's service wants fewer requests (429). slow down",
+            "ask_model_failed: The model's service limits the request rate (429). slow down",
             4,
         ),
         (
@@ -148,7 +148,7 @@ async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> N
             "ask_model_failed: The model's service is overloaded (529).",
             4,
         ),
-        (Fails(500, "api_error", "oh"), "ask_model_failed: The model's service fails (500). oh", 4),
+        (Fails(500, "api_error", "oh"), "ask_model_failed: The model's service failed (500). oh", 4),
     ],
 )
 async def test_an_error_of_the_service_is_told_in_words(

@@ -83,7 +83,7 @@ def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: ModelTu
     "text", ["", "I would call read.", "}{", '{"steps": 7}', '{"steps":[{}]}', "{" * 5000 + "}" * 5000]
 )
 def test_what_is_no_plan_is_odd(text: str) -> None:
-    assert "That is no plan" in read_turn(text).odd
+    assert "That is not a plan" in read_turn(text).odd
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
 @pytest.mark.parametrize(
     ("backend", "host", "told"),
     [
-        ("auto", Host(capabilities=()), "no key is set, and the host does not lend its model"),
+        ("auto", Host(capabilities=()), "no API key is set, and the host does not lend its model"),
         ("host", Host(capabilities=()), "ask.backend is 'host', and the host does not lend"),
-        ("api", Host(), "no key is set"),
+        ("api", Host(), "no API key is set"),
         ("auto", None, "there is no host to lend one"),
     ],
 )

@@ -159,7 +159,7 @@ async def test_when_the_client_goes_its_questions_end_and_we_hear_of_it() -> Non
         asking = tasks.create_task(_refused(server))
         await client.hear()
         client.leave()
-        assert "has gone" in (await asking).failure.message
+        assert "has disconnected" in (await asking).failure.message
         await gone.wait()
 
 

@@ -1,4 +1,4 @@
 """The dashboard: its page, its JSON API and its event stream.
 
-Start with `app`.
+Start with `dashboard`.
 """

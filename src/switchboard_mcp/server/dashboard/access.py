@@ -1,8 +1,8 @@
-"""Who may look at the dashboard, and who may act: rights of tokens, the one-time link, and cookies for browsers.
+"""Authentication and authorization of the dashboard: rights of tokens, the one-time link, and browser cookies.
 
-The token of this start may do everything. Another has the right its entry in `http.tokens` gives; none where that says
-nothing, since most tokens are agents'. A browser shows a token or the code of the link once and gets a cookie for it,
-which no script can read and no other site can send. Knows nothing of what is shown.
+The token of this start has all rights. A named token has the right that its entry in `http.tokens` grants, by default
+none, since most tokens belong to agents. A browser presents a token or the code of the link once and gets a cookie
+that scripts cannot read and other sites cannot send.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from switchboard_mcp.server.http.auth import TOKEN_BYTES, TokenTable, bearer
 READ, ADMIN = "read", "admin"
 # A link in a terminal's scrollback must not open anything the next day.
 LINK_TTL_S = 3600.0
-# A browser that nobody has used for so long has to show a token again.
+# A browser unused for this long has to log in again.
 COOKIE_TTL_S = 12 * 3600.0
 MAX_COOKIES = 64
-# Guessing 256 bits is hopeless; this keeps a broken script from filling our time.
+# Guessing 256 bits is hopeless; this keeps a broken script from using up our time.
 MAX_FAILED_LOGINS, FAILED_LOGINS_WINDOW_S = 20, 60.0
 
 Headers = Mapping[bytes, bytes]
 
 
 class Viewer(Struct, frozen=True):
-    """Somebody who may look: the name of the token, and what it may."""
+    """An authenticated viewer: the name of its token and its right."""
 
     principal: str
     right: str
@@ -38,7 +38,7 @@ class Viewer(Struct, frozen=True):
 
     @property
     def may_act(self) -> bool:
-        """Whether it may change anything."""
+        """True if the viewer may change anything."""
         return self.right == ADMIN
 
 
@@ -48,13 +48,13 @@ class _Login(Struct):
 
 
 def rights(tokens: Mapping[str, str | Token]) -> dict[str, str]:
-    """What each token may, by its name; that of this start has none."""
+    """Return the right of each token by principal. The token of this start has the empty principal."""
     named = {name: token.dashboard for name, token in tokens.items() if isinstance(token, Token)}
     return {"": ADMIN, **{name: right for name, right in named.items() if right}}
 
 
 class DashboardAccess:
-    """See the module."""
+    """Authenticates requests to the dashboard and manages logins."""
 
     def __init__(
         self, tokens: TokenTable, allowed: Mapping[str, str], code: str, port: int, now: Callable[[], float]
@@ -69,7 +69,7 @@ class DashboardAccess:
         self._failed_logins: list[float] = []
 
     def viewer(self, headers: Headers) -> Viewer | None:
-        """Who asks; None where it is nobody who may look. A token that may not is nobody here too."""
+        """Return the viewer of a request, or None if it has no valid login or its token has no right."""
         authorization = headers.get(b"authorization")
         if authorization is not None:
             token = bearer(authorization)
@@ -81,7 +81,7 @@ class DashboardAccess:
         return login.viewer
 
     def log_in(self, token: str, code: str) -> tuple[Viewer, bytes] | None:
-        """The viewer, and the cookie to set; None where neither is right, or there were too many wrong ones."""
+        """Log in with a token or a code. Return the viewer and the cookie, or None if rejected or rate limited."""
         if self._is_rate_limited():
             return None
         viewer = self._viewer_by_token(token.encode()) if token else self._viewer_by_code(code)
@@ -97,7 +97,7 @@ class DashboardAccess:
         return viewer, self._set_cookie(key.encode(), int(COOKIE_TTL_S))
 
     def log_out(self, headers: Headers) -> bytes:
-        """Forget a browser; the cookie that takes its own away."""
+        """End the login of a browser. Return the header value that removes its cookie."""
         self._logins.pop(_digest(self._read_cookie(headers)), None)
         return self._set_cookie(b"", 0)
 
@@ -107,7 +107,7 @@ class DashboardAccess:
         return Viewer(principal, right) if principal is not None and right is not None else None
 
     def _viewer_by_code(self, code: str) -> Viewer | None:
-        """The code of the link is good once."""
+        """Return the viewer for the code of the link, which is valid once."""
         digest, expires = self._code, self._code_expires
         if not digest or not code or self._now() > expires:
             return None

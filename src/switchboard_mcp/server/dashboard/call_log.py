@@ -1,7 +1,7 @@
-"""How calls end, seen from the start of a server that can be looked at.
+"""The log of finished calls behind the dashboard.
 
-Stands before the audit record in every suite's chain, and hands everything on to it where there is one. Keeps the last
-calls, sums for each child, and how it all went over time, in memory that does not grow. Arguments are not kept here.
+Wraps the audit log in every suite's pipeline and passes every record on to it. Keeps the last calls, totals per child
+and a timeline in bounded memory. Arguments are not kept.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.errors import Failure
 
-# Enough to scroll through; older calls are the audit record's.
+# Enough to scroll through; older calls are in the audit log.
 MAX_CALLS = 1_000
 MAX_NAME_CHARS = 200
-# A host that no longer waits, or is asked something first, is nobody's fault.
+# Neither a cancelled call nor one that needs input has failed.
 NON_ERRORS = frozenset({"ok", "allowed", "cancelled", "input_required"})
 
 
 class LiveCall(Struct, frozen=True, omit_defaults=True):
-    """One call, look or decision, without its arguments."""
+    """One call, introspection or decision, without its arguments."""
 
     seq: int
     at: int
@@ -39,7 +39,7 @@ class LiveCall(Struct, frozen=True, omit_defaults=True):
 
 
 class CallLog:
-    """See the module. Chains record here as they do in an `Audit`."""
+    """Records calls. Pipelines use it in place of an `AuditLog`."""
 
     def __init__(self, services: ChildContext) -> None:
         self._redactor = services.redactor
@@ -54,7 +54,7 @@ class CallLog:
 
     @property
     def write_failure(self) -> Failure | None:
-        """The record's own."""
+        """Return the failure of the audit log, if it has one."""
         return self._audit.write_failure if self._audit is not None else None
 
     def record(
@@ -67,7 +67,7 @@ class CallLog:
         outcome: str = "",
         seconds: float = -1.0,
     ) -> None:
-        """As the record takes it."""
+        """Record one entry, as an `AuditLog` does."""
         self.pending.append((kind, who, child, subtool, args, outcome, seconds, self.clock()))
         self.rouse()
 
@@ -76,7 +76,7 @@ class CallLog:
         record = self.pending.pop()
         kind, who, child, subtool, _, outcome, seconds, at = record
         self.seq += 1
-        if len(subtool) > MAX_NAME_CHARS:  # named by whoever asked for it
+        if len(subtool) > MAX_NAME_CHARS:  # the caller chose the name
             subtool = self._redactor.redact_text(subtool)[:MAX_NAME_CHARS]
         self._recent.append((kind, who, child, subtool, outcome, seconds, at))
         if kind == "call":
@@ -95,12 +95,12 @@ class CallLog:
                 audit.rouse()
 
     def close(self) -> None:
-        """The end."""
+        """Close the audit log."""
         if self._audit is not None:
             self._audit.close()
 
     def since(self, seq: int) -> list[LiveCall]:
-        """Those that came after, oldest first."""
+        """Return the calls after `seq`, oldest first."""
         fresh = min(self.seq - seq, len(self._recent))
         if fresh <= 0:
             return []

@@ -1,7 +1,7 @@
-"""`GET /events`: what changes, told to everybody who looks, by server-sent events.
+"""`GET /events`: sends changes to all viewers as server-sent events.
 
-One look a second for all viewers together, and none while there are none. Each event carries only what is another than
-at the look before. Owns the viewers and the task that looks; what is looked at is the board's.
+State is sampled once per second and shared by all viewers; sampling stops when nobody is connected. Each event carries
+only what has changed since the previous sample.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.exchange import HttpExchange
 
 TICK_S = 1.0
-# A page that is loaded anew is gone for a moment; mail that was opened for it shall outlive that.
+# A reloading page is gone for a moment; mail opened for it stays open meanwhile.
 LINGER_S = 30.0
 MAX_VIEWERS = 32
-# A burst is shown by its end.
+# Of a burst, the last calls are sent.
 MAX_CALLS = 200
 
 
 class DashboardEvents:
-    """See the module."""
+    """The event feed of the dashboard."""
 
     def __init__(self, state: DashboardState) -> None:
         self._state = state
@@ -40,9 +40,9 @@ class DashboardEvents:
         self._unsubscribe_mail: Callable[[], None] | None = None
 
     async def listen(self, exchange: HttpExchange) -> None:
-        """One more viewer, until it goes."""
+        """Serve a viewer until it disconnects."""
         if len(self._viewers) >= MAX_VIEWERS:
-            await exchange.refuse(503, "Too many pages look at once.")
+            await exchange.refuse(503, "Too many open dashboard pages. Close one.")
             return
         output = EventStream(self._loop, exchange.guard)
         self._viewers.add(output)
@@ -54,13 +54,13 @@ class DashboardEvents:
             self._viewers.discard(output)
 
     def keep_sampling(self) -> None:
-        """Somebody looks, if only once: all is kept ready for a while."""
+        """Start sampling if needed, and keep it running for a while."""
         self._idle_s = 0.0
         if self._sampler is None:
             self._sampler = self._state.services.start_task(self._sample_forever())
 
     async def stop(self) -> None:
-        """The server ends."""
+        """End all streams, stop sampling and close mail."""
         for viewer in self._viewers:
             viewer.finish()
         sampler = self._sampler
@@ -71,7 +71,7 @@ class DashboardEvents:
         await self._state.close_mail()
 
     async def _sample_forever(self) -> None:
-        """Until nobody has looked for a while."""
+        """Sample and publish until there has been no viewer for a while."""
         try:
             await self._subscribe_mail()
             while self._idle_s < LINGER_S:
@@ -93,7 +93,7 @@ class DashboardEvents:
     async def _subscribe_mail(self) -> None:
         mail_server = self._state.mail_server
         if mail_server is not None:
-            with suppress(SwitchboardError):  # mail that cannot be opened is told where it is looked at
+            with suppress(SwitchboardError):  # reported by the mail API
                 self._unsubscribe_mail = (await mail_server.store()).subscribe(lambda _: self._on_mail())
 
     def _on_mail(self) -> None:
@@ -130,5 +130,5 @@ class DashboardEvents:
 
 
 def event(name: str, data: object) -> bytes:
-    """One event. JSON has line ends nowhere."""
+    """Encode one event. Our JSON contains no line breaks."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), encode(data))

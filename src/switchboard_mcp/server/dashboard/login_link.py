@@ -1,7 +1,7 @@
-"""The one-time link to the dashboard, and how the dashboard comes to be when somebody follows it.
+"""The one-time link to the dashboard, and its lazy creation.
 
-Until then nothing of it is loaded but what keeps its figures. The code stands behind the `#` of the address, where
-neither servers in between nor other pages get to see it.
+Until the dashboard is first requested, only the modules that collect its figures are loaded. The code is in the URL's
+fragment, which neither proxies nor other pages get to see.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def enable_dashboard(front: HttpServer, address: BindAddress, parts: Runtime) -> str:
-    """Let the front open the dashboard when it is asked for; the link that logs one browser in."""
+    """Let the HTTP server create the dashboard on first use. Return the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
     call_log = parts.services.recorder
     assert isinstance(call_log, CallLog)

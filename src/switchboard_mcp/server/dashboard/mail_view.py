@@ -1,8 +1,8 @@
-"""All mail of a workspace as a person reads it: whoever it is to, newest first, page by page.
+"""A read-only view of all mail of a workspace: newest first, in pages.
 
-What there is, is told by the names of files; only what is shown is read. Names are kept while somebody looks, and a
-folder is listed again when it has changed: so a page of a hundred thousand messages costs what a page costs. Reads
-only, in a thread of its own. Searching reads messages from the newest on, some thousand at a time.
+Messages are listed by file name, and only those on the page are read. Names are cached while the dashboard is viewed,
+and a folder is listed again when it has changed, so a page costs the same with a hundred thousand messages. Runs in
+its own thread. A search reads messages from the newest on, some thousand at a time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from switchboard_mcp.mail.store.filenames import MessageFile, Place
 from switchboard_mcp.mail.store.worker import StoreWorker
 
 SHOWN_PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
-# So many messages are read for one page of a search; then the asker decides whether to go on.
+# Messages read for one page of a search; then the viewer decides whether to continue.
 MAX_READ = 4_000
-# Of a message in a list so much is shown.
+# Shown of a message in a list.
 EXCERPT_CHARS = 240
 MAX_THREAD = 100
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """Which messages; an empty text means any. `before` is the order of the oldest one seen so far."""
+    """Selects messages; an empty text matches any. `before` is the order of the oldest one seen so far."""
 
     query: str = ""
     agent: str = ""
@@ -42,7 +42,7 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(Struct, kw_only=True, rename="camel"):
-    """Some messages, newest first. `next` goes on from here, 0 where there is no more."""
+    """A page of messages, newest first. `next` continues from here, 0 if there are no more."""
 
     messages: list[tuple[str, StoredMessage]]
     total: int
@@ -51,7 +51,7 @@ class MessagePage(Struct, kw_only=True, rename="camel"):
 
 
 class MailView:
-    """See the module."""
+    """Reads the mail of a workspace in its own thread."""
 
     def __init__(self, workspace: str) -> None:
         self._directory = StoreDirectory(workspace, system_clocks())
@@ -59,21 +59,21 @@ class MailView:
         self._known: dict[tuple[Place, str], tuple[int, list[MessageFile]]] = {}
 
     async def close(self) -> None:
-        """Nobody looks any more."""
+        """Stop the thread."""
         await self._thread.close()
 
     async def page(self, message_filter: MessageFilter) -> MessagePage:
-        """One page."""
+        """Return one page."""
         return await self._thread.run(lambda visit: self._page(visit, message_filter))
 
     async def message(
         self, agent: str, id: str
     ) -> tuple[StoredMessage, list[tuple[str, StoredMessage]]] | None:
-        """One message, and the thread it stands in, oldest first."""
+        """Return a message and its thread, oldest first."""
         return await self._thread.run(lambda visit: self._with_thread(visit, agent, id))
 
     async def counts(self) -> dict[str, int]:
-        """How many messages there are in each place."""
+        """Return the number of messages in each place."""
 
         def count_folders(transaction: Transaction) -> dict[str, int]:
             totals = dict.fromkeys(SHOWN_PLACES, 0)
@@ -118,7 +118,7 @@ class MailView:
                         yield (kind, name), self._entries(transaction, kind, name)
 
     def _entries(self, transaction: Transaction, place: Place, agent: str) -> list[MessageFile]:
-        """What is in a folder, oldest first; listed again only where it has changed."""
+        """Return the entries of a folder, oldest first, listed again only if it has changed."""
         changed = os.fstat(transaction.folder(place, agent)).st_mtime_ns
         known = self._known.get((place, agent))
         if known is None or known[0] != changed:
@@ -139,7 +139,7 @@ class MailView:
         if stored is None:
             return None
         thread = {id: (agent, stored)}
-        # Upwards: a reply was sent by whoever got what it answers.
+        # Upwards: the sender of a reply is the recipient of what it answers.
         above = stored
         while above.message.reply_to and above.message.reply_to not in thread and len(thread) < MAX_THREAD:
             to = above.message.sender
@@ -156,7 +156,7 @@ class MailView:
     def _add_replies(
         self, transaction: Transaction, thread: dict[str, tuple[str, StoredMessage]], since: int
     ) -> None:
-        """Downwards: what was written later between those who take part, and answers something of it."""
+        """Add later messages between the participants that reply to something in the thread."""
         participants = {
             name for _, each in thread.values() for name in (each.message.sender, each.message.recipient)
         }

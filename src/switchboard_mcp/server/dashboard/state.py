@@ -1,6 +1,6 @@
-"""What the dashboard looks at. Figures are kept from the start of the server on; mail is open while somebody looks.
+"""The data behind the dashboard. Figures are collected from the start of the server; mail is open while it is viewed.
 
-Does not know HTTP.
+Not aware of HTTP.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 class DashboardState:
-    """See the module. `hosts` tells how many hosts were served so far, `sessions` how many are here."""
+    """Provides the dashboard's data. `hosts_served` and `sessions` return the server's counts."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DashboardState:
 
     @property
     def mail(self) -> MailView:
-        """All mail, for reading; opened when somebody first looks."""
+        """Return the read-only view of all mail, opened on first use."""
         if self._mail is None:
             from switchboard_mcp.server.dashboard.mail_view import MailView
 
@@ -70,17 +70,17 @@ class DashboardState:
 
     @property
     def workspace(self) -> Workspace:
-        """As it is now: its files may change while we serve."""
+        """Return the current workspace, which a reload replaces."""
         return self._parts.workspace
 
     async def close_mail(self) -> None:
-        """Nobody looks any more."""
+        """Close mail: nobody views the dashboard any more."""
         mail, self._mail = self._mail, None
         if mail is not None:
             await mail.close()
 
     def rows(self) -> list[dict[str, object]]:
-        """Every child, or process of one, as the dashboard shows it."""
+        """Return one row per child, or per process of a child that has several."""
         suites = list(self.gateway.all_suites.values())
         rows: list[dict[str, object]] = []
         for suite in suites:
@@ -121,12 +121,12 @@ class DashboardState:
         return children([suite], timelines=self.call_log.tallies)
 
     def sample_savings(self) -> SavingsPoint | None:
-        """A point for now, where anything has changed."""
+        """Sample the savings. Return the new point, or None if nothing has changed."""
         return self.savings.sample(self.gateway, self.hosts_served())
 
 
 def started_at(pid: int) -> int:
-    """When a process began, in milliseconds, where the system tells; else 0."""
+    """Return the start time of a process in milliseconds since the epoch, 0 if unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
@@ -134,5 +134,5 @@ def started_at(pid: int) -> int:
             up_s = float(file.read(64).split()[0])
     except (OSError, ValueError, IndexError):
         return 0
-    # To the second: what is sent to viewers must not change by itself.
+    # Rounded to seconds, because any change is sent to all viewers.
     return round(time.time() - up_s + ticks / _TICKS_S) * 1000

@@ -1,6 +1,6 @@
-"""The little of ASGI that the HTTP front needs: reading a body within bounds, and answering.
+"""ASGI helpers of the HTTP server: read a bounded request body, send a response.
 
-Knows nothing of MCP.
+Not aware of MCP.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ CLOSE = (b"connection", b"close")
 EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
-    # Some servers in between collect a whole answer before they pass it on, unless told not to.
+    # Without this, nginx buffers the whole response before passing it on.
     (b"x-accel-buffering", b"no"),
 )
-# A client on a bad line needs some seconds for megabytes; one that needs longer only holds us up.
+# A client on a slow line needs some seconds for megabytes; one that needs longer only holds us up.
 BODY_TIMEOUT_S = 30.0
-# What is refused is read to its end all the same, where that is near: a client that is still sending when the
-# connection is closed may never see the answer.
+# The body of a rejected request is read to its end if that is near: a client that is still sending when the
+# connection is closed may never see the response.
 DISCARD_TIMEOUT_S = 2.0
 MAX_LENGTH_DIGITS = 18
 
 
 class BodyFailure(Enum):
-    """Why there is no body."""
+    """The reason why a request body could not be read."""
 
     TOO_LARGE = "too large"
     GONE = "gone"
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | BodyFailure:
-    """The body of a request, if it is within bounds. One that is too large is read to its end, if that is near."""
+    """Read the body of a request, up to `limit` bytes. A body that is too large is discarded."""
     declared = headers.get(b"content-length", b"0")
     if len(declared) > MAX_LENGTH_DIGITS or int(declared) > limit:
         await discard(receive)
@@ -65,7 +65,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | B
 
 
 async def discard(receive: Receive) -> bool:
-    """Read the rest of a body to throw it away; whether its end came soon."""
+    """Read and drop the rest of a body. Return False if it did not end in time."""
     try:
         async with asyncio.timeout(DISCARD_TIMEOUT_S):
             while True:
@@ -79,7 +79,7 @@ async def discard(receive: Receive) -> bool:
 async def refuse(
     receive: Receive, send: Send, headers: Headers, status: int, body: bytes, *more: tuple[bytes, bytes]
 ) -> None:
-    """Answer a request whose body nobody has read."""
+    """Respond to a request whose body has not been read."""
     has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
     if has_body and not await discard(receive):
         more = (*more, CLOSE)
@@ -87,7 +87,7 @@ async def refuse(
 
 
 async def respond(send: Send, status: int, body: bytes = b"", *headers: tuple[bytes, bytes]) -> None:
-    """Answer in one piece."""
+    """Send a complete response."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
     await send({"type": "http.response.body", "body": body})

@@ -1,7 +1,7 @@
-"""Who may come in: one token for this start, in a file that only its owner can read, and named ones from the config.
+"""Bearer tokens: one per start, in a file only its owner can read, and named ones from the config.
 
-Tokens are compared as digests, all of them and in constant time, so that nothing can be told from how long a refusal
-takes. Does not know HTTP beyond the header's value.
+Tokens are compared as digests, all of them and in constant time, so the time a rejection takes reveals nothing. Not
+aware of HTTP beyond the value of the header.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FOLDER = ".switchboard"
 FILE = "auth_token"
 # 256 bits.
 TOKEN_BYTES = 32
-# A shorter one in the config is a password, and can be guessed.
+# A shorter token is a password and can be guessed.
 MIN_TOKEN_CHARS = 16
 
 
 class TokenTable:
-    """Every token by its digest, with the name of whoever has it; the token of this start has none."""
+    """Maps token digests to principals. The token of this start has the empty principal."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
-        """`tokens` has each one's name first."""
+        """Create the table from tokens by principal."""
         self._digests = [(_digest(token.encode()), name) for name, token in tokens.items()]
 
     def principal(self, token: bytes) -> str | None:
-        """Whose token this is; None where it is nobody's."""
+        """Return the principal of a token, or None if the token is unknown."""
         digest = _digest(token)
         principal = None
         for known, name in self._digests:
@@ -44,7 +44,7 @@ class TokenTable:
 
 
 def bearer(header: bytes) -> bytes | None:
-    """The token in an `Authorization` header."""
+    """Return the token of an `Authorization` header, or None if it uses another scheme."""
     scheme, _, token = header.strip().partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else None
 
@@ -54,7 +54,7 @@ def _digest(token: bytes) -> bytes:
 
 
 def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, str]) -> dict[str, str]:
-    """The config's own tokens with their variables filled in."""
+    """Return the tokens of the config with their variables expanded. Raise if one is unusable."""
     tokens: dict[str, str] = {}
     for name, setting in configured.items():
         token = fill(token_text(setting), environ)
@@ -65,14 +65,14 @@ def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, st
             message = f"http.tokens.{name}: expected at least {MIN_TOKEN_CHARS} printable ASCII characters."
             raise refused("config_invalid", message)
         if token in tokens.values():
-            message = f"http.tokens.{name}: the same token as another; each needs its own."
+            message = f"http.tokens.{name}: duplicates another token. Each entry needs its own."
             raise refused("config_invalid", message)
         tokens[name] = token
     return tokens
 
 
 def private_folder(workspace: str) -> str:
-    """The folder for what only its owner may read; made where it is not there yet."""
+    """Return the folder for secrets, creating it if needed. Raise if others can access it."""
     path = os.path.join(workspace, FOLDER)
     try:
         os.mkdir(path, 0o700)
@@ -80,13 +80,13 @@ def private_folder(workspace: str) -> str:
     except FileExistsError:
         pass
     except OSError as problem:
-        raise _loose_permissions(f"{path} cannot be made: {problem.strerror}.") from None
+        raise _loose_permissions(f"Cannot create {path}: {problem.strerror}.") from None
     _require_private(path, stat.S_IFDIR, f"chmod 700 {path}")
     return path
 
 
 def write_token(folder: str) -> str:
-    """A new token, in place of the one before."""
+    """Generate a token and write it to its file, replacing the previous one."""
     path = os.path.join(folder, FILE)
     if os.path.lexists(path):
         _require_private(path, stat.S_IFREG, f"rm {path}")
@@ -96,18 +96,18 @@ def write_token(folder: str) -> str:
 
 
 def read_token(folder: str) -> str:
-    """The token of the front that serves here."""
+    """Return the token of the server that serves this workspace."""
     with open(os.path.join(folder, FILE), encoding="ascii") as file:
         return file.read().strip()
 
 
 def _require_private(path: str, kind: int, remedy: str) -> None:
-    """Refuse what others could read, or have put there."""
+    """Raise if a path could have been read or planted by other users."""
     status = os.lstat(path)
     if stat.S_IFMT(status.st_mode) != kind:
-        what = "a folder" if kind == stat.S_IFDIR else "a plain file"
+        what = "a folder" if kind == stat.S_IFDIR else "a regular file"
         raise _loose_permissions(
-            f"{path} holds a secret and must be {what}, not a link or something else.", remedy
+            f"{path} holds a secret and must be {what}, not a link or special file.", remedy
         )
     if status.st_uid != os.geteuid():
         raise _loose_permissions(f"{path} holds a secret and belongs to another user.", remedy)

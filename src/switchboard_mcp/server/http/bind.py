@@ -1,6 +1,6 @@
-"""Everything the HTTP front takes before it serves: the address, the tokens, the files that tell of them.
+"""Acquires what the HTTP server needs before it starts: the listening socket, the tokens and the token file.
 
-Whatever may be refused is refused here, before anything runs.
+Everything that can fail fails here, before any child is started.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from socket import socket
 
-import uvicorn  # noqa: F401 - so that whoever takes a place can also serve there
+import uvicorn  # noqa: F401 - a missing extra must fail here, not after the address is taken
 from msgspec import Struct
 
 from switchboard_mcp.config.models import Workspace
@@ -23,7 +23,7 @@ from switchboard_mcp.server.http.transport_security import split_address
 
 
 class BindAddress(Struct):
-    """Where the front serves, and who may come."""
+    """The listening socket with the tokens and the published server info."""
 
     listener: socket
     host: str
@@ -33,24 +33,24 @@ class BindAddress(Struct):
 
     @property
     def url(self) -> str:
-        """Where hosts connect."""
+        """Return the URL of the MCP endpoint."""
         return f"http://{format_address(self.info.host, self.info.port)}{self.info.mcp_endpoint}"
 
     @property
     def token_file(self) -> str:
-        """Where they find the token of this start."""
+        """Return the path of the file with the token of this start."""
         return os.path.join(self.folder, auth.FILE)
 
 
 def bind(
     workspace: Workspace, address: str, environ: Mapping[str, str], hide: Callable[[str], None]
 ) -> BindAddress:
-    """Take the address and write the token; `hide` is told every token."""
+    """Listen on the address and write the token file. Calls `hide` with every token, for redaction."""
     http = workspace.config.http
     host_port = split_address(address, http.host) if address else (http.host, http.port)
     if host_port is None:
-        hint = "Give PORT, HOST:PORT, or [HOST]:PORT for IPv6, e.g. 3100 or 0.0.0.0:3100."
-        raise refused("usage", f"--http: '{address}' is no address.", hint=hint)
+        hint = "Use PORT, HOST:PORT, or [HOST]:PORT for IPv6, e.g. 3100 or 0.0.0.0:3100."
+        raise refused("usage", f"--http: '{address}' is not an address.", hint=hint)
     host, port = host_port
     tokens = auth.named_tokens(http.tokens, environ)
     folder = auth.private_folder(workspace.folder)

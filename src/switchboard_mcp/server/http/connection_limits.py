@@ -1,11 +1,11 @@
-"""Who is connected, and for how long somebody may be who does nothing.
+"""Connection limits: maximum connections, header timeout, idle timeout, stalled readers.
 
-A connection is *new* until a whole request head has come on it, *served* while a request is answered, and *kept*
-between two requests. New and kept ones end after a while, and make room when there are too many. What does not fit is
-refused before anything is allocated for it.
+A connection is *new* until a complete request head has arrived, *active* while a request is served, and *idle* between
+two requests. New and idle connections time out, and are evicted when the limit is reached. A connection that does not
+fit is rejected before anything is allocated for it.
 
-Stands between the socket and uvicorn's HTTP protocol, and uses nothing of either but asyncio's protocol interface. Does
-not know what is requested.
+Sits between the socket and uvicorn's HTTP protocol, because uvicorn has neither a header timeout nor a limit for
+clients that stop reading. Uses only asyncio's protocol interface; not aware of the requests themselves.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from switchboard_mcp.server.http.write_coalescing import CoalescingTransport
 
 Address = tuple[str, int]
 
-# Ordinary heads have one or two kilobytes.
+# Ordinary request heads have one or two kilobytes.
 MAX_HEAD_BYTES = 32_768
-# From the connection, or from the first byte after a quiet time, to the end of the head.
+# From connecting, or from the first byte after an idle time, to the end of the head.
 HEAD_TIMEOUT_S = 15.0
-# Longer than the clients we know keep a connection in their pool, so that it is they who close it.
+# Longer than known clients keep pooled connections, so the client closes first and never loses a request.
 IDLE_TIMEOUT_S = 100.0
-# A client that takes nothing of its answer for so long has gone, or wishes us ill.
+# A client that reads nothing for this long is dead or malicious.
 STALL_TIMEOUT_S = 60.0
-# The same for a machine that vanished without a word: the kernel gives up on what it does not acknowledge.
+# The same for a machine that vanished: the kernel closes a connection with data unacknowledged for this long.
 UNACKNOWLEDGED_MS = 60_000
 SWEEP_S = 1.0
 
@@ -40,7 +40,7 @@ TOO_MANY_CONNECTIONS = (
 
 
 class ConnectionGuard(asyncio.Protocol):
-    """One connection."""
+    """Enforces the limits on one connection and passes its bytes on to the HTTP protocol."""
 
     __slots__ = (
         "_head_bytes",
@@ -58,7 +58,7 @@ class ConnectionGuard(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, table: ConnectionTable) -> None:
         self._inner = inner
         self._table = table
-        self._head_bytes = 0  # bytes of the head so far; -1 once it is whole
+        self._head_bytes = 0  # received so far; -1 once the head is complete
         self._tail = b""
         self._stall_timer: asyncio.TimerHandle | None = None
         self._unread_since = 0.0
@@ -68,7 +68,7 @@ class ConnectionGuard(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client."""
+        """Register the connection, or reject it if there is no room."""
         self.transport = transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = (str(peer[0]), int(peer[1])) if peer else ("", id(self))
@@ -79,7 +79,7 @@ class ConnectionGuard(asyncio.Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request."""
+        """Pass data on, unless the request head has grown too large."""
         if self.transport.is_closing():
             return
         if self._head_bytes >= 0 and not self._head_fits(data):
@@ -89,11 +89,11 @@ class ConnectionGuard(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more: it has gone."""
+        """Pass the end of input on."""
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more."""
+        """Remove the connection and call `on_close`."""
         self.lost = True
         self._table.remove(self)
         self.resume_writing()
@@ -103,41 +103,41 @@ class ConnectionGuard(asyncio.Protocol):
             gone()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """Start the stall timer: the client does not read."""
         self._stall_timer = self.abort_after(STALL_TIMEOUT_S)
         self._unread_since = self._table.loop.time()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Stop the stall timer."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
         self._inner.resume_writing()
 
     def unread_for(self) -> float:
-        """How long the client has taken nothing of what waits for it."""
+        """Return for how many seconds the client has not read, 0 if it reads."""
         return self._table.loop.time() - self._unread_since if self._stall_timer is not None else 0.0
 
     def begin_request(self) -> None:
-        """A request is being answered: it may take as long as it takes."""
+        """Exempt the connection from timeouts while a request is served."""
         self._head_bytes = -1
         self._table.mark_active(self)
 
     def end_request(self) -> None:
-        """The answer is out."""
+        """Mark the connection idle: its response has been sent."""
         self._head_bytes, self._tail = 0, b""
         self.on_close = None
         if not self.transport.is_closing():
             self._table.idle[self] = self._table.loop.time()
 
     def abort_after(self, seconds: float) -> asyncio.TimerHandle:
-        """End the connection after this time, unless the timer is cancelled."""
+        """Abort the connection after a timeout. Cancel the returned timer to prevent it."""
         return self._table.loop.call_later(seconds, self.transport.abort)
 
     def _head_fits(self, data: bytes) -> bool:
         if self._head_bytes == 0:
-            data = data.lstrip(b"\r\n")  # an empty line or two may come before a request
+            data = data.lstrip(b"\r\n")  # RFC 9112, 2.2: ignore empty lines before a request
             if not data:
                 return True
             self._table.mark_receiving(self)
@@ -152,7 +152,7 @@ class ConnectionGuard(asyncio.Protocol):
 
 
 class ConnectionTable:
-    """All connections. Those that nothing is done for are ordered by how long."""
+    """All connections. `new` and `idle` are ordered by age, oldest first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_connections: int) -> None:
         self.loop = loop
@@ -162,7 +162,7 @@ class ConnectionTable:
         self.idle: dict[ConnectionGuard, float] = {}
 
     def add(self, guard: ConnectionGuard) -> bool:
-        """One more; False where there is no room."""
+        """Add a new connection. Return False if there is no room."""
         if len(self.all) >= self.max_connections and not self._evict_idle():
             return False
         self.all[guard.address] = guard
@@ -170,53 +170,53 @@ class ConnectionTable:
         return True
 
     def remove(self, guard: ConnectionGuard) -> None:
-        """One less."""
+        """Forget a connection."""
         if self.all.get(guard.address) is guard:
             del self.all[guard.address]
         self.mark_active(guard)
 
     def mark_active(self, guard: ConnectionGuard) -> None:
-        """It may stay."""
+        """Exempt a connection from timeouts and eviction."""
         self.new.pop(guard, None)
         self.idle.pop(guard, None)
 
     def mark_receiving(self, guard: ConnectionGuard) -> None:
-        """A request begins on a connection that was kept."""
+        """Start the header timeout of an idle connection: a request begins."""
         if self.idle.pop(guard, None) is not None:
             self.new[guard] = self.loop.time()
 
     def find(self, client: Any) -> ConnectionGuard | None:
-        """The connection a request came on; None where it has gone since."""
+        """Return the connection of an ASGI client address, or None if it has closed."""
         return self.all.get((client[0], client[1]))
 
     def sweep(self) -> None:
-        """End what has done nothing for too long."""
+        """Abort connections that have timed out."""
         now = self.loop.time()
         for connections, limit in ((self.new, HEAD_TIMEOUT_S), (self.idle, IDLE_TIMEOUT_S)):
             for guard, since in list(connections.items()):
                 if now - since < limit:
-                    break  # they are in order
+                    break  # ordered by age: the rest is younger
                 self._drop(guard)
 
     async def sweep_forever(self) -> None:
-        """Until cancelled."""
+        """Sweep periodically until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self.sweep()
 
     def close_idle(self) -> None:
-        """End all that nothing is done for."""
+        """Close all connections without a request in progress."""
         for guard in [*self.new, *self.idle]:
             self.remove(guard)
             guard.transport.close()
 
     def abort_all(self) -> None:
-        """End all."""
+        """Abort all connections."""
         for guard in list(self.all.values()):
             self._drop(guard)
 
     def _evict_idle(self) -> bool:
-        """Whoever has been quiet longest goes; an unfinished head before a client that may come back."""
+        """Abort the oldest connection without a request; one with an unfinished head before an idle one."""
         for connections in (self.new, self.idle):
             for guard in connections:
                 self._drop(guard)
@@ -224,7 +224,7 @@ class ConnectionTable:
         return False
 
     def _drop(self, guard: ConnectionGuard) -> None:
-        # The end is reported to `leave` later; until then it must not be dropped twice.
+        # `connection_lost` comes later; until then the connection must not be dropped twice.
         self.remove(guard)
         guard.transport.abort()
 

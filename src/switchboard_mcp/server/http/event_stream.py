@@ -1,7 +1,7 @@
-"""What is on its way to one client that listens to a stream of events.
+"""Buffers server-sent events for one client and writes them as it reads.
 
-Bounded: a client that does not read is cut off, and neither our memory nor anybody else pays for it. Does not know what
-the events say.
+Bounded: a client that does not read is disconnected, so it costs neither memory nor anybody else's time. Not aware of
+what the events contain.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import asyncio
 from switchboard_mcp.server.http.asgi import Send
 from switchboard_mcp.server.http.connection_limits import ConnectionGuard
 
-# Beyond the first, a client that has taken nothing for some time does not read; beyond the second, any client is cut
-# off. One message may be larger.
+# With more than SLOW_CLIENT_BYTES buffered, a client that has not read for SLOW_CLIENT_S is disconnected; with more
+# than MAX_BUFFERED_BYTES, any client. A single message may be larger.
 SLOW_CLIENT_BYTES = 1_048_576
 MAX_BUFFERED_BYTES = 16 * 1_048_576
 SLOW_CLIENT_S = 5.0
-# Often enough that no proxy takes a quiet stream for a dead one.
+# Often enough that no proxy closes an idle stream.
 KEEP_ALIVE_S = 15.0
 KEEP_ALIVE = b": ping\n\n"
 
 
 def event(message: bytes, id: bytes = b"") -> bytes:
-    """One message as an event. Line ends stand only between the parts of JSON, never within."""
+    """Encode a message as an event. JSON has line breaks only between tokens, so they can become spaces."""
     if b"\n" in message or b"\r" in message:
         message = message.replace(b"\n", b" ").replace(b"\r", b" ")
     if id:
@@ -31,7 +31,7 @@ def event(message: bytes, id: bytes = b"") -> bytes:
 
 
 class EventStream:
-    """See the module."""
+    """The buffered event stream of one connection."""
 
     __slots__ = ("_guard", "_loop", "_waiter", "buffer", "closed", "finished", "size")
 
@@ -46,7 +46,7 @@ class EventStream:
         guard.on_close = self._on_close
 
     def put(self, chunk: bytes) -> None:
-        """Send this, unless the client has gone."""
+        """Append a chunk, unless the stream is closed. Disconnects a client that does not read."""
         if self.closed or self.finished:
             return
         if self.size > SLOW_CLIENT_BYTES and (
@@ -59,28 +59,28 @@ class EventStream:
         self.wake()
 
     def put_first(self, chunk: bytes) -> None:
-        """Send this before all that waits."""
+        """Insert a chunk before everything that is buffered."""
         self.buffer.insert(0, chunk)
         self.size += len(chunk)
 
     def finish(self) -> None:
-        """Nothing comes after what has been put."""
+        """End the stream after what is buffered."""
         self.finished = True
         self.wake()
 
     def abort(self) -> None:
-        """End the connection, whatever waits."""
+        """Close the connection and drop what is buffered."""
         self._guard.transport.abort()
         self._on_close()
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Wake a pending `wait`."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until something is different, or for so long; whether nothing is."""
+        """Wait for data or the end of the stream. Return True on timeout."""
         if self.closed:
             return False
         self._waiter = waiter = self._loop.create_future()
@@ -92,13 +92,13 @@ class EventStream:
         return not (self.buffer or self.finished or self.closed)
 
     async def pump(self, send: Send) -> None:
-        """Send what comes until it is finished or the client has gone."""
+        """Write chunks as they arrive, until the stream is finished or closed."""
         while not self.closed:
             if self.buffer:
                 chunk = b"".join(self.buffer)
                 self.buffer.clear()
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                # Counted as waiting until it is on its way: that is when the client reads.
+                # Counted as buffered until `send` returns: that is when the client has read.
                 self.size = sum(map(len, self.buffer))
             elif self.finished:
                 await send({"type": "http.response.body", "body": b""})

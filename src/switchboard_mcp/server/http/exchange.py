@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as the handlers see it."""
+"""One HTTP request and its response, as the handlers see them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSON_TYPE, EVENT_TYPE = b"application/json", b"text/event-stream"
 
 
 class HttpExchange(Struct):
-    """See the module. `extra` headers go with every answer; `principal` is who asks."""
+    """One request. `extra` headers go with every response; `principal` is the authenticated client."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class HttpExchange(Struct):
     principal: str = ""
 
     def accepts(self, kind: bytes) -> bool:
-        """Whether the client can read an answer of this type."""
+        """Return True if the client accepts this content type."""
         accepted = self.headers.get(b"accept")
         if accepted is None or b"*/*" in accepted:
             return True
@@ -38,13 +38,13 @@ class HttpExchange(Struct):
 
     @property
     def prefers_events(self) -> bool:
-        """Whether the client would rather have events than JSON: it names them first, or alone."""
+        """True if the client names events before JSON, or accepts nothing else."""
         accepted = self.headers.get(b"accept", b"").lower()
         events, plain = accepted.find(EVENT_TYPE), accepted.find(JSON_TYPE)
         return events >= 0 and (events < plain or not self.accepts(JSON_TYPE))
 
     async def body(self, limit: int) -> bytes | None:
-        """The body; None where it is not within bounds, and the client has been told."""
+        """Return the body, or None if it is too large (responded with 413) or the client has gone."""
         timer = self.guard.abort_after(asgi.BODY_TIMEOUT_S)
         try:
             body = await asgi.read_body(self.receive, self.headers, limit)
@@ -58,13 +58,13 @@ class HttpExchange(Struct):
         return None
 
     async def refuse(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with a status and a sentence, before the body is read."""
+        """Respond with a status and a sentence, before the body is read."""
         await asgi.refuse(
             self.receive, self.send, self.headers, status, message.encode(), asgi.TEXT, *headers, *self.extra
         )
 
     async def reply(self, status: int, body: bytes = b"", *headers: tuple[bytes, bytes]) -> None:
-        """Answer with JSON, or with nothing."""
+        """Respond with JSON, or without a body."""
         if body:
             headers = (JSON, *headers)
         if self.extra:
@@ -72,7 +72,7 @@ class HttpExchange(Struct):
         await asgi.respond(self.send, status, body, *headers)
 
     async def stream(self, output: EventStream, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with events until they end or the client goes."""
+        """Respond with events until they end or the client disconnects."""
         pairs = [*EVENTS, *headers, *self.extra]
         await self.send({"type": "http.response.start", "status": 200, "headers": pairs})
         await output.pump(self.send)

@@ -1,7 +1,7 @@
-"""The HTTP front: who may come in, which handler serves them, and how it all ends.
+"""The HTTP server: checks Host, Origin and token of each request, dispatches it to its handler, and shuts down.
 
-Every host that connects shares the gateway and its children. Built on uvicorn's HTTP protocol; `limits` stands before
-it.
+All connected hosts share one gateway and its children. Runs uvicorn's HTTP protocol behind `connection_limits`, as a
+raw ASGI application: only the dashboard, which is loaded when it is first opened, uses Starlette.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
-# Answers under way get this long when we are told to stop; hosts themselves wait little longer.
+# Requests in progress get this long on shutdown; hosts do not wait much longer themselves.
 DRAIN_S = 10.0
-# Then what has been written still has to leave.
+# Then buffered responses are flushed.
 FLUSH_S = 2.0
 POLL_S = 0.02
-# Where the dashboard is; the page itself, at `/`, has an empty path here.
+# Paths of the dashboard. The page itself, at `/`, has an empty path here.
 DASHBOARD_PATHS, DASHBOARD_PREFIXES = ("", "/events"), ("/api/", "/static/")
 STOPPING = "Switchboard is stopping."
 STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 
 
 class HttpServer:
-    """See the module."""
+    """The ASGI application of the HTTP server."""
 
     def __init__(self, gateway: Gateway, http: HttpSettings, host: str, tokens: TokenTable, log: Log) -> None:
         loop = asyncio.get_running_loop()
@@ -81,42 +81,44 @@ class HttpServer:
         telemetry = gateway.telemetry
         self._tracing = telemetry.otel if telemetry is not None else None
         self._open_metrics = telemetry is not None and telemetry.public
-        self.open_dashboard: Callable[[], Dashboard] | None = None  # made when somebody first looks
-        self.timelines: Mapping[str, ChildTimeline] = {}  # of each child's calls
+        self.open_dashboard: Callable[[], Dashboard] | None = (
+            None  # called when the dashboard is first requested
+        )
+        self.timelines: Mapping[str, ChildTimeline] = {}  # by child
         self.savings: SavingsHistory | None = None
         self._dashboard: Dashboard | None = None
-        self.bus_folder = ""  # of the workspace, where machines are joined
-        self.replicas: Replicas | None = None  # the others, where this is one of several
-        self._stateless_principals: set[str] = set()  # whoever has come in the era without sessions
+        self.bus_folder = ""  # of the workspace, if it is connected to a bus
+        self.replicas: Replicas | None = None  # set if this is one of several servers
+        self._stateless_principals: set[str] = set()  # clients of the stateless protocol
 
     @property
     def sessions(self) -> int:
-        """How many hosts are here."""
+        """Return the number of open sessions."""
         return len(self._sessions.all) + len(self._sse_handler.all)
 
     @property
     def hosts_served(self) -> int:
-        """How many hosts have been here."""
+        """Return the number of hosts served since the start."""
         return self._sessions.opened + self._sse_handler.opened + len(self._stateless_principals)
 
     @property
     def started_ms(self) -> int:
-        """When it began, by the clock on the wall."""
+        """Return the start time in milliseconds since the epoch."""
         return round((time.time() - time.monotonic() + self._started) * 1000)
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing new is taken any more."""
+        """True once no new requests are accepted."""
         return self._stopping
 
     async def listen(self, listener: socket) -> None:
-        """Begin to serve."""
+        """Start serving."""
         self._server = await self._loop.create_server(
             self._protocol_factory(), sock=listener, backlog=BACKLOG
         )
 
     async def sweep(self) -> None:
-        """End connections and sessions that nobody uses, until cancelled."""
+        """Close idle connections and sessions, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connections.sweep_forever())
             tasks.create_task(self._sessions.sweep_forever())
@@ -124,7 +126,7 @@ class HttpServer:
                 tasks.create_task(self.savings.sample_forever(self._gateway, lambda: self.hosts_served))
 
     async def stop(self) -> None:
-        """Nothing new is taken; answers under way go out, streams end, connections close."""
+        """Reject new requests, drain those in progress, end streams and close all connections."""
         self._stopping = True
         self._server.close()
         self._connections.close_idle()
@@ -138,10 +140,10 @@ class HttpServer:
         self._connections.abort_all()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         client = scope["client"]
         guard = self._connections.find(client)
-        if guard is None:  # it went before we came to it
+        if guard is None:  # closed before its request was handled
             return
         guard.begin_request()
         try:
@@ -159,7 +161,7 @@ class HttpServer:
                 send,
             )
             await self._serve(exchange)
-        except Exception as problem:  # noqa: BLE001 - one request that fails must not look like a crash
+        except Exception as problem:  # noqa: BLE001 - one failing request must not look like a crash
             self._log.error("http.internal", path=scope["path"], problem=repr(problem))
             guard.transport.abort()
         finally:
@@ -169,16 +171,11 @@ class HttpServer:
         headers = exchange.headers
         host = headers.get(b"host", b"").decode("latin-1")
         if transport_security.host_name(host) not in self._allowed_hosts:
-            message = (
-                f"This server does not go by the name '{host[:100]}'; http.allowedHosts has those it does."
-            )
-            await exchange.refuse(421, message)
+            await exchange.refuse(421, f"Host '{host[:100]}' is not allowed. Add it to http.allowedHosts.")
             return
         origin = headers.get(b"origin")
         if origin is not None and not self._allow_origin(exchange, origin.decode("latin-1"), host):
-            await exchange.refuse(
-                403, "Pages of this origin may not connect; http.allowedOrigins has those that may."
-            )
+            await exchange.refuse(403, "This origin is not allowed. Add it to http.allowedOrigins.")
             return
         path = exchange.path
         if path == HEALTH:
@@ -192,13 +189,13 @@ class HttpServer:
         elif path == METRICS and self._open_metrics:
             await self._metrics(exchange)
         elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS):
-            await exchange.refuse(404, "There is /mcp, /sse, /messages, /health, /status and /metrics.")
+            await exchange.refuse(404, "Not found. Use /mcp, /sse, /messages, /health, /status or /metrics.")
         elif exchange.method == "OPTIONS" and origin is not None:
             await exchange.reply(204)
         elif self._stopping and exchange.method == "GET":
             await exchange.refuse(503, STOPPING, asgi.CLOSE)
         elif (principal := self._principal(exchange)) is None:
-            await exchange.refuse(401, "A bearer token is needed.", (b"www-authenticate", b"Bearer"))
+            await exchange.refuse(401, "A bearer token is required.", (b"www-authenticate", b"Bearer"))
         else:
             exchange.principal = principal
             await self._dispatch(exchange)
@@ -209,9 +206,9 @@ class HttpServer:
             if method == "POST":
                 await self._post(exchange)
             elif method not in ("GET", "DELETE"):
-                await exchange.refuse(405, "There is POST, GET and DELETE.", (b"allow", b"GET, POST, DELETE"))
+                await exchange.refuse(405, "Use POST, GET or DELETE.", (b"allow", b"GET, POST, DELETE"))
             elif _is_stateless_version(exchange):
-                await exchange.refuse(405, "There is only POST in this version.", (b"allow", b"POST"))
+                await exchange.refuse(405, "Use POST in this protocol version.", (b"allow", b"POST"))
             elif method == "GET":
                 await self._session_handler.listen(exchange)
             else:
@@ -224,11 +221,11 @@ class HttpServer:
             if method == "GET":
                 await self._sse_handler.listen(exchange)
             else:
-                await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+                await exchange.refuse(405, "Use GET.", (b"allow", b"GET"))
         elif method == "POST":
             await self._message(exchange)
         else:
-            await exchange.refuse(405, "There is only POST.", (b"allow", b"POST"))
+            await exchange.refuse(405, "Use POST.", (b"allow", b"POST"))
 
     async def _post(self, exchange: HttpExchange) -> None:
         events = exchange.accepts(EVENT_TYPE)
@@ -249,7 +246,7 @@ class HttpServer:
         posted = validation.read(body)
         if isinstance(posted, Refusal):
             await exchange.reply(posted.status, posted.body)
-        elif self._stopping and posted.is_request:  # answers to our own questions let calls come to their end
+        elif self._stopping and posted.is_request:  # responses to our own requests let calls finish
             await exchange.reply(503, STOPPING_BODY, asgi.CLOSE)
         elif validation.is_stateless(version, posted, body):
             self._stateless_principals.add(exchange.principal)
@@ -258,10 +255,10 @@ class HttpServer:
             await self._session_handler.serve(exchange, posted, body)
 
     async def _message(self, exchange: HttpExchange) -> None:
-        """A message of the older transport."""
+        """Serve a POST of the HTTP+SSE transport."""
         session = self._sse_handler.find(exchange)
         if session is None:
-            await exchange.refuse(404, "There is no such session; GET /sse opens one.")
+            await exchange.refuse(404, "No such session. Open one with GET /sse.")
             return
         body = await exchange.body(self._http.max_body_bytes)
         if body is None:
@@ -277,7 +274,7 @@ class HttpServer:
 
     async def _status(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
-            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            await exchange.refuse(405, "Use GET.", (b"allow", b"GET"))
             return
         status = ServerStatus(
             version=__version__,
@@ -289,19 +286,19 @@ class HttpServer:
         await exchange.reply(200, jsonrpc.encode(status))
 
     def _visible_children(self, principal: str) -> list[ChildStatus]:
-        """The children as this client may know them."""
+        """Return the children that this client may see."""
         if principal in self._gateway.views:
             return children(self._gateway.view_of(principal).suites.values(), principal)
         return children(self._gateway.all_suites.values(), timelines=self.timelines)
 
     async def _metrics(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
-            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            await exchange.refuse(405, "Use GET.", (b"allow", b"GET"))
             return
         if exchange.principal in self._gateway.views:
-            await exchange.refuse(403, "This token has a profile; numbers of all children need one without.")
+            await exchange.refuse(403, "Metrics cover all children. Use a token without a profile.")
             return
-        from switchboard_mcp.server.http import metrics_endpoint  # Only where somebody looks.
+        from switchboard_mcp.server.http import metrics_endpoint  # Loaded on first use.
 
         body = metrics_endpoint.render_metrics(
             self._gateway, time.monotonic() - self._started, self.timelines
@@ -311,7 +308,7 @@ class HttpServer:
 
     async def _health(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):
-            await exchange.refuse(405, "There is only GET.", (b"allow", b"GET"))
+            await exchange.refuse(405, "Use GET.", (b"allow", b"GET"))
             return
         states = Counter(suite.child.state.value for suite in self._gateway.all_suites.values())
         health: dict[str, object] = {
@@ -324,7 +321,7 @@ class HttpServer:
             "children": dict(sorted(states.items())),
         }
         if self.bus_folder:
-            from switchboard_mcp.bus import relay_status  # Only where there is a bus.
+            from switchboard_mcp.bus import relay_status  # Only with a bus.
 
             health["bus"] = relay_status.summary(relay_status.read(self.bus_folder))
         if self.replicas is not None:
@@ -332,7 +329,7 @@ class HttpServer:
         await exchange.reply(200, jsonrpc.encode(health))
 
     def _allow_origin(self, exchange: HttpExchange, origin: str, host: str) -> bool:
-        """Whether a page may connect. One of another origin is told so in the words browsers understand."""
+        """Return True if pages of this origin may connect, and add the CORS headers."""
         if not transport_security.is_origin_allowed(origin, host, self._allowed_origins):
             return False
         exchange.extra = (
@@ -360,8 +357,8 @@ class HttpServer:
         return None
 
     def _protocol_factory(self) -> Callable[[], ConnectionGuard]:
-        """What makes a connection."""
-        # Its words would name addresses, and with them tokens; what matters is logged here.
+        """Return the factory of connection protocols."""
+        # uvicorn would log URLs, which can contain tokens. Whatever matters is logged here.
         logging.getLogger("uvicorn").addHandler(logging.NullHandler())
         logging.getLogger("uvicorn").propagate = False
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
@@ -375,7 +372,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            # `limits` does this.
+            # `connection_limits` has the idle timeout.
             timeout_keep_alive=3600,
         )
         config.load()
@@ -390,7 +387,7 @@ class HttpServer:
 
 
 async def _poll_until(condition: Callable[[], bool], seconds: float) -> None:
-    """Look now and then, for so long at most."""
+    """Poll until the condition holds, or the time is over."""
     for _ in range(int(seconds / POLL_S)):
         if condition():
             return

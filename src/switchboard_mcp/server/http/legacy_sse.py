@@ -1,6 +1,6 @@
-"""HTTP+SSE, the transport of 2024-11-05: one stream carries everything to the client, POSTs everything from it.
+"""HTTP+SSE, the transport of 2024-11-05: one stream carries all messages to the client, POSTs all messages from it.
 
-The session is the stream: when it ends, so does all that was asked on it.
+The session is the stream: when the stream ends, its requests are cancelled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MESSAGES = "/messages"
 
 
 class SseChannel:
-    """All that goes to one client."""
+    """The reply channel of one client: its event stream."""
 
     __slots__ = ("output", "session")
 
@@ -26,16 +26,16 @@ class SseChannel:
         self.session = gateway.open(self, principal)
 
     def send(self, message: bytes) -> None:
-        """A notification or a request of ours."""
+        """Send a notification or a request."""
         self.output.put(event(message))
 
     def answer(self, message: bytes) -> None:
-        """A response."""
+        """Send a response."""
         self.output.put(event(message))
 
 
 class LegacySseHandler:
-    """See the module."""
+    """Serves `/sse` and `/messages`."""
 
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, max_sessions: int) -> None:
         self._gateway = gateway
@@ -45,9 +45,9 @@ class LegacySseHandler:
         self.opened = 0
 
     async def listen(self, exchange: HttpExchange) -> None:
-        """GET /sse: a new session."""
+        """Serve GET /sse: open a session and stream its messages."""
         if not exchange.accepts(EVENT_TYPE):
-            await exchange.refuse(406, "A GET here is answered with text/event-stream; accept it.")
+            await exchange.refuse(406, "GET returns text/event-stream. Add it to Accept.")
             return
         if len(self.all) >= self._max_sessions:
             await exchange.refuse(503, "Too many sessions.")
@@ -64,17 +64,17 @@ class LegacySseHandler:
             self._gateway.close(channel.session)
 
     def find(self, exchange: HttpExchange) -> SseChannel | None:
-        """The road to whoever sends a message, if the session is theirs."""
+        """Return the session a POST names, or None if it is unknown or belongs to another principal."""
         keys = parse_qs(exchange.query.decode("latin-1"))
         key = (keys.get("sessionId") or keys.get("session_id") or [""])[0]
         channel = self.all.get(key)
         return channel if channel is not None and channel.session.principal == exchange.principal else None
 
     def receive(self, channel: SseChannel, body: bytes) -> None:
-        """A message on a session; its answer goes out on the stream."""
+        """Handle a message of the client. Its response goes out on the stream."""
         self._gateway.receive(channel.session, channel, body)
 
     def end_all(self) -> None:
-        """Nothing comes any more."""
+        """End all streams."""
         for channel in self.all.values():
             channel.output.finish()

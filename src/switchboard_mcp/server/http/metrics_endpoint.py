@@ -1,6 +1,6 @@
-"""What `GET /metrics` answers: the counts that gateway, children and the system keep anyway, gathered when asked.
+"""Collects the values of `GET /metrics` from the counters that gateway, children and the system keep anyway.
 
-Owns where each metric's value comes from. Their names and how they are written are `observability.metrics`'.
+Names, help texts and the text format are in `observability.metrics`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATM, OPEN_FILES = "/proc/self/statm", "/proc/self/fd"
 
 
 def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, ChildTimeline]) -> bytes:
-    """The text for Prometheus; `tallies` has what was seen of each child's calls."""
+    """Render all metrics in Prometheus' text format. `timelines` has the observed calls of each child."""
     timings = gateway.telemetry.timings if gateway.telemetry is not None else None
     failed = {suite.source: 0 for suite in gateway.all_suites.values()}
     failed |= {name: tally.errors for name, tally in timelines.items()}
@@ -37,7 +37,7 @@ def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, Ch
 
 
 def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
-    """Every value but the times of requests. Nothing is started for it."""
+    """Return all values except request durations. Starts no child."""
     under_way = sum(len(session.in_flight) for session in gateway.sessions)
     return [
         Value("switchboard_info", 1, {"version": __version__}),
@@ -52,7 +52,7 @@ def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
 
 
 def _child_values(statuses: list[ChildStatus]) -> list[Value]:
-    """A child of which each host has its own process is told as one."""
+    """Sum up children; one with a process per host counts as one child."""
     by_name: dict[str, list[ChildStatus]] = {}
     for child in statuses:
         by_name.setdefault(child.child, []).append(child)
@@ -89,7 +89,7 @@ def _introspection_values(gateway: Gateway) -> list[Value]:
 def _ask_values(gateway: Gateway) -> list[Value]:
     if not gateway.ask_totals:
         return []
-    from switchboard_mcp.gateway.ask_metrics import values  # Only where children are wrapped.
+    from switchboard_mcp.gateway.ask_metrics import values  # Only with wrapped children.
 
     return values(gateway.ask_totals)
 
@@ -102,5 +102,5 @@ def _process_values() -> list[Value]:
         values.append(Value("process_resident_memory_bytes", pages * os.sysconf("SC_PAGE_SIZE")))
         values.append(Value("process_open_fds", len(os.listdir(OPEN_FILES))))
     except (OSError, IndexError, ValueError):
-        pass  # another system than Linux
+        pass  # not Linux
     return values

@@ -1,4 +1,4 @@
-"""Streams of the handshake era: each event has an id, and a client that lost its connection takes up where it was.
+"""Resumable event streams: each event has an id, so a client that lost its connection can resume (Last-Event-ID).
 
 A stream belongs to a session, not to a connection. Event ids are `STREAM-EVENT`, both counted within the session.
 """
@@ -12,26 +12,26 @@ from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.server.http.event_stream import EventStream, event
 
-# What a stream keeps for a client that comes back. One larger message is not kept.
+# Limits of what a stream stores for a client that resumes. A single larger message is not stored.
 MAX_STORED_BYTES = 1_048_576
 MAX_STORED_EVENTS = 1_000
 RETRY_MS = 1_000
 
 
 class Stream:
-    """Messages to the client that belong to no request of it: what its GET listens to."""
+    """The stream of messages that belong to no request: what a session's GET returns."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.output: EventStream | None = None
         self.finished = False
         self._count = 0
-        self._sent = 0  # the last that was given to a connection
+        self._sent = 0  # number of the last event written to a connection
         self._stored: deque[tuple[int, bytes]] = deque()
         self._stored_bytes = 0
 
     def send(self, message: bytes) -> None:
-        """Put a message on the stream."""
+        """Append a message to the stream."""
         self._count += 1
         chunk = event(message, b"%d-%d" % (self.number, self._count))
         self._store(chunk)
@@ -41,16 +41,16 @@ class Stream:
             self._sent = self._count
 
     def answer(self, message: bytes) -> None:
-        """There is no request here to answer; what is said all the same is not lost."""
+        """Append a response. There is no request to answer here, but it must not be lost."""
         self.send(message)
 
     @property
     def attached(self) -> bool:
-        """Whether somebody listens."""
+        """True while a connection reads the stream."""
         return self.output is not None and not self.output.closed
 
     def attach(self, output: EventStream, after: int | None, *, primed: bool) -> None:
-        """Somebody listens: give what came after the event it names, or else what nobody has got yet."""
+        """Attach a connection and replay the events after `after`, or those not sent yet if it is None."""
         if self.output is not None:
             self.output.finish()
         self.output = output
@@ -65,13 +65,13 @@ class Stream:
             output.finish()
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """End the stream."""
         self.finished = True
         if self.output is not None:
             self.output.finish()
 
     def _priming_event(self, after: int) -> bytes:
-        """An event that says nothing but where to take up, and how soon."""
+        """Return an empty event that carries an id to resume from and the retry delay."""
         return b"id: %d-%d\nretry: %d\ndata: \n\n" % (self.number, after, RETRY_MS)
 
     def _store(self, chunk: bytes) -> None:
@@ -84,10 +84,10 @@ class Stream:
 
 
 class PostStream(Stream):
-    """The answers to one POST, and what is said before them.
+    """The responses to one POST, and the messages sent before them.
 
-    As long as nothing but the answers has come they can go out as plain JSON; once `commit` has been called they are
-    events. There is one answer, or as many as a batch has requests. `done` hears when all are there.
+    As long as there is nothing but responses, they can be returned as plain JSON; after `commit` they are events. There
+    is one response, or one per request of a batch. `done` is called when all have arrived.
     """
 
     def __init__(
@@ -110,17 +110,17 @@ class PostStream(Stream):
 
     @property
     def answered(self) -> bool:
-        """Whether all answers are there."""
+        """True if all responses have arrived."""
         return not self._open
 
     def body(self) -> bytes | None:
-        """The answers as JSON, where nothing else has been said."""
+        """Return the responses as JSON, or None if one is missing or other messages were sent."""
         if self._open or self._count or self.committed:
             return None
         return b"[" + b",".join(self._answers) + b"]" if self._batch else self._answers[0]
 
     def answer(self, message: bytes) -> None:
-        """One of the answers."""
+        """Take one of the responses."""
         if not self._open:
             return
         self._close(message)
@@ -135,7 +135,7 @@ class PostStream(Stream):
                 self.output.wake()
 
     def commit(self, *, primed: bool) -> None:
-        """From now on they are events."""
+        """Switch from JSON to events."""
         self.committed = True
         if self.output is not None and primed:
             self.output.put_first(self._priming_event(0))
@@ -145,17 +145,17 @@ class PostStream(Stream):
             self.end()
 
     def refuse(self, id: bytes, code: int, message: str) -> None:
-        """Answer one that nobody will answer any more."""
+        """Answer a pending request with an error."""
         if id in self._open:
             self.answer(jsonrpc.error(id, code, message))
 
     def fail_all(self) -> None:
-        """Answer all that nobody will answer any more."""
+        """Answer all pending requests with an error: the session has ended."""
         for id in list(self._open):
             self.refuse(id, KNOWN_FAILURE, "The session has ended.")
 
     def _close(self, message: bytes) -> None:
-        """Strike out the request that this answers; where that cannot be told, any."""
+        """Remove the request that this answers from the pending ones; if it cannot be matched, the first."""
         answered = self._open[0]
         if len(self._open) > 1:
             for id in self._open:

@@ -1,7 +1,7 @@
-"""`.switchboard/server_info.json`: where agents in this workspace find the HTTP front.
+"""`.switchboard/server_info.json`: tells agents in this workspace the address of the HTTP server.
 
-One front serves a workspace at a time, since its token is in a file beside. A file that a dead process has left behind
-is recognised and replaced. Owns the file; does not know how requests are served.
+Only one HTTP server serves a workspace at a time, because its token is in the file beside. A file left behind by a dead
+process is detected and replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.processes import is_running
 
 FILE = "server_info.json"
-# It is on this machine, and answers such questions at once.
+# The server is on this machine and answers at once.
 REQUEST_TIMEOUT_S = 5.0
 MAX_FILE_BYTES = 65_536
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ServerInfo(Struct, rename="camel", kw_only=True):
-    """What the file says."""
+    """Content of the file."""
 
     port: int
     host: str
@@ -47,7 +47,7 @@ class _Health(Struct):
 
 
 def read(folder: str) -> ServerInfo | None:
-    """What is there; None where it is nothing of ours."""
+    """Read the file. Return None if it is missing or not ours."""
     try:
         with open(os.path.join(folder, FILE), "rb") as file:
             return msgspec.json.decode(file.read(MAX_FILE_BYTES), type=ServerInfo)
@@ -56,15 +56,15 @@ def read(folder: str) -> ServerInfo | None:
 
 
 def require_free(folder: str) -> None:
-    """Refuse where another front serves this workspace."""
+    """Raise if another server serves this workspace."""
     info = read(folder)
     if info is not None and info.pid != os.getpid() and is_alive(info):
-        message = f"Switchboard (process {info.pid}) serves this workspace already, at http://{info.host}:{info.port}."
+        message = f"Switchboard (process {info.pid}) already serves this workspace at http://{info.host}:{info.port}."
         raise refused("already_serving", message)
 
 
 def is_alive(info: ServerInfo) -> bool:
-    """Whether the process is there, and is a Switchboard that listens there: numbers of processes are used again."""
+    """Return True if the process runs and answers as this server. Pids are reused, so the pid alone proves nothing."""
     if not is_running(info.pid):
         return False
     health = request(info, info.health_endpoint, _Health)
@@ -72,7 +72,7 @@ def is_alive(info: ServerInfo) -> bool:
 
 
 def request(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T | str:
-    """What the front answers to a GET; or why it does not."""
+    """Send a GET to a running server. Return the decoded response, or a sentence on why there is none."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connection = HTTPConnection(info.host, info.port, timeout=REQUEST_TIMEOUT_S)
     try:
@@ -88,12 +88,12 @@ def request(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T 
 
 
 def write(folder: str, info: ServerInfo) -> None:
-    """Say where we are."""
+    """Write the file."""
     write_atomically(os.path.join(folder, FILE), msgspec.json.format(msgspec.json.encode(info)) + b"\n")
 
 
 def remove(folder: str) -> None:
-    """We are gone; what another has written meanwhile stays."""
+    """Remove the file, unless another server has written it meanwhile."""
     info = read(folder)
     if info is not None and info.pid == os.getpid():
         os.unlink(os.path.join(folder, FILE))

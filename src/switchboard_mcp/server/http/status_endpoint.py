@@ -1,6 +1,6 @@
-"""What `GET /status` answers, and how a running front is asked for it.
+"""The response of `GET /status`, and a client that requests it from a running server.
 
-The children's part of it is `gateway.status`'s.
+The part about children is in `gateway.status`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PATH = "/status"
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a running Switchboard says of itself."""
+    """Status of a running Switchboard."""
 
     version: str
     pid: int
@@ -26,9 +26,9 @@ class ServerStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def request_status(info: ServerInfo, folder: str) -> ServerStatus | str:
-    """What the front that serves a workspace says; or why it does not."""
+    """Request the status of the server of a workspace. Return it, or a sentence on why there is none."""
     try:
         token = auth.read_token(folder)
     except (OSError, UnicodeDecodeError) as problem:
-        return f"its token cannot be read: {problem}"
+        return f"cannot read its token: {problem}"
     return server_info.request(info, PATH, ServerStatus, token)

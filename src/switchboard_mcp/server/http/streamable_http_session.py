@@ -1,6 +1,6 @@
-"""Streamable HTTP of the handshake era: sessions, with a stream of their own, that outlive connections.
+"""Streamable HTTP with sessions (protocol versions before 2026-07-28).
 
-A client that loses its connection has not cancelled; it may come back for what it missed.
+A session outlives its connections: a client that loses one has not cancelled, and may resume its streams.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
 class SessionHandler:
-    """See the module."""
+    """Serves POST, GET and DELETE of clients with a session."""
 
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, sessions: Sessions) -> None:
         self._gateway = gateway
@@ -39,7 +39,7 @@ class SessionHandler:
         self.sessions = sessions
 
     async def serve(self, exchange: HttpExchange, posted: MessageHead, body: bytes) -> None:
-        """A POST of one message."""
+        """Serve a POST of one message."""
         key = exchange.headers.get(validation.SESSION)
         if key is None and posted.method == "initialize" and posted.id is not UNSET:
             await self._initialize(exchange, bytes(posted.id), body)
@@ -54,14 +54,14 @@ class SessionHandler:
             await exchange.reply(202)
 
     async def serve_batch(self, exchange: HttpExchange, body: bytes) -> None:
-        """A POST of several messages, which one version knows."""
+        """Serve a POST of a batch, which only protocol version 2025-03-26 has."""
         session = self._session(exchange)
         if isinstance(session, Refusal):
             await exchange.reply(session.status, session.body)
             return
         members = jsonrpc.split_batch(body) if versions.allows_batches(session.session.version) else []
         if not isinstance(members, list) or not members:
-            message = "Invalid request: an array is no message."
+            message = "Invalid request: batches are not supported in this session."
             await exchange.reply(400, jsonrpc.error(b"null", INVALID_REQUEST, message))
             return
         read = [(member, validation.read(member)) for member in members]
@@ -82,9 +82,9 @@ class SessionHandler:
             await exchange.reply(202)
 
     async def listen(self, exchange: HttpExchange) -> None:
-        """GET: the session's own stream, or another one taken up again."""
+        """Serve a GET: the session's own stream, or a resumed one."""
         if not exchange.accepts(EVENT_TYPE):
-            await exchange.refuse(406, "A GET here is answered with text/event-stream; accept it.")
+            await exchange.refuse(406, "GET returns text/event-stream. Add it to Accept.")
             return
         session = self._session(exchange)
         if isinstance(session, Refusal):
@@ -95,14 +95,14 @@ class SessionHandler:
         if last_event is not None:
             first, _, second = last_event.strip().partition(b"-")
             if not (first.isdigit() and second.isdigit() and len(last_event) < 40):
-                await exchange.refuse(400, "Last-Event-ID names no event of ours.")
+                await exchange.refuse(400, "Last-Event-ID is not an event id of this server.")
                 return
             number, after = int(first), int(second)
         stream = session.stream(number)
         if stream is None:
-            await exchange.refuse(400, "The stream of this Last-Event-ID is not kept any more.")
+            await exchange.refuse(400, "The stream of this Last-Event-ID is no longer available.")
         elif stream.attached and last_event is None:
-            await exchange.refuse(409, "This session has a stream already.")
+            await exchange.refuse(409, "This session already has a stream.")
         else:
             output = EventStream(self._loop, exchange.guard)
             stream.attach(output, after, primed=session.supports_priming)
@@ -113,7 +113,7 @@ class SessionHandler:
                 self.sessions.end_request(session)
 
     async def delete(self, exchange: HttpExchange) -> None:
-        """The client is done with its session."""
+        """Serve a DELETE: end the session."""
         session = self._session(exchange)
         if isinstance(session, Refusal):
             await exchange.reply(session.status, session.body)
@@ -140,7 +140,7 @@ class SessionHandler:
         *,
         batch: bool = False,
     ) -> None:
-        """One request or several, by id."""
+        """Forward one request, or those of a batch, by id, and respond with JSON or events."""
         output = EventStream(self._loop, exchange.guard)
         post = session.post(output, list(requests), batch=batch)
         key = (validation.SESSION, session.key.encode())
@@ -164,7 +164,7 @@ class SessionHandler:
             self.sessions.end_request(session)
 
     def _receive(self, session: HostSession, posted: MessageHead, body: bytes) -> None:
-        """A notification or a response."""
+        """Forward a notification or a response."""
         under_way = session.session.in_flight
         cancelled = b""
         if posted.method == "notifications/cancelled" and posted.params is not UNSET:
@@ -180,11 +180,11 @@ class SessionHandler:
         self.sessions.end_request(session)
 
     def _session(self, exchange: HttpExchange) -> HostSession | Refusal:
-        """The session a request belongs to."""
+        """Return the session that a request names."""
         key = exchange.headers.get(validation.SESSION)
         if key is None:
-            return refusal(400, INVALID_REQUEST, "Mcp-Session-Id is missing; `initialize` gives one.")
+            return refusal(400, INVALID_REQUEST, "Mcp-Session-Id is missing. Send `initialize` to get one.")
         session = self.sessions.find(key.decode("latin-1"), exchange.principal)
         if session is None:
-            return refusal(404, INVALID_REQUEST, "There is no such session; initialize anew.")
+            return refusal(404, INVALID_REQUEST, "No such session. Send `initialize` again.")
         return session

@@ -1,7 +1,7 @@
-"""A POST of the era without handshakes: one request, one answer, nothing remembered.
+"""Streamable HTTP without sessions (protocol version 2026-07-28): one POST, one response, no state.
 
-The answer is JSON where it comes first, else a stream of what is said before it. Until then an error still has its own
-status. A client that closes the connection has cancelled.
+The response is JSON if nothing is sent before it, otherwise an event stream. Until the stream starts, an error still
+has its own HTTP status. A client that closes the connection has cancelled.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from switchboard_mcp.server.http.event_stream import EventStream, event
 from switchboard_mcp.server.http.exchange import HttpExchange
 from switchboard_mcp.server.http.validation import MessageHead
 
-# How long an answer may be awaited before the client is told at least that we are at it.
+# A response that takes longer is announced by starting an event stream.
 COMMIT_S = 15.0
 
 
 class ReplyStream:
-    """The road back to one request."""
+    """The reply channel of one request."""
 
     __slots__ = ("answered", "committed", "output")
 
@@ -35,11 +35,11 @@ class ReplyStream:
         self.committed = False
 
     def send(self, message: bytes) -> None:
-        """Something that is said before the answer."""
+        """Send a message before the response."""
         self.output.put(event(message))
 
     def answer(self, message: bytes) -> None:
-        """The answer."""
+        """Send the response."""
         self.answered = message
         if self.committed:
             self._finish(message)
@@ -47,7 +47,7 @@ class ReplyStream:
             self.output.wake()
 
     def commit(self) -> None:
-        """It will be a stream."""
+        """Switch from JSON to an event stream."""
         self.committed = True
         if self.answered is not None:
             self._finish(self.answered)
@@ -58,7 +58,7 @@ class ReplyStream:
 
 
 class StatelessHandler:
-    """See the module. `sessions` are those of requests under way."""
+    """Serves POSTs of clients without a session. `sessions` has one entry per request in progress."""
 
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
         self._gateway = gateway
@@ -66,9 +66,9 @@ class StatelessHandler:
         self.sessions: set[Session] = set()
 
     async def serve(self, exchange: HttpExchange, posted: MessageHead, body: bytes) -> None:
-        """One message."""
+        """Serve a POST of one message."""
         if posted.method is UNSET:
-            error = jsonrpc.error(b"null", -32600, "A response belongs to no request here.")
+            error = jsonrpc.error(b"null", -32600, "Without a session there is no request to respond to.")
             await exchange.reply(400, error)
             return
         if posted.id is UNSET:
@@ -97,7 +97,7 @@ class StatelessHandler:
             self._gateway.close(session)
 
     def end_subscriptions(self) -> None:
-        """Tell those that only listen that nothing more comes."""
+        """Complete all open subscriptions."""
         for session in self.sessions:
             for listen in list(session.listens.values()):
                 meta = {message_meta.SUBSCRIPTION: Raw(listen.id)}
@@ -105,7 +105,7 @@ class StatelessHandler:
                 listen.channel.answer(jsonrpc.result(listen.id, result))
 
     def _mirrored_arguments(self, posted: MessageHead, view: View) -> tuple[HeaderMirror, ...]:
-        """The arguments that headers repeat, by the schema of the tool as it was listed."""
+        """Return the arguments that headers mirror, by the schema of the called tool."""
         if posted.method != "tools/call" or not view.has_direct_tools:
             return ()
         tool = view.tool_list.direct().get(validation.tool_of(posted))

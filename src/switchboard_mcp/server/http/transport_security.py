@@ -1,7 +1,7 @@
-"""Whether a request was meant for us and comes from where it may: its `Host` and its `Origin`.
+"""Checks of the `Host` and `Origin` headers against DNS rebinding.
 
-A web page can make a browser connect to a server on this machine, under a name of its own that it points here. So the
-name must be one we go by, and a page must be allowed. Pure.
+A web page can make a browser connect to a server on this machine through a domain that resolves to 127.0.0.1. So the
+host name must be one of ours, and the page's origin must be allowed. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ANY_ADDRESS = ("", "0.0.0.0", "::")
 
 
 def allowed_hosts(host: str, allowed: Iterable[str]) -> frozenset[str]:
-    """The names we go by when we listen on `host`."""
+    """Return the accepted host names of a server that listens on `host`."""
     names = {name.strip("[]").lower() for name in allowed}
     names.add(host.lower())
     if host in ANY_ADDRESS or is_loopback(host):
@@ -22,12 +22,12 @@ def allowed_hosts(host: str, allowed: Iterable[str]) -> frozenset[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach an address."""
+    """Return True if only this machine can reach an address."""
     return host in LOOPBACK or host.startswith("127.")
 
 
 def host_name(authority: str) -> str:
-    """The name in `name:port` or `[address]:port`."""
+    """Return the name in `name:port` or `[address]:port`."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
     name, colon, port = authority.rpartition(":")
@@ -35,7 +35,7 @@ def host_name(authority: str) -> str:
 
 
 def is_origin_allowed(origin: str, host: str, allowed: frozenset[str]) -> bool:
-    """Whether a page of this origin may connect: one of ours, or one that is allowed."""
+    """Return True if pages of this origin may connect: our own, or an allowed one."""
     if origin.lower().rstrip("/") in allowed:
         return True
     scheme, separator, authority = origin.partition("://")
@@ -43,7 +43,7 @@ def is_origin_allowed(origin: str, host: str, allowed: frozenset[str]) -> bool:
 
 
 def split_address(text: str, host: str) -> tuple[str, int] | None:
-    """`PORT`, `HOST:PORT` or `[HOST]:PORT`; None where it is none of them."""
+    """Parse `PORT`, `HOST:PORT` or `[HOST]:PORT`. Return None if it is none of them."""
     before, colon, port = text.rpartition(":")
     if colon:
         bracketed = before.startswith("[") and before.endswith("]")

@@ -1,7 +1,7 @@
-"""What is checked of a POST before it is served, and by which era it is served. Pure.
+"""Validates a POST before it is served, and decides which protocol version family serves it. Pure.
 
-In 2026-07-28 headers repeat parts of the body so that servers may route by them, and must not say anything else than
-it. The rungs are in the order in which a request is looked at; the first that breaks is what the client hears of.
+Since 2026-07-28, headers mirror parts of the body so that proxies can route by them; they must match it. Checks run in
+the order of the specification, and the first that fails is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION, METHOD, NAME = (
 SESSION = b"mcp-session-id"
 META_VERSION_KEY = message_meta.VERSION.encode()
 ID_FIRST_BYTES = frozenset(b'"-0123456789')
-# Errors about the request itself have a status of their own; what goes wrong while it is served is a 200.
+# Errors about the request itself have their own HTTP status; an error while serving it is a 200.
 STATUS = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
@@ -38,7 +38,7 @@ STATUS = {
 
 
 class MessageHead(Struct, gc=False):
-    """The outside of one message."""
+    """The envelope of one message; its parts stay undecoded."""
 
     jsonrpc: str = ""
     id: Raw | UnsetType = UNSET
@@ -49,13 +49,13 @@ class MessageHead(Struct, gc=False):
 
     @property
     def is_request(self) -> bool:
-        """Whether it wants an answer."""
+        """True if it expects a response."""
         return self.method is not UNSET and self.id is not UNSET
 
 
 @final
 class Refusal(Struct, frozen=True):
-    """Why a request is not served."""
+    """A response that rejects a request."""
 
     status: int
     body: bytes
@@ -77,12 +77,12 @@ _decode_meta = msgspec.json.Decoder(_Meta).decode
 def refusal(
     status: int, code: int, message: str, id: Raw | bytes = b"null", data: bytes | None = None
 ) -> Refusal:
-    """A JSON-RPC error with its status."""
+    """Create a refusal with a JSON-RPC error as its body."""
     return Refusal(status, jsonrpc.error(id, code, message, data))
 
 
 def read(body: bytes) -> MessageHead | Refusal:
-    """One message, in order on its outside."""
+    """Decode and validate the envelope of one message."""
     try:
         posted = _decode(body)
     except msgspec.ValidationError as problem:
@@ -97,16 +97,16 @@ def read(body: bytes) -> MessageHead | Refusal:
         message = 'Invalid request: "jsonrpc":"2.0" is missing.'
         return refusal(400, INVALID_REQUEST, message, _id(posted))
     if posted.id is not UNSET and not _is_id(bytes(posted.id)):
-        message = "Invalid request: an id must be a string or a whole number."
+        message = "Invalid request: the id must be a string or an integer."
         return refusal(400, INVALID_REQUEST, message)
     if posted.method is UNSET and (posted.id is UNSET or (posted.result is UNSET) == (posted.error is UNSET)):
-        message = "Invalid request: neither a request nor a notification nor a response."
+        message = "Invalid request: not a request, a notification or a response."
         return refusal(400, INVALID_REQUEST, message, _id(posted))
     return posted
 
 
 def is_stateless(version: bytes | None, posted: MessageHead, body: bytes) -> bool:
-    """Whether a message is of the era without handshakes: its envelope says so, or a version header we do not know."""
+    """Return True for the stateless protocol: `_meta` says so, or the version header is not a legacy version."""
     if version is not None and version.strip().decode("latin-1") not in versions.LEGACY_VERSIONS:
         return True
     if META_VERSION_KEY not in body or posted.method is UNSET:
@@ -120,10 +120,10 @@ def check(
     pairs: Iterable[tuple[bytes, bytes]],
     mirrors: tuple[HeaderMirror, ...] = (),
 ) -> Refusal | None:
-    """What is wrong with a modern request; `marked` are the arguments of its tool that headers repeat."""
+    """Validate a stateless request. `mirrors` are the arguments of its tool that headers mirror."""
     assert posted.id is not UNSET
     if _repeated(pairs):
-        return _mismatch(posted, "A header that must be there once is there twice.")
+        return _mismatch(posted, "An Mcp header occurs more than once.")
     meta = _meta_of(posted)
     if meta is UNSET:
         return refusal(400, INVALID_PARAMS, "params._meta is missing.", posted.id)
@@ -144,7 +144,7 @@ def check(
 
 
 def status_of(answer: bytes, id: Raw | bytes) -> int:
-    """The status with which a modern request's answer goes out."""
+    """Return the HTTP status for the response to a stateless request."""
     head = b'{"jsonrpc":"2.0","id":' + id + b',"error":'
     if not answer.startswith(head):
         return 200
@@ -152,7 +152,7 @@ def status_of(answer: bytes, id: Raw | bytes) -> int:
 
 
 def tool_of(posted: MessageHead) -> str:
-    """The tool that a request calls; empty where it calls none."""
+    """Return the name of the tool that a request calls, empty if it calls none."""
     if posted.method != "tools/call":
         return ""
     value = http_headers.request_headers(_message(posted), {}).get(http_headers.NAME, "")
@@ -196,7 +196,7 @@ def _repeated(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _compare_headers(posted: MessageHead, headers: Mapping[bytes, bytes]) -> str:
-    """How version, method and name in the headers differ from the body."""
+    """Return how version, method and name in the headers differ from the body, empty if they match."""
     expected = http_headers.request_headers(_message(posted), {})
     for name, value in expected.items():
         header = headers.get(name.encode())
@@ -207,14 +207,14 @@ def _compare_headers(posted: MessageHead, headers: Mapping[bytes, bytes]) -> str
         if decoded is None or decoded != (
             http_headers.decode_value(value) if name == http_headers.NAME else value
         ):
-            return f"The header {name} says something else than the body."
+            return f"The header {name} does not match the body."
     return ""
 
 
 def _compare_arguments(
     posted: MessageHead, headers: Mapping[bytes, bytes], mirrors: tuple[HeaderMirror, ...]
 ) -> str:
-    """How the headers that repeat arguments differ from them."""
+    """Return how the headers that mirror arguments differ from them, empty if they match."""
     assert posted.params is not UNSET
     arguments = _decode_arguments(posted.params).arguments
     for mirror in mirrors:
@@ -227,7 +227,7 @@ def _compare_arguments(
             return f"The header {name} is missing."
         decoded = http_headers.decode_value(header.strip().decode("latin-1"))
         if decoded is None or not _is_same(decoded, value):
-            return f"The header {name} says something else than the argument."
+            return f"The header {name} does not match the argument."
     return ""
 
 
@@ -242,7 +242,7 @@ def _is_same(text: str, value: object) -> bool:
         return True
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    try:  # 42.0 is 42
+    try:  # 42.0 equals 42
         return float(text) == value
     except ValueError:
         return False

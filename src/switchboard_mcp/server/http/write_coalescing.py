@@ -1,7 +1,7 @@
-"""A transport that sends the head of an answer together with its body.
+"""A transport wrapper that sends the head of a response together with its body.
 
-uvicorn writes them one after the other, which would be two packets, and a client of a server that dies in between would
-have half an answer. Owns only that; everything else is the transport's own.
+uvicorn writes them separately, which makes two packets; and if the server dies in between, the client has half a
+response.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class CoalescingTransport:
-    """Stands before a transport. A head waits for what follows it, but no longer than this turn of the loop."""
+    """Wraps a transport. Holds a response head back until the next write or the next loop iteration."""
 
     __slots__ = ("_head", "_loop", "_transport")
 
@@ -24,7 +24,7 @@ class CoalescingTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send something, or keep it where it is a head and nothing else."""
+        """Write data, or hold it back if it is just a response head."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data[:5] == b"HTTP/" and data[-4:] == b"\r\n\r\n":
@@ -34,7 +34,7 @@ class CoalescingTransport:
         self._transport.write(data)
 
     def close(self) -> None:
-        """End, when everything is out."""
+        """Close after flushing."""
         self._flush_head()
         self._transport.close()
 

@@ -195,7 +195,7 @@ class TestLostStreams:
             rig.ask("tools/call")
             problem = await rig.until_lost()
         assert problem.code == "child_answer_lost"
-        assert "look before you try again" in str(problem.hint)
+        assert "check before you try again" in str(problem.hint)
 
     async def test_a_body_that_is_cut_loses_the_answer(self) -> None:
         async def handle(request: Request, reply: Reply) -> None:

@@ -1,1 +1,1 @@
-"""The dashboard's JSON API, one module per subject. `routes` lists every address."""
+"""The dashboard's JSON API, one module per subject. `routes` lists every endpoint."""

@@ -1,7 +1,7 @@
-"""The API's answers about the audit record: pages of it, newest first, as it stands in its files.
+"""API endpoint of the audit log: pages of it, newest first.
 
-The record is written without arguments and with secrets taken out, so that it can be shown as it is. Files are read
-from their end, a block at a time, in a thread.
+The log is written without arguments and with secrets redacted, so it can be shown as it is. Files are read backwards
+in blocks, in a thread.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 MOST_ON_PAGE = 500
-# So many lines are read for one page; then the asker decides whether to go on.
+# Lines read for one page; then the viewer decides whether to continue.
 MOST_READ = 50_000
 BLOCK_BYTES = 262_144
 
 
 class AuditPage(Struct):
-    """Some records, newest first. `next` goes on from here, 0 where there is no more."""
+    """A page of entries, newest first. `next` continues from here, 0 if there are no more."""
 
     entries: list[AuditEntry]
     next: int = 0
@@ -33,20 +33,20 @@ class AuditPage(Struct):
 
 
 async def audit(state: DashboardState, request: ApiRequest) -> object:
-    """One page; `q`, `kind`, `child` and `outcome` choose among them."""
+    """Return one page, filtered by `q`, `kind`, `child` and `outcome`."""
     if state.services.audit is None:
-        raise RefusedError(404, "Nothing is recorded; audit.enabled turns it on.")
+        raise RefusedError(404, "The audit log is off. Set audit.enabled to turn it on.")
     folder = os.path.join(state.workspace.folder, state.workspace.config.audit.path)
     before = request.number("before", 0, 1 << 60)
     limit = request.number("limit", 100, MOST_ON_PAGE)
     try:
         return await asyncio.to_thread(read, folder, request.query, before, limit)
     except OSError as problem:
-        raise RefusedError(500, f"The record cannot be read: {problem.strerror or problem}.") from None
+        raise RefusedError(500, f"Cannot read the audit log: {problem.strerror or problem}.") from None
 
 
 def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPage:
-    """Blocking."""
+    """Read one page. Blocks."""
     page = AuditPage([])
     last = 0
     for line in _backwards(folder):
@@ -73,7 +73,7 @@ def _fits(entry: AuditEntry, query: dict[str, str]) -> bool:
 
 
 def _backwards(folder: str) -> Iterator[bytes]:
-    """Every line of every file, the newest first."""
+    """Yield every line of every file, newest first."""
     for number in reversed(segment_numbers(folder)):
         with open(os.path.join(folder, segment_name(number)), "rb") as file:
             place, rest = file.seek(0, os.SEEK_END), b""

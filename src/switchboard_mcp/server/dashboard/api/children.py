@@ -1,4 +1,4 @@
-"""The API's orders about children: start, stop, restart, and accept what has drifted. All of it is recorded."""
+"""API endpoints that control children: start, stop, restart, accept drift. All are recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchboard_mcp.server.dashboard.state import DashboardState
 
 
 class DriftApproval(Struct, forbid_unknown_fields=True):
-    """Which differences were seen."""
+    """Body of `approve`: the mark of the drift that the viewer has seen."""
 
     mark: str
 
@@ -26,7 +26,7 @@ async def start(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def stop(state: DashboardState, request: ApiRequest) -> object:
-    """Stop a child; its next call starts it anew."""
+    """Stop a child. Its next call restarts it."""
     child = _find_child(state, request)
     return _record_outcome(state, request, child, "stop", await admin.stop(child, _actor(request)))
 
@@ -40,7 +40,7 @@ async def restart(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def approve(state: DashboardState, request: ApiRequest) -> object:
-    """Take what a child offers now as its lock."""
+    """Accept the drift of a child into the lock."""
     child = _find_child(state, request)
     seen = request.decode(DriftApproval).mark
     return _record_outcome(state, request, child, "lock", admin.accept(child, seen), "accepted")
@@ -49,13 +49,13 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
 def _find_child(state: DashboardState, request: ApiRequest) -> Child:
     _, child = find_child(state, request.names[0])
     if child.spec.kind == "builtin":
-        raise RefusedError(409, f"'{child.name}' is a part of Switchboard: it runs as long as that does.")
+        raise RefusedError(409, f"'{child.name}' is built into Switchboard and cannot be controlled.")
     return child
 
 
 def _require_shared(child: Child) -> None:
     if child.processes() != [child]:
-        raise RefusedError(409, f"'{child.name}' runs once for each host, and starts when a host calls it.")
+        raise RefusedError(409, f"'{child.name}' runs once per host and starts when a host calls it.")
 
 
 def _actor(request: ApiRequest) -> str:

@@ -1,4 +1,4 @@
-"""The API's answers about mail: agents, teams, messages, threads and workflows. Consumes nothing."""
+"""API endpoints that read mail: agents, teams, messages, threads and workflows. They claim nothing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MOST_QUERY_CHARS = 500
 
 
 def require_mail(state: DashboardState) -> MailServer:
-    """The desk, or why there is none."""
+    """Return the mail server. Raise 404 if mail is off."""
     mail_server = state.mail_server
     if mail_server is None:
-        raise RefusedError(404, "Mail is off; mail.enabled turns it on.")
+        raise RefusedError(404, "Mail is off. Set mail.enabled to turn it on.")
     return mail_server
 
 
 async def agents(state: DashboardState, request: ApiRequest) -> object:
-    """Who is here, in which teams, and how much mail there is."""
+    """Return agents, teams and message counts."""
     mail_server = require_mail(state)
     store = await mail_server.store()
     return {
@@ -39,7 +39,7 @@ async def agents(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def messages(state: DashboardState, request: ApiRequest) -> object:
-    """One page. A search reads so many and stops; `next` goes on."""
+    """Return one page of messages. A search stops after a number of messages; `next` continues it."""
     require_mail(state)
     query = request.query
     message_filter = MessageFilter(
@@ -61,7 +61,7 @@ async def messages(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def message(state: DashboardState, request: ApiRequest) -> object:
-    """One message, in full, with what it answers and what answers it."""
+    """Return one message with its thread."""
     require_mail(state)
     agent, id = request.names
     match = await state.mail.message(agent_registry.parse_name(agent), id)
@@ -72,7 +72,7 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def workflow_runs(state: DashboardState, request: ApiRequest) -> object:
-    """Every run there is, the latest first."""
+    """Return all workflow runs, latest first."""
     store = await require_mail(state).store()
     runs = engine.runs(await store.state())
     return {"workflows": [_run(run) for run in reversed(runs.values())]}

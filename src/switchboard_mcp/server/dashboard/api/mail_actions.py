@@ -1,7 +1,7 @@
-"""The API's orders about mail: send as the overseer, and decide on an `execute` that waits.
+"""API endpoints that act on mail: send as the overseer, approve or reject a pending `execute`.
 
-The overseer is the person at the dashboard. Whoever comes with a named token sends under that name. An `execute` that
-is approved is sent anew in the overseer's name, who may have terminals type; the message that asked for it is settled.
+The overseer is the person at the dashboard; a viewer with a named token sends under that name. An approved `execute`
+is sent again in the overseer's name, who may have terminals type, and the original message is acknowledged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPEN = ("inbox", "claimed")
 
 
 class SendRequest(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What is sent, and to whom: `to` is an agent, or `team:` and the name of a team."""
+    """Body of `send`. `to` is an agent, or `team:` and the name of a team."""
 
     to: str
     payload: str
@@ -31,17 +31,17 @@ class SendRequest(Struct, rename="camel", kw_only=True, forbid_unknown_fields=Tr
 
 
 class ExecuteRejection(Struct, forbid_unknown_fields=True):
-    """Why an `execute` is refused."""
+    """Body of `reject`."""
 
     reason: str = ""
 
 
 async def send(state: DashboardState, request: ApiRequest) -> object:
-    """One message, to an agent or to all of a team."""
+    """Send a message to an agent or a team."""
     store = await require_mail(state).store()
     order = request.decode(SendRequest)
     if not order.payload.strip():
-        raise RefusedError(400, "There is nothing written in it.")
+        raise RefusedError(400, "The message is empty.")
     sender = await _sender(store, request)
     draft = Draft(
         action=order.action, payload=order.payload, priority=order.priority, reply_to=order.reply_to
@@ -62,14 +62,14 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def approve(state: DashboardState, request: ApiRequest) -> object:
-    """Have a terminal type what somebody asked for."""
+    """Approve an `execute`: a terminal types its payload."""
     store = await require_mail(state).store()
     stored = await _pending_execute(store, request)
     message = stored.message
     sender = await _sender(store, request)
     if message.sender == sender:
-        raise RefusedError(409, "You sent it yourself: there is nothing to approve.")
-    # The key makes of two approvals one.
+        raise RefusedError(409, "You sent this message yourself. Another person must approve it.")
+    # Two approvals send one message.
     draft = Draft(
         action="execute",
         payload=message.payload,
@@ -84,12 +84,12 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def reject(state: DashboardState, request: ApiRequest) -> object:
-    """Do not."""
+    """Reject an `execute`."""
     store = await require_mail(state).store()
     stored = await _pending_execute(store, request)
     reason = request.decode(ExecuteRejection).reason[:1000]
     sender = await _sender(store, request)
-    summary = f"RefusedError by {sender}." + (f" {reason}" if reason else "")
+    summary = f"Rejected by {sender}." + (f" {reason}" if reason else "")
     await store.ack(stored.message.recipient, stored.message.id, outcome="rejected", summary=summary)
     _record(state, request, "execute", stored.message.recipient, "rejected")
     return {"rejected": stored.message.id}
@@ -99,12 +99,12 @@ async def _pending_execute(store: MessageStore, request: ApiRequest) -> StoredMe
     agent, id = request.names
     stored = await store.read(agent, id)
     if stored.message.action != "execute" or stored.place not in OPEN:
-        raise RefusedError(409, "This is no `execute`, or it has been decided already.")
+        raise RefusedError(409, "This is not an `execute`, or it is already decided.")
     return stored
 
 
 async def _sender(store: MessageStore, request: ApiRequest) -> str:
-    """Who sends; somebody with a mailbox, so that answers have where to go."""
+    """Return the sending agent, registered if needed so that it can receive replies."""
     name = agent_registry.parse_name(request.viewer.principal or OVERSEER)
     if name not in await store.agents():
         await store.register(name)

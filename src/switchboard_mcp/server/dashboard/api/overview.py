@@ -1,4 +1,4 @@
-"""The API's answers about the server, its children, what they save, and calls. Looks only: nothing is started."""
+"""API endpoints that read the server: overview, children, savings and calls. They start no child."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUMMARY_CHARS = 300
 
 
 async def overview(state: DashboardState, request: ApiRequest) -> object:
-    """What the frame of the page needs."""
+    """Return what the frame of the page shows."""
     audit, governance = state.services.audit, state.workspace.config.governance
     return {
         "version": __version__,
@@ -43,12 +43,12 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def children(state: DashboardState, request: ApiRequest) -> object:
-    """All of them: a hundred are some thirty kilobytes."""
+    """Return all children. A hundred take some thirty kilobytes."""
     return {"children": state.rows()}
 
 
 async def child(state: DashboardState, request: ApiRequest) -> object:
-    """One, in full."""
+    """Return one child with its subtools and drift."""
     suite, match = find_child(state, request.names[0])
     changes = drift(match)
     row = next(row for row in state.rows() if row["id"] == request.names[0])
@@ -68,7 +68,7 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def savings(state: DashboardState, request: ApiRequest) -> object:
-    """The series so far, with a point for now."""
+    """Return the savings so far, including the current ones."""
     state.sample_savings()
     saving = ((name, saved) for name, saved in state.savings.suites.items() if saved)
     suites = sorted(saving, key=lambda pair: -pair[1])
@@ -80,18 +80,18 @@ async def savings(state: DashboardState, request: ApiRequest) -> object:
 
 
 async def calls(state: DashboardState, request: ApiRequest) -> object:
-    """Those after `after`, oldest first."""
+    """Return the calls after `after`, oldest first."""
     after = request.number("after", 0, 1 << 53)
     return {"calls": state.call_log.since(after)}
 
 
 async def history(state: DashboardState, request: ApiRequest) -> object:
-    """How calls went, from the start on."""
+    """Return the timeline of calls since the start."""
     return {"startedAt": state.started_ms, "points": state.call_log.timeline.points()}
 
 
 def find_child(state: DashboardState, id: str) -> tuple[ChildSuite, Child]:
-    """The child, or the process of one, that an id of a row means."""
+    """Return the suite and the child, or its process, for the id of a row. Raise 404 if there is none."""
     name, _, place = id.partition("#")
     for suite in state.gateway.all_suites.values():
         if suite.child.name == name:
