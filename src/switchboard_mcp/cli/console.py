@@ -1,7 +1,6 @@
-"""Writing for people: colour, tables, lines that fit a terminal. Plain text where nobody looks.
+"""Writes text for people: colour, tables and wrapped lines on a terminal, plain text to a pipe or file.
 
-Owns what a terminal needs and what must never reach one, such as a child's escape sequences. It does not know what is
-being shown.
+Removes what must never reach a terminal, such as a child's escape sequences. It does not know what is being shown.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 import msgspec
@@ -22,17 +21,17 @@ ELLIPSIS = "…"
 # Prose wider than this is hard to read, however wide the terminal is.
 PROSE_WIDTH = 100
 COLUMN_GAP = 2
-# Below this a column says nothing.
+# A narrower column is unreadable.
 NARROWEST_COLUMN = 12
 
-# Tab and newline are text; every other control character is an order to a terminal.
+# Tab and newline are text; a terminal interprets every other control character.
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {13: ""}
-# JSON may hold these unescaped, and some terminals obey them.
+# JSON may contain these unescaped, and some terminals interpret them.
 _JSON_CONTROLS = {code: f"\\u{code:04x}" for code in range(127, 160)}
 
 
 class Styled(msgspec.Struct, frozen=True):
-    """A text and how it looks on a terminal."""
+    """A text and its style on a terminal."""
 
     text: str
     style: str = ""
@@ -42,7 +41,7 @@ Cell = str | Styled
 
 
 def use_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
-    """Colour on a terminal, unless the user said otherwise in one of the usual ways."""
+    """Return True on a terminal, unless `NO_COLOR`, `CLICOLOR_FORCE` or `TERM` says otherwise."""
     if environ.get("NO_COLOR"):
         return False
     if environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
@@ -51,24 +50,24 @@ def use_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without anything a terminal would obey."""
+    """Return the text on one line, without control characters."""
     return " ".join(text.split()).translate(_CONTROLS)
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """A number and its noun."""
+    """Return a number with its noun, in the singular or plural."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def visible_width(text: str) -> int:
-    """How many columns a text takes."""
+    """Return the number of terminal columns a text takes."""
     if text.isascii():
         return len(text)
     return sum(_columns(character) for character in text)
 
 
 def truncate(text: str, width: int) -> str:
-    """The text in at most `width` columns."""
+    """Shorten the text to at most `width` columns."""
     if visible_width(text) <= width:
         return text
     taken, room = "", width - 1
@@ -80,6 +79,54 @@ def truncate(text: str, width: int) -> str:
     return taken.rstrip() + ELLIPSIS
 
 
+def format_duration(seconds: float) -> str:
+    """Format a time span in one or two units.
+
+    >>> format_duration(5), format_duration(150), format_duration(7500), format_duration(200000)
+    ('5 s', '2 min', '2 h 05', '2 d 7 h')
+    """
+    minutes, left = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours} h {minutes:02d}" if hours else f"{minutes} min" if minutes else f"{left} s"
+
+
+def format_table(
+    rows: Sequence[Sequence[Styled]],
+    paint: Callable[[str, str], str],
+    *,
+    width: int | None = None,
+    align: str = "",
+    strict: bool = False,
+) -> list[str]:
+    """Return the rows as lines of aligned columns.
+
+    With a `width`, the last column is cut to fit but keeps at least `NARROWEST_COLUMN`; with `strict`, no line is ever
+    wider than `width`, even if whole columns are lost.
+    """
+    if not rows:
+        return []
+    last = len(rows[0]) - 1
+    widths = [max(visible_width(row[index].text) for row in rows) for index in range(last + 1)]
+    lines = []
+    for row in rows:
+        parts, room = [], width
+        for index, cell in enumerate(row):
+            column, text = widths[index], cell.text
+            if room is not None and (strict or index == last):
+                most = room if strict else max(room, NARROWEST_COLUMN)
+                column = min(column, max(most, 0))
+                text = truncate(text, column) if column else ""
+            padding = " " * (column - visible_width(text))
+            painted = paint(text, cell.style)
+            parts.append(padding + painted if align[index : index + 1] == "r" else painted + padding)
+            if room is not None:
+                room -= widths[index] + COLUMN_GAP
+        lines.append((" " * COLUMN_GAP).join(parts).rstrip())
+    return lines
+
+
 def _columns(character: str) -> int:
     if unicodedata.combining(character) or character in "\u200b\u200d\ufe0f":
         return 0
@@ -87,7 +134,7 @@ def _columns(character: str) -> int:
 
 
 class Screen:
-    """One stream: a terminal, or a pipe or file that gets plain text."""
+    """One output stream: a terminal, or a pipe or file that gets plain text."""
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
         self.stream = stream
@@ -96,7 +143,7 @@ class Screen:
         self._columns = environ.get("COLUMNS", "")
 
     def size(self) -> os.terminal_size | None:
-        """Columns and rows of the terminal; None where there is none."""
+        """Return the size of the terminal; None if the stream is not one."""
         if not self.is_terminal:
             return None
         try:
@@ -107,7 +154,7 @@ class Screen:
         return os.terminal_size((columns or 80, size.lines or 24))
 
     def paint(self, text: str, style: str) -> str:
-        """The text in a style, or as it is."""
+        """Return the text in a style; unchanged if the stream has no colour."""
         if not self.has_colour or not style or not text:
             return text
         codes = ";".join(STYLES[name] for name in style.split())
@@ -118,15 +165,15 @@ class Screen:
         self.stream.write(self.paint(text, style) + "\n")
 
     def text(self, text: str, style: str = "") -> None:
-        """Write what somebody else said: all of it to a pipe, nothing that gives orders to a terminal."""
+        """Write text from elsewhere: unchanged to a pipe, without control characters to a terminal."""
         self.line(self.sanitize(text), style)
 
     def sanitize(self, text: str) -> str:
-        """The text without what a terminal would obey; a pipe gets it as it is."""
+        """Remove control characters if the stream is a terminal."""
         return text.translate(_CONTROLS) if self.is_terminal else text
 
     def prose(self, text: str, indent: str = "", style: str = "") -> None:
-        """Write a text of one or more lines, wrapped where the terminal is too narrow."""
+        """Write a text of one or more lines, wrapped to the terminal."""
         size = self.size()
         width = min(size.columns, PROSE_WIDTH) - len(indent) if size else 0
         for line in text.translate(_CONTROLS).split("\n"):
@@ -136,7 +183,7 @@ class Screen:
                 self.line(f"{indent}{self.paint(piece, style)}" if piece else "")
 
     def entry(self, name: str, rest: str, style: str, indent: str = "") -> None:
-        """Write a name and what belongs to it; further lines stand further in."""
+        """Write a name and its details; continuation lines are indented."""
         size = self.size()
         text = one_line(name + rest)
         lines = (
@@ -158,27 +205,17 @@ class Screen:
     def table(
         self, rows: Sequence[Sequence[Cell]], header: Sequence[str] = (), indent: int = 0, align: str = ""
     ) -> None:
-        """Write columns that line up, those with an `r` in `align` at the right. The last one is cut where it must."""
+        """Write aligned columns, right-aligned where `align` has an `r`. The last one is cut to fit the terminal."""
         styled = [[_styled(cell) for cell in row] for row in rows]
         if header:
             styled.insert(0, [Styled(name, "dim") for name in header])
-        if not styled:
-            return
-        columns = len(styled[0]) - 1
-        widths = [max(visible_width(row[index].text) for row in styled) for index in range(columns)]
         size = self.size()
-        room = size.columns - indent - sum(widths) - COLUMN_GAP * columns if size else None
-        for row in styled:
-            parts = [" " * indent]
-            for index, (cell, width) in enumerate(zip(row, widths, strict=False)):
-                padding, gap = " " * (width - visible_width(cell.text)), " " * COLUMN_GAP
-                text = self.paint(cell.text, cell.style)
-                parts.append((padding + text if align[index : index + 1] == "r" else text + padding) + gap)
-            last = row[-1].text if room is None else truncate(row[-1].text, max(room, NARROWEST_COLUMN))
-            self.line("".join((*parts, self.paint(last, row[-1].style))).rstrip())
+        width = size.columns - indent if size else None
+        for line in format_table(styled, self.paint, width=width, align=align):
+            self.line((" " * indent + line).rstrip())
 
     def json(self, value: object) -> None:
-        """Write a value for programs: one line, or indented where a person looks. Bytes are JSON already."""
+        """Write a value as JSON: indented on a terminal, else on one line. Bytes are taken as encoded JSON."""
         data = value if isinstance(value, bytes) else msgspec.json.encode(value)
         if self.is_terminal:
             self.line(msgspec.json.format(data, indent=2).decode().translate(_JSON_CONTROLS))
@@ -186,13 +223,13 @@ class Screen:
         buffer = getattr(self.stream, "buffer", None)
         if buffer is None:
             self.stream.write(data.decode() + "\n")
-        else:  # JSON is UTF-8, whatever the locale says
+        else:  # JSON is UTF-8, whatever the locale is
             self.stream.flush()
             buffer.write(data + b"\n")
 
 
 class Console:
-    """Where a command writes: answers to `out`, everything else to `err`."""
+    """The two streams of a command: results go to `out`, everything else to `err`."""
 
     def __init__(self, out: TextIO, err: TextIO, environ: Mapping[str, str]) -> None:
         self.out = Screen(out, environ)
@@ -200,25 +237,25 @@ class Console:
 
     @classmethod
     def of_process(cls) -> Console:
-        """The process's own stdout and stderr. A character the locale cannot write must not end a command."""
+        """Return the console of this process. Characters the locale cannot encode are replaced, never fatal."""
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         return cls(sys.stdout, sys.stderr, os.environ)
 
     def show_failure(self, problem: Failure) -> None:
-        """Say what went wrong and what to do about it."""
+        """Print a failure and its hint."""
         first, *rest = as_text(problem).split("\n")
         self.err.line(f"{self.err.paint('switchboard:', 'bold red')} {self.err.sanitize(first)}")
         for line in rest:
             self.err.text(line)
 
     def warn(self, message: str) -> None:
-        """Say what looks wrong and does not stop the rest."""
+        """Print a warning."""
         self.err.line(f"{self.err.paint('warning:', 'yellow')} {one_line(message)}")
 
     def flush(self) -> None:
-        """Push everything out, so that a reader who has gone is noticed here."""
+        """Flush both streams; raises BrokenPipeError if the reader is gone."""
         self.out.stream.flush()
         self.err.stream.flush()
 

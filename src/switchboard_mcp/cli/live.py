@@ -1,6 +1,6 @@
-"""Lines at the bottom of a terminal that change while work goes on, and are gone when it is done.
+"""Status lines at the bottom of a terminal, redrawn during work and erased afterwards.
 
-Elsewhere than on a terminal nothing is written at all.
+Writes nothing if the stream is not a terminal.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from switchboard_mcp.cli.console import Screen, Styled, truncate
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_S = 0.1
-# What is done sooner needs no lines that flash.
+# Quick work shows no status, so nothing flickers.
 FIRST_FRAME_S = 0.2
 
-# Gives the lines for one frame; the argument is the spinner's character.
+# Returns the lines of one frame; the argument is the spinner's character.
 Frame = Callable[[str], Sequence[Styled]]
 
 
@@ -44,7 +44,7 @@ class LiveDisplay:
             self.erase()
 
     def erase(self) -> None:
-        """Take the lines away; the next frame draws them anew."""
+        """Erase the lines; the next frame draws them again."""
         if self._drawn:
             self._screen.stream.write(f"\x1b[{self._drawn}A\r\x1b[J")
             self._screen.stream.flush()
@@ -68,7 +68,7 @@ class LiveDisplay:
 
 
 def fit_rows(lines: Sequence[Styled], rows: int) -> list[Styled]:
-    """As many lines as the terminal has rows for; the last one says how many there is no room for."""
+    """Return as many lines as fit; the last one counts those left out."""
     if len(lines) <= rows:
         return list(lines)
     shown = max(rows - 1, 0)

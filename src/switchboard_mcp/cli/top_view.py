@@ -1,4 +1,4 @@
-"""What `switchboard top` draws, as lines. Knows neither terminals nor servers."""
+"""Renders the screen of `switchboard top` as lines. It is aware of neither terminals nor servers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import os
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from switchboard_mcp.cli.console import one_line, plural, truncate, visible_width
+from switchboard_mcp.cli.console import (
+    Styled,
+    format_duration,
+    format_table,
+    one_line,
+    plural,
+    truncate,
+    visible_width,
+)
 
 Row = Mapping[str, Any]
 Paint = Callable[[str, str], str]
@@ -26,27 +34,22 @@ COLOURS = {
     "untried": "dim",
 }
 SORTS = ("trouble", "calls", "latency", "name")
-HEADER = ("SUITE", "HEALTH", "STATE", "UP", "CALLS", "NOW", "ERRORS", "P50", "P95", "SAVED", "")
-RIGHT = frozenset({3, 4, 5, 6, 7, 8, 9})
-ERRORS = 6
-# Where a terminal has fewer columns, remarks go below the table; where it has even fewer, some of the table goes.
-WIDE, MIDDLING = 220, 100
-DISPENSABLE = frozenset({2, 3, 5})
+# Terminal widths from which on columns are shown. Below WIDE, remarks go under the table.
+NARROW, MEDIUM, WIDE = 0, 100, 220
 LONGEST_NAME = 24
-SHOWN_TROUBLES = 3
-PULSE = " ▁▂▃▄▅▆▇█"
-LONGEST_PULSE_S, SHORTEST_PULSE_S = 1200, 120
-NOTHING = "No suites yet: `switchboard init` or `switchboard add` brings some."
+SHOWN_REMARKS = 3
+BARS = " ▁▂▃▄▅▆▇█"
+LONGEST_SPAN_S, SHORTEST_SPAN_S = 1200, 120
+NO_SUITES = "No suites yet: `switchboard init` or `switchboard add` brings some."
 MOST_CALLS = 200
 MOST_POINTS = 1_000
 SHOWN_CALLS = 5
-GAP = 2
-# Without a terminal a line is as long as it is.
-ENDLESS = os.terminal_size((10_000, 10_000))
+# Without a terminal, lines may have any length.
+UNLIMITED = os.terminal_size((10_000, 10_000))
 
 
 class TopState:
-    """All that is known."""
+    """Everything known of the server."""
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class TopState:
         self.history = history or []
 
     def apply(self, event: str, data: Mapping[str, Any]) -> None:
-        """Something has changed. What is shown may be drawn meanwhile, so nothing is altered in place."""
+        """Apply an event. Another thread may be drawing, so nothing is modified in place."""
         if event == "children":
             fresh = {row["id"]: row for row in data["changed"]}
             self.rows = {id: row for id, row in (self.rows | fresh).items() if id not in data["gone"]}
@@ -81,14 +84,14 @@ def draw(
     state: TopState,
     now_s: float,
     *,
-    size: os.terminal_size = ENDLESS,
+    size: os.terminal_size = UNLIMITED,
     paint: Paint | None = None,
     sort: str = "name",
     first: int = 0,
 ) -> list[str]:
-    """One picture; on a terminal no larger than that is."""
+    """Return the lines of one screen, never larger than the terminal."""
     paint = paint or (lambda text, style: text)
-    on_terminal = size is not ENDLESS
+    on_terminal = size is not UNLIMITED
     rows = sorted(state.rows.values(), key=lambda row: _rank(row, sort))
     lines = [truncate(_headline(state, rows, now_s), size.columns)]
     lines += [_sparkline(state, now_s, size.columns, paint), ""] if on_terminal else [""]
@@ -96,7 +99,7 @@ def draw(
     below = below[: max(0, size.lines // 2 - 3)]  # the table comes first
     room = max(1, size.lines - len(lines) - 1 - len(below) - 2 * on_terminal)
     shown = rows[first : first + room]
-    lines += _table(shown, now_s, size.columns, paint) if rows else [truncate(NOTHING, size.columns)]
+    lines += _table(shown, now_s, size.columns, paint) if rows else [truncate(NO_SUITES, size.columns)]
     if on_terminal:
         lines += below
         more = f"{first + 1} to {first + len(shown)} of {len(rows)}, " if len(shown) < len(rows) else ""
@@ -125,9 +128,9 @@ def _headline(state: TopState, rows: Sequence[Row], now_s: float) -> str:
 
 
 def _sparkline(state: TopState, now_s: float, columns: int, paint: Paint) -> str:
-    """The calls of the last minutes in one line, red where some failed."""
+    """Return the calls of the last minutes as one line of bars, red where some failed."""
     up_s = now_s - state.about.get("startedAt", 0) / 1000
-    span_s = min(LONGEST_PULSE_S, max(SHORTEST_PULSE_S, up_s))
+    span_s = min(LONGEST_SPAN_S, max(SHORTEST_SPAN_S, up_s))
     recent = [point for point in state.history if point[0] / 1000 > now_s - span_s]
     calls, errors = (int(sum(point[place] for point in recent)) for place in (2, 3))
     median = f", median {format_ms(recent[-1][4])}" if recent else ""
@@ -146,17 +149,17 @@ def _sparkline(state: TopState, now_s: float, columns: int, paint: Paint) -> str
             heights[place] += count / (end - begin)
             failed[place] |= bad > 0
     most = max(heights) or 1.0
-    bars = (PULSE[math.ceil(height / most * 8)] for height in heights)
+    bars = (BARS[math.ceil(height / most * 8)] for height in heights)
     drawn = "".join(paint(bar, "red" if bad else "cyan") for bar, bad in zip(bars, failed, strict=True))
     return head + drawn + tail
 
 
 def _below(state: TopState, rows: Sequence[Row], columns: int, paint: Paint) -> list[str]:
-    """What stands under the table: what is wrong, where there is no room for it beside, and the latest calls."""
+    """Return the lines under the table: remarks that do not fit beside it, and the latest calls."""
     lines: list[str] = []
     if columns < WIDE:
         remarks = [(str(row.get("suite", "")), _remark(row)) for row in rows]
-        texts = [f"{one_line(name)}: {remark}" for name, remark in remarks if remark][:SHOWN_TROUBLES]
+        texts = [f"{one_line(name)}: {remark}" for name, remark in remarks if remark][:SHOWN_REMARKS]
         wrapped = [textwrap.wrap(text, max(columns, 20), max_lines=2, placeholder="…") for text in texts]
         lines += ["", paint("TROUBLE", "dim"), *(line for each in wrapped for line in each)] if texts else []
     calls = list(reversed(state.calls))[:SHOWN_CALLS]
@@ -168,21 +171,26 @@ def _below(state: TopState, rows: Sequence[Row], columns: int, paint: Paint) -> 
     return lines
 
 
-def _cells(row: Row, now_s: float) -> tuple[str, ...]:
+class Column(NamedTuple):
+    """One column of the table of suites."""
+
+    title: str
+    cell: Callable[[Row, float], str]
+    """Returns the text of a row at a time."""
+    align: Literal["l", "r"] = "l"
+    style: Callable[[Row], str] = lambda row: ""
+    min_terminal_width: int = NARROW
+    """The column is left out on a narrower terminal."""
+
+
+def _uptime(row: Row, now_s: float) -> str:
     began = row.get("startedAt", 0)
-    return (
-        one_line(str(row.get("suite", ""))),
-        str(row.get("health", "")),
-        str(row.get("state", "")),
-        format_duration(now_s - began / 1000) if began else "",
-        f"{row.get('calls', 0):,}",
-        str(row.get("underWay", "") or ""),
-        f"{row['errors']:,}" if row.get("errors") else "",
-        format_ms(row.get("p50")),
-        format_ms(row.get("p95")),
-        f"{row['tokensSaved']:,}" if row.get("tokensSaved") else "",
-        _remark(row),
-    )
+    return format_duration(now_s - began / 1000) if began else ""
+
+
+def _count(key: str) -> Callable[[Row, float], str]:
+    """Return a cell that leaves zero empty."""
+    return lambda row, now_s: f"{row[key]:,}" if row.get(key) else ""
 
 
 def _remark(row: Row) -> str:
@@ -195,36 +203,35 @@ def _remark(row: Row) -> str:
     return one_line(" ".join(parts))
 
 
+COLUMNS = (
+    Column("SUITE", lambda row, now_s: one_line(str(row.get("suite", ""))), style=lambda row: "bold"),
+    Column(
+        "HEALTH",
+        lambda row, now_s: str(row.get("health", "")),
+        style=lambda row: COLOURS.get(str(row.get("health")), ""),
+    ),
+    Column("STATE", lambda row, now_s: str(row.get("state", "")), min_terminal_width=MEDIUM),
+    Column("UP", _uptime, "r", min_terminal_width=MEDIUM),
+    Column("CALLS", lambda row, now_s: f"{row.get('calls', 0):,}", "r"),
+    Column("NOW", lambda row, now_s: str(row.get("underWay", "") or ""), "r", min_terminal_width=MEDIUM),
+    Column("ERRORS", _count("errors"), "r", style=lambda row: "red"),
+    Column("P50", lambda row, now_s: format_ms(row.get("p50")), "r"),
+    Column("P95", lambda row, now_s: format_ms(row.get("p95")), "r"),
+    Column("SAVED", _count("tokensSaved"), "r"),
+    Column("", lambda row, now_s: _remark(row), min_terminal_width=WIDE),
+)
+
+
 def _table(rows: Sequence[Row], now_s: float, columns: int, paint: Paint) -> list[str]:
-    left_out = set() if columns >= MIDDLING else set(DISPENSABLE)
-    if columns < WIDE:
-        left_out.add(len(HEADER) - 1)
-    kept = [index for index in range(len(HEADER)) if index not in left_out]
-    cells = [_cells(row, now_s) for row in rows]
-    if columns < MIDDLING:
-        cells = [(truncate(name, LONGEST_NAME), *others) for name, *others in cells]
-    widths = {index: max(visible_width(row[index]) for row in (HEADER, *cells)) for index in kept}
-    lines = []
-    for place, texts in enumerate([HEADER, *cells]):
-        parts, room = [], columns
-        for index in kept:
-            text, width = texts[index], widths[index]
-            shown = truncate(text, room) if room > 0 else ""
-            padding = " " * (min(width, room) - visible_width(shown))
-            style = "dim" if place == 0 else _style(index, rows[place - 1])
-            painted = paint(shown, style) if style and shown else shown
-            parts.append((padding + painted if index in RIGHT else painted + padding) if room > 0 else "")
-            room -= width + GAP
-        lines.append((" " * GAP).join(parts).rstrip())
-    return lines
-
-
-def _style(index: int, row: Row) -> str:
-    if index == 0:
-        return "bold"
-    if index == ERRORS:
-        return "red"
-    return COLOURS.get(str(row.get("health")), "") if index == 1 else ""
+    shown = [column for column in COLUMNS if columns >= column.min_terminal_width]
+    table = [[Styled(column.title, "dim") for column in shown]]
+    for row in rows:
+        cells = [Styled(column.cell(row, now_s), column.style(row)) for column in shown]
+        if columns < MEDIUM:
+            cells[0] = Styled(truncate(cells[0].text, LONGEST_NAME), cells[0].style)
+        table.append(cells)
+    align = "".join(column.align for column in shown)
+    return format_table(table, paint, width=columns, align=align, strict=True)
 
 
 def _called(call: Row) -> str:
@@ -251,18 +258,9 @@ def _rank(row: Row, sort: str) -> tuple[float, str]:
 
 
 def format_ms(value: float | None) -> str:
-    """How long something took, short; nothing where that is not known."""
+    """Format a time in milliseconds; empty if it is unknown."""
     if value is None or value < 0:
         return ""
     return (
         f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms" if value < 10_000 else f"{value / 1000:.1f} s"
     )
-
-
-def format_duration(seconds: float) -> str:
-    """A time span, short."""
-    minutes, left = divmod(max(0, int(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{hours // 24} d {hours % 24} h"
-    return f"{hours} h {minutes:02d}" if hours else f"{minutes} min" if minutes else f"{left} s"

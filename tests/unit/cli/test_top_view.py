@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from switchboard_mcp.cli.console import visible_width
-from switchboard_mcp.cli.top_view import SORTS, TopState, draw, format_duration
+from switchboard_mcp.cli.console import format_duration, visible_width
+from switchboard_mcp.cli.top_view import SORTS, TopState, draw
 
 NOW = 10_000.0
 ROWS: list[dict[str, object]] = [

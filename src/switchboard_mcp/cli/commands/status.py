@@ -12,10 +12,10 @@ from msgspec import UNSET, Struct
 
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.console import Console, Styled, plural
+from switchboard_mcp.cli.console import Console, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
 from switchboard_mcp.cli.parser import Command
-from switchboard_mcp.cli.top_view import COLOURS, format_duration, format_ms
+from switchboard_mcp.cli.top_view import COLOURS, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.server.http import server_info, status_endpoint
@@ -143,7 +143,11 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
         for child in children
     ]
     figures = ("CALLS", "ERRORS", "P50", "PID") if served is not None else ()
-    out.table(rows, ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "SAVED", *figures, ""), align="lllrrrrrr")
+    out.table(
+        rows,
+        ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "SAVED", *figures, ""),
+        align="lllrr" + "r" * len(figures),
+    )
 
 
 def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from switchboard_mcp.cli.console import Cell, Styled, plural
+from switchboard_mcp.cli.console import Cell, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import AS
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
-from switchboard_mcp.cli.mail.show import format_age
 from switchboard_mcp.cli.parser import Command, option, positional, repeatable
 from switchboard_mcp.mail import agent_registry, presentation
 from switchboard_mcp.mail.personas import Personas
@@ -69,7 +68,7 @@ async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
 def unread_warning(entry: dict[str, object]) -> str:
     """What is said of an agent whose mail waits while nobody was told of it."""
     seconds = entry.get("oldestUnreadSeconds", 0)
-    age = format_age(seconds if isinstance(seconds, int | float) else 0)
+    age = format_duration(seconds if isinstance(seconds, int | float) else 0)
     unread = entry.get("unread", 0)
     return (
         f"{plural(unread if isinstance(unread, int) else 0, 'message')} for '{entry['name']}', the oldest for {age}, "
@@ -80,7 +79,7 @@ def unread_warning(entry: dict[str, object]) -> str:
 def _agent_row(entry: dict[str, object], me: str) -> list[Cell]:
     seen = entry.get("lastSeenSecondsAgo")
     here = str(entry["presence"])
-    age = f", {format_age(seen)}" if isinstance(seen, int) and here == "offline" else ""
+    age = f", {format_duration(seen)}" if isinstance(seen, int) and here == "offline" else ""
     unread = entry.get("unread", 0)
     about = [str(entry.get("status") or ""), str(entry.get("note") or ""), str(entry.get("purpose") or "")]
     about.append(f"in {', '.join(map(str, _list(entry.get('teams'))))}" if entry.get("teams") else "")

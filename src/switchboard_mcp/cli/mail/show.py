@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from switchboard_mcp.cli.console import Cell, Console, Screen, Styled, one_line
+from switchboard_mcp.cli.console import Cell, Console, Screen, Styled, format_duration, one_line
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
 
-STEPS = ((60, "s"), (60, "min"), (24, "h"), (10**6, "d"))
+# Younger messages are shown as sent now.
+NOW_S = 10
 ACTION_STYLES = {
     "delegate_task": "bold",
     "request_review": "cyan",
@@ -26,23 +27,8 @@ def format_since(stamp: str) -> str:
         at = datetime.fromisoformat(stamp).timestamp()
     except ValueError:
         return "?"
-    return format_age(time.time() - at)
-
-
-def format_age(seconds: float) -> str:
-    """A time in its largest whole unit.
-
-    >>> spell(5), spell(150), spell(7300), spell(200000)
-    ('now', '2 min', '2 h', '2 d')
-    """
-    if seconds < 10:
-        return "now"
-    value = seconds
-    for size, unit in STEPS:
-        if value < size:
-            return f"{int(value)} {unit}"
-        value /= size
-    return "long"
+    age = time.time() - at
+    return "now" if age < NOW_S else format_duration(age)
 
 
 def short_id(message_id: str) -> str:
