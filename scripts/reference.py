@@ -86,16 +86,16 @@ stateDiagram-v2
 {healths}
 
 Calls reach a child only while it is healthy or on probation; one that is untried is started first. In all other states
-they are refused with a structured error, which says with `retryAfterMs` when to come back.
+they are rejected with a structured error whose `retryAfterMs` says when to retry.
 
 | | open mode | governed mode | setting |
 | --- | --- | --- | --- |
 {measures}
 
-After a failure the next start is permitted at once, then after {waits}, until there were too many in a row.
-A call that was not answered in time puts a child in doubt: it is probed with `ping`, or `server/discover` in the era
-without handshakes. Any answer at all will do; a call that is only slow does not make a child unhealthy.
-A fault that will repeat, such as a missing program, is looked at again when it is needed after {recheck:g} s.
+After the first failure a restart is permitted at once, then after {waits}, then the child is quarantined.
+After a call timeout the child is probed with `ping`, or with `server/discover` in protocol versions without handshakes.
+Any answer at all will do; a call that is only slow does not make a child unhealthy.
+A start that failed for a lasting reason, such as a missing program, may be tried again after {recheck:g} s.
 """
 
 WORKFLOWS = """\
@@ -205,7 +205,7 @@ def failures() -> str:
 
 def life() -> str:
     table = [(was, event, now, action) for (was, event), (now, action) in lifecycle.TRANSITIONS.items()]
-    waits = [lifecycle.setback(number).wait_s for number in range(2, lifecycle.FAILURES_TO_QUARANTINE)]
+    waits = [lifecycle.decide_restart(number).wait_s for number in range(2, lifecycle.FAILURES_TO_QUARANTINE)]
     return LIFE.format(
         note=NOTE,
         arrows="\n".join(
@@ -220,13 +220,13 @@ def life() -> str:
 
 
 def measures() -> Iterator[str]:
-    """The rules of both modes, side by side."""
+    """Return the rules of both modes, side by side."""
     for words, name, unit, setting in (
-        ("a start is told in the log after", "spawn_warn_s", " s", "spawnWarnMs"),
-        ("a start has failed after", "spawn_fail_s", " s", "spawnFailMs"),
+        ("a start is logged as slow after", "spawn_warn_s", " s", "spawnWarnMs"),
+        ("a start fails after", "spawn_fail_s", " s", "spawnFailMs"),
         ("failures in a row to quarantine", "failures", "", "failures"),
         ("length of quarantine", "quarantine_s", " s", "quarantineMs"),
-        ("a probe is answered within", "probe_s", " s", "probeMs"),
+        ("a probe fails after", "probe_s", " s", "probeMs"),
         ("answers from probation to healthy", "successes", "", "successes"),
     ):
         both = (getattr(rules, name) for rules in (lifecycle.OPEN_RULES, lifecycle.GOVERNED_RULES))

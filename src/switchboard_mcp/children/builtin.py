@@ -1,7 +1,7 @@
-"""A child that is part of Switchboard: a server in this process, one instance for each host.
+"""A child that is part of Switchboard: an MCP server in this process, one instance per session.
 
-What it offers is known without a start. Who its host is comes from the connection: the name of the token, where there
-is one. An instance stays as long as its host, costs no process, and is never stopped for being idle.
+Its inventory is known without a start, and its client's identity comes from the connection (the name of the token, if
+there is one). An instance lives as long as its session, costs no process, and is never stopped for being idle.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 
 @runtime_checkable
 class HostInfo(Protocol):
-    """A host, as far as a child of its own may know it."""
+    """The part of a session that an in-process server may know."""
 
     principal: str
 
 
-def menu(spec: ChildSpec, context: ChildContext) -> ToolTable:
-    """What the program of this name offers."""
-    found = context.builtin_tools.get(spec.name)
-    if found is None:
-        found = context.builtin_tools[spec.name] = ToolTable(context.builtin_apps[spec.name], __version__)
-    return found
+def tool_table(spec: ChildSpec, context: ChildContext) -> ToolTable:
+    """Return the tool table of the app with this name, built on first use."""
+    table = context.builtin_tools.get(spec.name)
+    if table is None:
+        table = context.builtin_tools[spec.name] = ToolTable(context.builtin_apps[spec.name], __version__)
+    return table
 
 
 class BuiltinInventory(MergedInventory):
-    """What is known of a program, since it is here."""
+    """The inventory of an in-process server, known without a start."""
 
     @property
     def snapshot(self) -> ServerSnapshot:
-        """All of it, from the beginning."""
+        """Everything about the server."""
         known = self._context.catalog.get(self._spec)
         if known is None:
-            offered = menu(self._spec, self._context)
+            offered = tool_table(self._spec, self._context)
             known = ServerSnapshot(
                 server=ServerIdentity(offered.app.name, __version__),
                 protocol=versions.LATEST_LEGACY,
@@ -61,45 +61,48 @@ class BuiltinInventory(MergedInventory):
 
 
 class BuiltinChild(PerSessionChild):
-    """See the module. Stands for all instances."""
+    """Routes each session to its own in-process server."""
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
-        super().__init__(spec, config, context, most=sys.maxsize)
+        super().__init__(spec, config, context, max_sessions=sys.maxsize)
         self.inventory = BuiltinInventory(spec, context, self.timeout_s)
 
-    def another(self) -> Child:
-        """One more instance."""
-        return Instance(self.spec, self._config, self._context)
+    def create_child(self) -> Child:
+        """Create the server of one session."""
+        return BuiltinInstance(self.spec, self._config, self._context)
 
 
-class Instance(Child):
-    """That of one host."""
+class BuiltinInstance(Child):
+    """The in-process server of one session."""
 
     def sweep(self, now: float) -> None:
-        """It holds nothing that would be worth stopping, and knows who its host is."""
+        """Never stop for being idle: it holds no process, and would forget its client."""
 
-    async def _carrier(self, spec: ChildSpec, limit_s: float) -> BuiltinTransport:
+    async def open_transport(self, spec: ChildSpec, limit_s: float) -> BuiltinTransport:
+        """Create the server and connect to it in memory."""
         context = self._context
-        ours, theirs = memory.pair(context.loop)
+        client_end, server_end = memory.pair(context.loop)
 
-        def wrong(where: str, problem: BaseException) -> None:
+        def on_error(where: str, problem: BaseException) -> None:
             context.log.error("internal", child=spec.name, tool=where, problem=repr(problem))
 
         server = mcp_server.InProcessServer(
-            context.loop, theirs, menu(spec, context), context.start_task, wrong
+            context.loop, server_end, tool_table(spec, context), context.start_task, on_error
         )
-        await server.open(_caller(self.owner))
-        return BuiltinTransport(spec, ours, server)
+        await server.open(_client_identity(self.owner))
+        return BuiltinTransport(spec, client_end, server)
 
 
-def _caller(home: object) -> ClientIdentity:
-    # Behind one principal without a session there may be several hosts.
-    principal = home.principal if isinstance(home, HostInfo) else ""
-    return ClientIdentity(principal, is_single_client=bool(principal) or not isinstance(home, EphemeralOwner))
+def _client_identity(owner: object) -> ClientIdentity:
+    # Without a session, several hosts may share one principal.
+    principal = owner.principal if isinstance(owner, HostInfo) else ""
+    return ClientIdentity(
+        principal, is_single_client=bool(principal) or not isinstance(owner, EphemeralOwner)
+    )
 
 
 class BuiltinTransport:
-    """See `connection.Carrier`."""
+    """A `ChildTransport` over memory."""
 
     pid = 0
 
@@ -111,21 +114,21 @@ class BuiltinTransport:
         self.link = link
 
     def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
-        """It goes when it is told to."""
+        """Watch nothing: an in-process server ends only when it is stopped."""
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
-        """All of them."""
+        """Return all tools."""
         return tools
 
     async def stop(self) -> None:
-        """Let go of the client."""
+        """Disconnect from the server."""
         self.link.close()
         await self._server.close()
 
     async def exit_reason(self, opened: bool) -> Failure:
-        """The server has ended the conversation."""
+        """Return the failure of a server that closed the connection."""
         return failure("child_crashed", f"Child '{self._spec.name}' has ended.", child=self._spec.name)
 
     def stderr_tail(self) -> list[str]:
-        """It has no stderr."""
+        """Return nothing: there is no stderr."""
         return []

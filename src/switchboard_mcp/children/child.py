@@ -1,254 +1,459 @@
-"""One child: a state of `children.lifecycle`, at most one connection, and the visitors who wait for it.
+"""One child MCP server: starts it on demand, restarts it after failures, stops it when idle.
 
-Performs what the table decides. Single flight: however many visitors come while it starts, one process is started.
+Performs what the table in `children.lifecycle` decides. Starts are single flight: however many callers arrive while
+the child starts, one process is started. Composed of `HealthTracker` (state and failures), `Startup` (launch and
+handshake), `StartQueue` (waiting callers), `Probe`, `Inventory` (tools, prompts, resources) and `ChildSubscriptions`.
 """
 
 from __future__ import annotations
 
 from msgspec import Raw
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import ServerSnapshot
-from switchboard_mcp.children.connection import Connection
+from switchboard_mcp.children.connection import ChildTransport, Connection
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.health import ALIVE, RUNNING
-from switchboard_mcp.children.inventory import CHANGES
-from switchboard_mcp.children.lifecycle import (
-    FAULT_RECHECK_S,
-    Action,
-    LifecycleEvent,
-    State,
-    setback,
-)
+from switchboard_mcp.children.health import RUNNING, HealthTracker
+from switchboard_mcp.children.inventory import CHANGES, Inventory
+from switchboard_mcp.children.lifecycle import Action, Health, LifecycleEvent, State
+from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.children.resource_subscriptions import ACKNOWLEDGED, ChildSubscriptions
 from switchboard_mcp.children.start_queue import StartQueue
-from switchboard_mcp.children.startup import Meeting
-from switchboard_mcp.children.waiter import ReadyWaiter
+from switchboard_mcp.children.startup import Startup
+from switchboard_mcp.children.timeouts import call_timeout_s
+from switchboard_mcp.children.waiter import FutureWaiter, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import LEVELS
-from switchboard_mcp.transport.rpc import AwaitedRequest
+from switchboard_mcp.transport.rpc import AwaitedRequest, Peer
 
-READY = State.READY  # looked up once: an enum member through its class is slow
+READY = State.READY  # looked up once: enum member access through the class is slow
+HAS_PROCESS = RUNNING | {State.STARTING, State.STOPPING}
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
-# A call that misses its subtool has the list fetched again, unless that one was looked for so lately: callers may be in
-# a loop.
-MISSED_S = 2.0
-MOST_MISSED = 100
-# Ends of a connection that say nothing against the child: whoever calls next connects again at once.
+# A call to an unknown subtool refreshes the tool list, but at most this often per name: callers may loop.
+REFRESH_INTERVAL_S = 2.0
+MAX_REFRESHED_NAMES = 100
+# Connection losses that are not the child's fault: the next call restarts it at once.
 HARMLESS = frozenset({"message_too_large"})
-FAULTS = frozenset(
-    {
-        "config_invalid",
-        "variable_missing",
-        "command_not_found",
-        "command_not_executable",
-        "folder_not_found",
-        "child_protocol",
-        "transport_unsupported",
-        "child_unauthorized",
-        "child_not_allowed",
-        "launch_refused",
-    }
-)
 
 
-class Child(Meeting):
-    """See the module. `user` is whoever used this run last."""
+class Child:
+    """One child MCP server and its current run, if any.
+
+    `owner` is the session that a per-session child is kept for. `last_session` used the current run last. `requests`
+    counts acquisitions; `lookups` counts those that were not calls. `closing` is set once the child accepts no more
+    callers, `successor` if a reload has replaced it.
+    """
+
+    inventory: Inventory
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
-        super().__init__(spec, config, context)
-        self.requests = 0
-        self.lookups = 0  # visits that were no calls
-        self.successor: Child | None = None
+        self.spec = spec
+        self.timeout_s = call_timeout_s(spec, config)
+        self.owner: object = None
         self.last_session: object = None
+        self.successor: Child | None = None
+        self.requests = 0
+        self.lookups = 0
+        self.connection: Connection | None = None
+        self.peer: Peer | None = None  # that of the connection, while calls may be sent
+        # While governed mode is disabled, callers are refused as if the child were closing.
+        self.closing = context.disabled and replace(context.disabled, child=spec.name)
+        self.inventory = Inventory(spec, context, self.timeout_s)
+        self.subscriptions = ChildSubscriptions(context, self.timeout_s, self._replay)
+        self._context = context
+        self._health = HealthTracker(spec, config, context)
+        self._startup = Startup(self, context, config.timeouts.child_spawn_ms)
+        self._queue = StartQueue(self, context)
+        self._probe = Probe(self, context, self._health.rules.probe_s)
+        self._idle_s = config.timeouts.idle_ms / 1000
         self._fresh_s = config.introspection.fresh_ms / 1000
-        self._waiting = StartQueue(self, context)
-        self._quiet_since = 0.0
+        self._idle_since = 0.0
+        self._requests_seen = 0
         self._log_level = ""
-        self._visits_seen = 0
-        self._missing: list[ReadyWaiter] = []  # who waits for the list of tools to be fetched again
-        self._looked_for: dict[str, float] = {}  # subtools that were looked for, and when
-        self.subscriptions = ChildSubscriptions(context, self.timeout_s, self._missed)
+        self._refresh_waiters: list[ReadyWaiter] = []
+        self._refreshed_at: dict[str, float] = {}  # by the unknown subtool that was asked for
+
+    @property
+    def name(self) -> str:
+        """The child's name."""
+        return self.spec.name
 
     @property
     def pid(self) -> int:
-        """Its process id, 0 while it has none."""
-        return self._connection.pid if self._connection else 0
+        """The process id, or 0."""
+        return self.connection.pid if self.connection else 0
 
     @property
     def is_stateless(self) -> bool:
-        """Whether this run of it is spoken to in the era without handshakes."""
+        """True if this run speaks a protocol version without handshakes."""
         return self.inventory.is_stateless
 
     @property
     def snapshot(self) -> ServerSnapshot | None:
-        """What it told about itself, in this run or an earlier one."""
+        """Everything known about the server, from this run or an earlier one."""
         return self.inventory.snapshot
 
-    def acquire(self, visitor: ReadyWaiter) -> None:
-        """Let the visitor in as soon as the child is ready, starting it where needed."""
-        self.requests += 1
-        if self.state is READY:
-            visitor.on_ready(self)
-            return
-        barred = self._closing or self.inventory.blocked_reason()
-        if barred is not None:
-            self._turn_away(visitor, barred)
-            return
-        if visitor.catalog_is_enough and self._may_be_shown():
-            visitor.on_ready(self)
-            return
-        self._review()
-        # What another replica has said is asked for again with each call: it may have been taken back.
-        waits = self.state not in RUNNING and self._told is None
-        early = waits and self._retry_at > self._context.loop.time()
-        action = self._apply(LifecycleEvent.EARLY if early else LifecycleEvent.NEED)
-        if action is Action.SEND:
-            visitor.on_ready(self)
-        elif action is Action.REJECT:
-            visitor.on_failed(self._rejection())
-        else:
-            self._waiting.add(visitor)
-            if action is Action.START:
-                self._stateless_first, self._capabilities = visitor.is_stateless, visitor.capabilities
-                self._context.start_task(self._start())
+    @property
+    def state(self) -> State:
+        """The lifecycle state."""
+        return self._health.state
 
-    def _may_be_shown(self) -> bool:
-        """Whether what it offers is known well enough to be looked at, without starting it."""
-        return self.inventory.locked or (self.state not in ALIVE and self.inventory.is_fresh(self._fresh_s))
+    @property
+    def health(self) -> Health:
+        """The current health."""
+        return self._health.health
 
-    def _turn_away(self, visitor: ReadyWaiter, problem: Failure) -> None:
-        """Nobody is let in any more: whoever comes late is sent to the child that is in this one's place."""
-        if self.successor is None:
-            visitor.on_failed(problem)
-        else:
-            visitor.rebind(self.successor)
-            self.successor.acquire(visitor)
+    @property
+    def failures(self) -> int:
+        """Failures in a row."""
+        return self._health.failures
+
+    @property
+    def last_failure(self) -> Failure | None:
+        """The latest failure, if there was one."""
+        return self._health.last_failure
+
+    @property
+    def retry_after_ms(self) -> int:
+        """Milliseconds until a call that would be rejected now may be retried; 0 if none would be."""
+        return self._health.retry_after_ms
 
     @property
     def busy(self) -> bool:
-        """Whether anybody waits for it, or for an answer of it."""
+        """True if a caller waits for the child or for one of its answers."""
         changing = self.state in (State.STARTING, State.STOPPING)
-        return changing or bool(self._waiting) or (self.peer is not None and self.peer.busy)
+        return changing or bool(self._queue) or (self.peer is not None and self.peer.busy)
 
-    def retire(self, successor: Child | None) -> None:
-        """The config has another in its place, or none: it ends when its work is done."""
-        self.successor = successor
+    # Callers
 
-    def processes(self, home: object = None) -> list[Child]:
-        """The processes behind it: for one host, or all. Where it is shared there is one."""
+    def acquire(self, waiter: ReadyWaiter) -> None:
+        """Call the waiter back once the child is ready, starting it if needed."""
+        self.requests += 1
+        if self._health.state is READY:
+            waiter.on_ready(self)
+            return
+        blocked = self.closing or self.inventory.blocked_reason()
+        if blocked is not None:
+            self._redirect(waiter, blocked)
+            return
+        if waiter.catalog_is_enough and self._catalog_is_enough():
+            waiter.on_ready(self)
+            return
+        action = self._health.on_call()
+        if action is Action.SEND:
+            waiter.on_ready(self)
+        elif action is Action.REJECT:
+            waiter.on_failed(self._health.rejection())
+        else:
+            self._queue.add(waiter)
+            if action is Action.START:
+                self._context.start_task(self._start(waiter.is_stateless, waiter.capabilities))
+
+    def cancel_wait(self, waiter: ReadyWaiter) -> None:
+        """Remove a waiter from the queue."""
+        self._queue.discard(waiter)
+
+    def _catalog_is_enough(self) -> bool:
+        """Return True if the inventory is known well enough to be listed without starting the child."""
+        return self.inventory.locked or (
+            self.state not in HAS_PROCESS and self.inventory.is_fresh(self._fresh_s)
+        )
+
+    def _redirect(self, waiter: ReadyWaiter, problem: Failure) -> None:
+        """Send the waiter to the successor, or fail it if there is none."""
+        if self.successor is None:
+            waiter.on_failed(problem)
+        else:
+            waiter.rebind(self.successor)
+            self.successor.acquire(waiter)
+
+    def unavailable_reason(self) -> Failure:
+        """Return the failure of a call that cannot be sent although the child was ready."""
+        if self.peer is None:
+            gone = failure("child_crashed", f"Child '{self.name}' has exited.", child=self.name)
+            return self.closing or self.last_failure or gone
+        return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
+
+    def on_call_timeout(self) -> None:
+        """Probe the child after a call timed out: it may be slow, or it may hang."""
+        peer = self.peer
+        if peer is not None and self.state in RUNNING and self._health.on_call_timeout() is Action.PROBE:
+            self._probe.start(peer)
+
+    def on_probe_result(self, *, alive: bool) -> bool:
+        """Apply the result of a probe of this run. Return True to probe again."""
+        if self.state not in RUNNING or self.peer is None:
+            return False
+        if alive:
+            return self._health.on_probe_ok()
+        problem = self._health.on_probe_failed()
+        if problem is None:
+            return True
+        connection = self.connection
+        self._fail(problem)
+        if connection is not None:
+            self._context.start_task(connection.stop(problem))
+        return False
+
+    # Sessions and processes
+
+    def processes(self, owner: object = None) -> list[Child]:
+        """Return the children with a process of their own: of one session, or all. A shared child has one."""
         return [self]
 
-    def release_session(self, home: object) -> None:
-        """A host has gone; what is shared stays."""
+    def release_session(self, owner: object) -> None:
+        """Release what is kept for a session that has ended. A shared child keeps nothing."""
+
+    def retire(self, successor: Child | None) -> None:
+        """Redirect callers to the successor once this child closes; a reload has replaced or removed it."""
+        self.successor = successor
+
+    def is_disposable(self, now: float) -> bool:
+        """Return True if the object can be dropped: it has no process and no restart is held back."""
+        return self.state not in HAS_PROCESS and self._health.retry_at <= now
+
+    # Secrets and errors
 
     def register_secrets(self, hidden: list[str]) -> None:
-        """Arguments of a call that must not be shown."""
+        """Redact these argument values of a call from now on."""
         self._context.redactor.register_recent(hidden)
 
     def redact(self, problem: Failure) -> Failure:
-        """The failure as it may be shown."""
+        """Return the failure without secrets."""
         return self._context.redactor.redact_failure(problem)
 
+    def redact_body(self, body: Raw | bytes) -> bytes:
+        """Return a message body of the child without the known secrets. Not for results."""
+        return self._context.redactor.mask_registered_json(bytes(body))
+
     def record_failure(self, problem: Failure, principal: str) -> Failure:
-        """The same for what became of somebody's call, remembered where anybody may ask for it."""
+        """Add the failure of a call to the recent errors and return it without secrets."""
         shown = self.redact(problem)
         if self._context.recent_errors is not None:
             self._context.recent_errors.note(shown, principal)
         return shown
 
-    def redact_body(self, body: Raw | bytes) -> bytes:
-        """A body of the child's own that is no result, without the secrets that we know."""
-        return self._context.redactor.mask_registered_json(bytes(body))
+    # Tool list and log level
 
-    def cancel_wait(self, visitor: ReadyWaiter) -> None:
-        """The visitor no longer waits."""
-        self._waiting.discard(visitor)
-
-    def unavailable_reason(self) -> Failure:
-        """Why a visitor that was let in cannot send its call after all."""
-        if self.peer is None:
-            gone = failure("child_crashed", f"Child '{self.name}' is gone.", child=self.name)
-            return self._closing or self.last_failure or gone
-        return failure("child_busy", f"Child '{self.name}' does not read its input.", child=self.name)
-
-    def refresh_tools_for(self, subtool: str, visitor: ReadyWaiter) -> None:
-        """Let the visitor in when it is known whether there is such a subtool by now."""
+    def refresh_tools_for(self, subtool: str, waiter: ReadyWaiter) -> None:
+        """Refresh the tool list since a subtool is unknown, then call the waiter back. Rate-limited per name."""
         now = self._context.loop.time()
-        if not self._missing and now - self._looked_for.get(subtool, -MISSED_S) < MISSED_S:
-            visitor.on_ready(self)
+        last = self._refreshed_at.get(subtool, -REFRESH_INTERVAL_S)
+        if not self._refresh_waiters and now - last < REFRESH_INTERVAL_S:
+            waiter.on_ready(self)
             return
-        if len(self._looked_for) >= MOST_MISSED:
-            self._looked_for.clear()
-        self._looked_for[subtool] = now
-        self.refresh_tools(visitor)
+        if len(self._refreshed_at) >= MAX_REFRESHED_NAMES:
+            self._refreshed_at.clear()
+        self._refreshed_at[subtool] = now
+        self.refresh_tools(waiter)
 
-    def refresh_tools(self, visitor: ReadyWaiter) -> None:
-        """Let the visitor in when the list of tools has been fetched again. Single flight, however many want one."""
-        self._missing.append(visitor)
-        if len(self._missing) == 1:
-            self._context.start_task(self._relist())
+    def refresh_tools(self, waiter: ReadyWaiter) -> None:
+        """Fetch the tool list again, then call the waiter back. Single flight."""
+        self._refresh_waiters.append(waiter)
+        if len(self._refresh_waiters) == 1:
+            self._context.start_task(self._refresh_tools())
+
+    async def _refresh_tools(self) -> None:
+        try:
+            if self.connection is not None and self.peer is not None:
+                await self.inventory.fetch(self.connection, "tools/list")
+        finally:
+            waiters, self._refresh_waiters = self._refresh_waiters, []
+            for waiter in waiters:
+                if self.peer is None:
+                    waiter.on_failed(self.unavailable_reason())
+                else:
+                    self._queue.release(waiter)
 
     def set_log_level(self, level: str) -> None:
-        """Log messages the host wants from now on; told to the child where it can be, now or when it starts."""
+        """Set the log level of this run and later ones, if the child supports logging."""
         self._log_level = level
-        knowledge = self.inventory.snapshot
-        able = knowledge is not None and "logging" in knowledge.capabilities
+        snapshot = self.inventory.snapshot
+        able = snapshot is not None and "logging" in snapshot.capabilities
         if self.peer is not None and not self.is_stateless and able:
             params = b'{"level":%b}' % encode(level)
             self.peer.send(AwaitedRequest(self._context.loop, "logging/setLevel", params, self.timeout_s))
-            self._answers_at_start += 1  # its answer says nothing of whether calls are answered
+            self._health.discount_answer()
 
     def lower_log_level(self, level: str) -> None:
-        """One request wants messages from this level on, whatever the others want."""
+        """Lower the log level to `level`, unless it is lower already: other requests may want more."""
         if not self._log_level or LEVELS.index(level) < LEVELS.index(self._log_level):
             self.set_log_level(level)
 
+    # Start and restart
+
+    async def open_transport(self, spec: ChildSpec, limit_s: float) -> ChildTransport | Failure:
+        """Open what carries the messages of a new run. In-process children override this."""
+        return await self._startup.open_transport(spec, limit_s)
+
+    async def start_now(self) -> Failure | None:
+        """Start the child regardless of back-off or quarantine, here or elsewhere. Return the failure, if any."""
+        waiter = FutureWaiter(self._context.loop)
+        self._health.retry_at, self._health.force_start = 0.0, True
+        self.lookups += 1  # not a call
+        self.acquire(waiter)
+        problem = await waiter.outcome
+        self._health.force_start = False
+        return self.redact(problem) if problem is not None else None
+
+    async def _start(self, stateless_first: bool, capabilities: bytes) -> None:
+        if await self._health.check_replicas():
+            self._queue.fail_all(self._health.rejection())
+            return
+        loop, rules = self._context.loop, self._health.rules
+        started_at = loop.time()
+        self._queue.start_progress()
+        slow = loop.call_later(rules.spawn_warn_s, self._log_slow_start)
+        try:
+            limit_s = rules.spawn_fail_s
+            outcome = self.closing or await self._startup.run(stateless_first, capabilities, limit_s)
+            if not isinstance(outcome, Failure):
+                self.inventory.update(outcome)
+        except Exception as problem:  # noqa: BLE001 - the waiters need an answer, whatever went wrong
+            self._context.log.error("internal", child=self.name, problem=repr(problem))
+            outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
+        finally:
+            self._queue.stop_progress()
+            slow.cancel()
+        if self.closing is not None:
+            outcome = self.closing
+        if isinstance(outcome, Failure):
+            outcome = self.redact(outcome)
+            if self.closing is None:
+                self._context.log.warning("child.start_failed", child=self.name, problem=outcome.message)
+            self._health.failures += 1
+            await self.drop_connection(outcome)
+            self._fail(outcome)
+            return
+        await self._serve(outcome, loop.time() - started_at)
+
+    async def _serve(self, snapshot: ServerSnapshot, seconds: float) -> None:
+        """Release the waiters of a child that has just started, then fetch the rest of its inventory."""
+        assert self.connection is not None
+        self.peer, self.last_session = self.connection.peer, None
+        self._health.begin_run(self.peer)
+        self._context.log.info(
+            "child.started",
+            child=self.name,
+            pid=self.pid,
+            tools=len(self.inventory.tools),
+            ms=round(seconds * 1000),
+        )
+        self._context.audit_child(self.name, "started", seconds)
+        if self._log_level:
+            self.set_log_level(self._log_level)
+        self._health.mark_started()
+        self.subscriptions.begin(self.peer, snapshot.capabilities, stateless=self.is_stateless)
+        self._queue.release_all()
+        await self.inventory.fetch_remaining(self.connection)
+
+    def _log_slow_start(self) -> None:
+        seconds = self._health.rules.spawn_warn_s
+        self._context.log.warning("child.start_slow", child=self.name, seconds=seconds)
+
+    def _fail(self, problem: Failure) -> None:
+        """End a run that failed. The next call restarts the child, once a restart is permitted."""
+        self._detach()
+        self._health.fail(problem)
+        if self._context.recent_errors is not None:
+            self._context.recent_errors.note(self.redact(problem))
+        self._queue.fail_all(problem)
+
+    # Stop
+
     def sweep(self, now: float) -> None:
-        """Called now and then: notice quiet, and stop a child that has been idle for long."""
-        self._review()
+        """Stop the child if it has been idle for too long. Called periodically."""
+        self._health.review()
         if self.state not in (State.READY, State.IDLE, State.PROBATION):
             return
-        if self.requests != self._visits_seen or (self.peer and self.peer.busy) or self.subscriptions.uris:
-            self._visits_seen = self.requests
-            self._quiet_since = now
+        in_use = (self.peer is not None and self.peer.busy) or self.subscriptions.uris
+        if self.requests != self._requests_seen or in_use:
+            self._requests_seen = self.requests
+            self._idle_since = now
         elif self.state is State.READY:
-            self._apply(LifecycleEvent.QUIET)
-        elif now - self._quiet_since >= self._timeouts.idle_ms / 1000:
-            self._apply(LifecycleEvent.EXPIRE)
+            self._health.apply(LifecycleEvent.IDLE)
+        elif now - self._idle_since >= self._idle_s:
+            self._health.apply(LifecycleEvent.IDLE_TIMEOUT)
             self._context.start_task(self._stop_idle())
 
-    def is_disposable(self, now: float) -> bool:
-        """Whether nothing is lost if it is forgotten."""
-        return self.state not in ALIVE and self._retry_at <= now
+    async def stop_now(self, stopped_by: str) -> Failure | None:
+        """Stop the child on request: calls in progress fail, and the next call restarts it.
+
+        Returns a failure if it cannot be stopped now.
+        """
+        if self.state is State.STARTING:
+            message = f"Child '{self.name}' is starting. Try again when it has started."
+            return failure("child_busy", message, child=self.name)
+        problem = failure(
+            "child_crashed", f"Child '{self.name}' was stopped by an operator.", child=self.name
+        )
+        if self.state is State.READY:
+            self._health.apply(LifecycleEvent.IDLE)
+        if self.state in (State.IDLE, State.PROBATION):
+            self._health.apply(LifecycleEvent.IDLE_TIMEOUT)
+            self._context.log.info("child.stopped", child=self.name, by=stopped_by)
+            await self._stop(problem)
+        elif self.state is State.UNHEALTHY:
+            connection = self.connection
+            self._fail(problem)
+            if connection is not None:
+                await connection.stop(problem)
+        return None
+
+    async def _stop_idle(self) -> None:
+        self._context.log.info("child.idle", child=self.name)
+        message = f"Child '{self.name}' was stopped since it was idle."
+        await self._stop(failure("child_crashed", message, child=self.name))
+
+    async def _stop(self, problem: Failure) -> None:
+        """Run the shutdown sequence, then restart the child if calls were queued meanwhile."""
+        self._context.audit_child(self.name, "stopped")
+        await self.drop_connection(problem)
+        self._health.apply(LifecycleEvent.EXITED)
+        for waiter in self._queue.drain():
+            self.acquire(waiter)
 
     async def close(self, problem: Failure | None = None) -> None:
-        """Stop for good. A handshake under way fails with its connection; a process that is not there yet is left."""
-        self._closing = problem or failure(
+        """Stop for good. A handshake in progress fails with its connection; a launch in progress is cancelled."""
+        self.closing = problem or failure(
             "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
         )
-        self._waiting.send_away(self._closing)
-        if self._launching is not None:
-            self._launching.cancel()
-        if self._connection is not None:
-            self._note("stopped")
-        await self._drop_connection(self._closing)
+        self._queue.fail_all(self.closing)
+        self._startup.cancel_launch()
+        if self.connection is not None:
+            self._context.audit_child(self.name, "stopped")
+        await self.drop_connection(self.closing)
 
-    def on_exit(self, connection: Connection, problem: Failure, unheard: list[ReadyWaiter]) -> None:
-        """The running child crashed. While it was starting, the start itself notices."""
-        if connection is self._connection and self.state in RUNNING:
-            self._review()
-            self.failures += problem.code not in HARMLESS
+    async def drop_connection(self, problem: Failure) -> None:
+        """Stop the connection, if any. Pending calls fail with the problem."""
+        connection = self.connection
+        self._detach()
+        if connection is not None:
+            await connection.stop(problem)
+
+    def _detach(self) -> None:
+        self.connection = self.peer = None
+        self._health.end_run()
+        self.subscriptions.end()
+
+    # Messages and events of the connection
+
+    def on_exit(self, connection: Connection, problem: Failure, unsent: list[ReadyWaiter]) -> None:
+        """Handle the crash of a running child. During a start, the start itself notices."""
+        if connection is self.connection and self.state in RUNNING:
+            self._health.review()
+            self._health.failures += problem.code not in HARMLESS
             self._context.log.warning("child.crashed", child=self.name, problem=problem.message)
-            self._fall_back(problem)
-        for visitor in unheard:
-            self.acquire(visitor)
+            self._fail(problem)
+        for waiter in unsent:
+            self.acquire(waiter)
 
     def on_notification(self, connection: Connection, message: RpcMessage) -> None:
-        """A notification from the child."""
+        """Handle a notification of the child."""
         if message.method in CHANGES:
             self.inventory.on_list_changed(connection, message.method)
         elif message.method == ACKNOWLEDGED:
@@ -257,109 +462,11 @@ class Child(Meeting):
             self._context.events.on_child_notification(self, connection.peer, message)
 
     def on_request(self, connection: Connection, message: RpcMessage) -> None:
-        """The child asks its client something."""
+        """Handle a request of the child to its client."""
         if self._context.events is not None:
             self._context.events.on_child_request(self, connection.peer, message)
 
-    def _missed(self, method: str, params: bytes) -> None:
-        """Something may have changed while the child could not tell."""
-        if self._connection is not None:
-            self.on_notification(self._connection, RpcMessage(method=method, params=Raw(params)))
-
-    def _give_up(self, problem: Failure) -> None:
-        connection = self._connection
-        self._fall_back(problem)
-        if connection is not None:
-            self._context.start_task(connection.stop(problem))
-
-    async def _start(self) -> None:
-        if self._replicas is not None and await self._is_given_up_elsewhere(self._replicas):
-            self._apply(LifecycleEvent.TOLD)
-            self._waiting.send_away(self._rejection())
-            return
-        loop = self._context.loop
-        began = loop.time()
-        self._waiting.start_telling()
-        slow = loop.call_later(self._rules.spawn_warn_s, self._tell_slow_start)
-        try:
-            outcome = self._closing or await self._connect_in_time()
-            if not isinstance(outcome, Failure):
-                self.inventory.update(outcome)
-        except Exception as problem:  # noqa: BLE001 - visitors wait for an answer, whatever went wrong
-            self._context.log.error("internal", child=self.name, problem=repr(problem))
-            outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
-        finally:
-            self._waiting.stop_telling()
-            slow.cancel()
-        if self._closing is not None:
-            outcome = self._closing
-        if isinstance(outcome, Failure):
-            outcome = self.redact(outcome)
-            if self._closing is None:
-                self._context.log.warning("child.start_failed", child=self.name, problem=outcome.message)
-            self.failures += 1
-            await self._drop_connection(outcome)
-            self._fall_back(outcome)
-            return
-        assert self._connection is not None
-        self.peer, self.last_session = self._connection.peer, None
-        self._answers_at_start = self.peer.response_count
-        self._context.log.info(
-            "child.started",
-            child=self.name,
-            pid=self.pid,
-            tools=len(self.inventory.tools),
-            ms=round((loop.time() - began) * 1000),
-        )
-        self._note("started", loop.time() - began)
-        if self._log_level:
-            self.set_log_level(self._log_level)
-        self._apply(LifecycleEvent.UP_AGAIN if self.failures else LifecycleEvent.UP)
-        self.subscriptions.begin(self.peer, outcome.capabilities, stateless=self.is_stateless)
-        self._waiting.let_all_in()
-        await self.inventory.fetch_remaining(self._connection)
-
-    def _tell_slow_start(self) -> None:
-        seconds = self._rules.spawn_warn_s
-        self._context.log.warning("child.start_slow", child=self.name, seconds=seconds)
-
-    def _fall_back(self, problem: Failure) -> None:
-        """After a failure: wait, give up for a while, or wait for a person."""
-        self._connection = self.peer = None
-        self.subscriptions.end()
-        self.last_failure = problem
-        if problem.code in FAULTS and self.state is State.STARTING:
-            event, wait_s = LifecycleEvent.FAULT, FAULT_RECHECK_S
-        else:
-            judged = setback(self.failures, self._rules)
-            event, wait_s = judged.event, judged.wait_s
-        self._retry_at = self._context.loop.time() + wait_s
-        self._apply(event)
-        self._note("quarantined" if self.state is State.QUARANTINED else problem.code)
-        if self.state is State.QUARANTINED and self._replicas is not None:
-            self._replicas.gave_up(self.spec, self.failures, self.redact(problem).message, wait_s)
-        if self._context.recent_errors is not None:
-            self._context.recent_errors.note(self.redact(problem))
-        self._waiting.send_away(problem)
-
-    async def _stop_idle(self) -> None:
-        self._context.log.info("child.idle", child=self.name)
-        self._note("stopped")
-        await self._drop_connection(
-            failure("child_crashed", f"Child '{self.name}' was stopped, being idle.", child=self.name)
-        )
-        self._apply(LifecycleEvent.GONE)
-        for visitor in self._waiting.empty():
-            self.acquire(visitor)
-
-    async def _relist(self) -> None:
-        try:
-            if self._connection is not None and self.peer is not None:
-                await self.inventory.fetch(self._connection, "tools/list")
-        finally:
-            visitors, self._missing = self._missing, []
-            for visitor in visitors:
-                if self.peer is None:
-                    visitor.on_failed(self.unavailable_reason())
-                else:
-                    self._waiting.let_in(visitor)
+    def _replay(self, method: str, params: bytes) -> None:
+        """Handle a notification that may have been missed while no subscription was active."""
+        if self.connection is not None:
+            self.on_notification(self.connection, RpcMessage(method=method, params=Raw(params)))

@@ -115,3 +115,8 @@ class ChildContext(Struct, kw_only=True):
     # Servers that are part of Switchboard, by name, and their tool tables, built on first use.
     builtin_apps: Mapping[str, ServerApp] = {}
     builtin_tools: dict[str, ToolTable] = {}
+
+    def audit_child(self, child: str, outcome: str, seconds: float = -1.0) -> None:
+        """Record a lifecycle event of a child in the audit log, if there is one."""
+        if self.audit is not None:
+            self.audit.record("child", child=child, outcome=outcome, seconds=seconds)

@@ -1,8 +1,8 @@
-"""How well a child is: its state, its failures in a row, and the way back to trust.
+"""Health of one child: its lifecycle state, its failures in a row, and its recovery.
 
-Applies the rows of `children.lifecycle` and keeps what they need: when a start is permitted again, the last error,
-how many answers count. Starting, stopping and serving are in `child`, which builds on this; the questions that are put
-to a child in doubt are in `probing`.
+Applies the rows of `children.lifecycle` and keeps what they need: the last failure, the time of the next permitted
+restart, and the answers that count on probation. It starts and stops nothing: `child.Child` does, by what is returned
+here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.lifecycle import (
+    FAULT_RECHECK_S,
     GOVERNED_RULES,
     HEALTH,
     OPEN_RULES,
@@ -21,10 +22,10 @@ from switchboard_mcp.children.lifecycle import (
     Health,
     HealthRules,
     LifecycleEvent,
+    RestartDecision,
     State,
-    setback,
+    decide_restart,
 )
-from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.sections import HealthSettings
 from switchboard_mcp.errors import Failure, failure
@@ -34,163 +35,205 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import RemoteQuarantine, Replicas
 
 RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
-ALIVE = RUNNING | {State.STARTING, State.STOPPING}
+# Failures of a start that will repeat until somebody fixes the cause.
+LASTING_FAULTS = frozenset(
+    {
+        "config_invalid",
+        "variable_missing",
+        "command_not_found",
+        "command_not_executable",
+        "folder_not_found",
+        "child_protocol",
+        "transport_unsupported",
+        "child_unauthorized",
+        "child_not_allowed",
+        "launch_refused",
+    }
+)
 
 
 class HealthTracker:
-    """See the module. `failures` counts those in a row; `last_failure` is what refusals tell."""
+    """Tracks the state, the failures in a row and the recovery of one child.
+
+    `last_failure` is the reason given when a call is rejected. `force_start` lets the next start ignore a quarantine on
+    another replica.
+    """
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
-        self.spec = spec
         self.state = State.CONFIGURED
         self.failures = 0
         self.last_failure: Failure | None = None
-        self.peer: Peer | None = None
+        self.retry_at = 0.0
+        self.force_start = False
+        self.rules = health_rules(config.health, governed=config.governance.mode != "open")
+        self._spec = spec
         self._context = context
-        self._retry_at = 0.0
-        self._answers_at_start = 0  # what the child has answered beyond this counts for trust
-        self._rules = health_rules(config.health, governed=config.governance.mode != "open")
-        self._probing = Probe(self, context, self._rules.probe_s)
-        # Only what all hosts share is the same child everywhere.
+        self._peer: Peer | None = None
+        self._answers_at_start = 0  # only answers beyond these count towards trust
+        self._remote_quarantine: RemoteQuarantine | None = None
+        # Only a child that all hosts share is the same child on every replica.
         suite = config.suites.get(spec.name)
         alone = spec.kind == "builtin" or (suite is not None and suite.isolation != "shared")
         self._replicas: Replicas | None = None if alone else context.replicas
-        self._told: RemoteQuarantine | None = (
-            None  # why it was not started: another replica has it in quarantine
-        )
-        self._insists = False  # whether the next start is tried whatever another replica has said
 
-    @property
-    def name(self) -> str:
-        """The child's name."""
-        return self.spec.name
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether this run of it is spoken to in the era without handshakes."""
-        raise NotImplementedError
+    def apply(self, event: LifecycleEvent) -> Action:
+        """Apply the transition for an event and return its action."""
+        before = self.state
+        self.state, action = TRANSITIONS[before, event]
+        if self.state is not before:
+            self._context.log.debug(
+                "child.state", child=self._spec.name, was=before.value, now=self.state.value
+            )
+        return action
 
     @property
     def health(self) -> Health:
-        """What it is good for at the moment."""
-        self._review()
+        """The current health, after counting the latest answers."""
+        self.review()
         return HEALTH[self.state]
 
     @property
     def retry_after_ms(self) -> int:
-        """How long until a call may be tried again that would be refused now; 0 where none would be."""
-        left_s = self._retry_at - self._context.loop.time()
+        """Milliseconds until a call that would be rejected now may be retried; 0 if none would be."""
+        left_s = self.retry_at - self._context.loop.time()
         return max(0, round(left_s * 1000)) if self.state not in (State.READY, State.IDLE) else 0
 
-    def on_call_timeout(self) -> None:
-        """A call was not answered in time: slow work, or nobody there any more. Ask."""
-        if (
-            self.peer is not None
-            and self.state in RUNNING
-            and self._apply(LifecycleEvent.DOUBT) is Action.PROBE
-        ):
-            if self.state is State.UNHEALTHY:
-                self._retry_at = self._context.loop.time() + self._rules.probe_s
-                self.last_failure = self._silence()
-            self._probing.begin(self.peer)
+    def on_call(self) -> Action:
+        """Apply the arrival of a call and return what to do with it."""
+        self.review()
+        # A quarantine on another replica is checked again with each call: it may have been lifted.
+        must_start = self.state not in RUNNING and self._remote_quarantine is None
+        too_early = must_start and self.retry_at > self._context.loop.time()
+        return self.apply(LifecycleEvent.CALL_TOO_EARLY if too_early else LifecycleEvent.CALL)
 
-    def on_probe_result(self, *, alive: bool) -> bool:
-        """A probe of this run is over; whether another is wanted."""
-        if self.state not in RUNNING or self.peer is None:
-            return False
-        if alive:
-            if self.state is State.UNHEALTHY:  # a first sign; what counts for trust comes after it
-                self._answers_at_start = self.peer.response_count
-            again = self._apply(LifecycleEvent.ALIVE) is Action.PROBE
-            self._review()
-            return again and self.state is State.PROBATION
-        self.failures += 1
-        problem = self._silence()
-        if setback(self.failures, self._rules).event is LifecycleEvent.CRASHED_OUT:
-            self._context.log.warning("child.given_up", child=self.name, problem=problem.message)
-            self._give_up(problem)
-            return False
-        self._context.log.warning("child.unhealthy", child=self.name, problem=problem.message)
-        self._note("unhealthy")
+    def begin_run(self, peer: Peer) -> None:
+        """Count answers from here on; the handshake is done."""
+        self._peer = peer
+        self._answers_at_start = peer.response_count
+
+    def mark_started(self) -> None:
+        """Apply a completed start; after failures this is a restart, which begins on probation."""
+        self.apply(LifecycleEvent.RESTARTED if self.failures else LifecycleEvent.STARTED)
+
+    def end_run(self) -> None:
+        """Forget the connection of the run that is over."""
+        self._peer = None
+
+    def discount_answer(self) -> None:
+        """Do not count the next answer towards trust: it belongs to a request of our own, not to a call."""
+        self._answers_at_start += 1
+
+    def fail(self, problem: Failure) -> None:
+        """Apply a failed start or a crash: set the time of the next permitted restart, or quarantine the child."""
         self.last_failure = problem
-        self._retry_at = self._context.loop.time() + self._rules.probe_s
-        return self._apply(LifecycleEvent.SILENT) is Action.PROBE
+        if problem.code in LASTING_FAULTS and self.state is State.STARTING:
+            decision = RestartDecision(LifecycleEvent.FAULT, FAULT_RECHECK_S)
+        else:
+            decision = decide_restart(self.failures, self.rules)
+        self.retry_at = self._context.loop.time() + decision.wait_s
+        self.apply(decision.event)
+        quarantined = self.state is State.QUARANTINED
+        self._context.audit_child(self._spec.name, "quarantined" if quarantined else problem.code)
+        if quarantined and self._replicas is not None:
+            shown = self._context.redactor.redact_failure(problem)
+            self._replicas.gave_up(self._spec, self.failures, shown.message, decision.wait_s)
 
-    def _give_up(self, problem: Failure) -> None:
-        """It was silent once too often: stop it."""
-        raise NotImplementedError
-
-    def _review(self) -> None:
-        """Whether a child on probation has made up for its failures by now."""
-        if self.state is not State.PROBATION or self.peer is None:
-            return
-        if self.peer.response_count - self._answers_at_start >= self._rules.successes:
-            self.failures = 0
-            self._apply(LifecycleEvent.TRUSTED)
-            if self._replicas is not None:
-                self._replicas.trusts(self.spec)
-            self._note("healthy")
-
-    async def _is_given_up_elsewhere(self, replicas: Replicas) -> bool:
-        """Before a start: whether another replica has it in quarantine, and that counts here.
-
-        When the time they told is over, one try comes before their word counts again: a replica on which it never
-        starts must not keep it from all the others.
-        """
-        loop, told, insists = self._context.loop, self._told, self._insists
-        self._told, self._insists = None, False
-        if insists or (told is not None and self._retry_at <= loop.time()):
-            return False
-        verdict = self._told = await replicas.verdict(self.spec)
-        if verdict is None:
-            return False
-        self._retry_at = loop.time() + verdict.left_s
-        problem = f"On replica '{verdict.replica}': {verdict.problem}"
-        self.last_failure = failure("child_quarantined", problem, child=self.name)
-        return True
-
-    def _apply(self, event: LifecycleEvent) -> Action:
-        before = self.state
-        self.state, action = TRANSITIONS[before, event]
-        if self.state is not before:
-            self._context.log.debug("child.state", child=self.name, was=before.value, now=self.state.value)
+    def on_call_timeout(self) -> Action:
+        """Apply the timeout of a call: slow work, or a child that no longer answers. Return PROBE to find out."""
+        action = self.apply(LifecycleEvent.CALL_TIMEOUT)
+        if action is Action.PROBE and self.state is State.UNHEALTHY:
+            self.retry_at = self._context.loop.time() + self.rules.probe_s
+            self.last_failure = self._probe_failure()
         return action
 
-    def _note(self, outcome: str, seconds: float = -1.0) -> None:
-        """Write down what became of it, where anything is written down."""
-        if self._context.audit is not None:
-            self._context.audit.record("child", child=self.name, outcome=outcome, seconds=seconds)
+    def on_probe_ok(self) -> bool:
+        """Apply an answered probe. Return True to probe again."""
+        if self.state is State.UNHEALTHY and self._peer is not None:
+            self._answers_at_start = (
+                self._peer.response_count
+            )  # a first sign of life; trust is counted from here
+        again = self.apply(LifecycleEvent.PROBE_OK) is Action.PROBE
+        self.review()
+        return again and self.state is State.PROBATION
 
-    def _silence(self) -> Failure:
-        limit = f"{self._rules.probe_s:g} s"
-        told = f"Child '{self.name}' runs and did not answer a probe within {limit}."
-        return failure("child_unhealthy", told, child=self.name)
+    def on_probe_failed(self) -> Failure | None:
+        """Count an unanswered probe. Return the failure if the child has reached its limit and must be stopped."""
+        self.failures += 1
+        problem = self._probe_failure()
+        log, name = self._context.log, self._spec.name
+        if decide_restart(self.failures, self.rules).event is LifecycleEvent.CRASH_LIMIT:
+            log.warning("child.quarantined", child=name, problem=problem.message)
+            return problem
+        log.warning("child.unhealthy", child=name, problem=problem.message)
+        self._context.audit_child(name, "unhealthy")
+        self.last_failure = problem
+        self.retry_at = self._context.loop.time() + self.rules.probe_s
+        self.apply(LifecycleEvent.PROBE_FAILED)
+        return None
 
-    def _rejection(self) -> Failure:
-        """Why a call is refused without a try: the last failure, and when to come back."""
+    def review(self) -> None:
+        """End the probation of a child that has answered often enough since its restart."""
+        if self.state is not State.PROBATION or self._peer is None:
+            return
+        if self._peer.response_count - self._answers_at_start >= self.rules.successes:
+            self.failures = 0
+            self.apply(LifecycleEvent.TRUSTED)
+            if self._replicas is not None:
+                self._replicas.trusts(self._spec)
+            self._context.audit_child(self._spec.name, "healthy")
+
+    async def check_replicas(self) -> bool:
+        """Before a start: return True if another replica has quarantined the child and it must not be started.
+
+        Once that quarantine has expired, one start is tried here before theirs counts again: a replica on which the
+        child never starts must not keep it from all others.
+        """
+        if self._replicas is None:
+            return False
+        loop, earlier, forced = self._context.loop, self._remote_quarantine, self.force_start
+        self._remote_quarantine, self.force_start = None, False
+        if forced or (earlier is not None and self.retry_at <= loop.time()):
+            return False
+        verdict = self._remote_quarantine = await self._replicas.verdict(self._spec)
+        if verdict is None:
+            return False
+        self.retry_at = loop.time() + verdict.left_s
+        problem = f"On replica '{verdict.replica}': {verdict.problem}"
+        self.last_failure = failure("child_quarantined", problem, child=self._spec.name)
+        self.apply(LifecycleEvent.QUARANTINED_ELSEWHERE)
+        return True
+
+    def rejection(self) -> Failure:
+        """Return the failure of a call that is rejected without a try: the last failure and the retry time."""
         assert self.last_failure is not None
-        left_ms = max(1, round((self._retry_at - self._context.loop.time()) * 1000))
+        left_ms = max(1, round((self.retry_at - self._context.loop.time()) * 1000))
         if self.state in (State.FAILED, State.UNHEALTHY):
             return replace(self.last_failure, retry_after_ms=left_ms)
         code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
-        times = f"failed {(self._told or self).failures} times in a row"
+        times = f"failed {(self._remote_quarantine or self).failures} times in a row"
+        name, last = self._spec.name, self.last_failure
         return failure(
             code,
-            f"Child '{self.name}' {times}; next try in {left_ms / 1000:.1f} s. Last: {self.last_failure.message}",
-            child=self.name,
-            stderr=self.last_failure.stderr or None,
+            f"Child '{name}' {times}; next try in {left_ms / 1000:.1f} s. Last: {last.message}",
+            child=name,
+            stderr=last.stderr or None,
             retry_after_ms=left_ms,
         )
 
+    def _probe_failure(self) -> Failure:
+        name = self._spec.name
+        message = f"Child '{name}' runs and did not answer a probe within {self.rules.probe_s:g} s."
+        return failure("child_unhealthy", message, child=name)
+
 
 def health_rules(settings: HealthSettings, *, governed: bool) -> HealthRules:
-    """The measures that follow from the settings and the mode."""
-    given = GOVERNED_RULES if governed else OPEN_RULES
+    """Return the thresholds for the settings and the mode."""
+    defaults = GOVERNED_RULES if governed else OPEN_RULES
     return HealthRules(
         spawn_warn_s=settings.spawn_warn_ms / 1000,
-        spawn_fail_s=settings.spawn_fail_ms / 1000 if settings.spawn_fail_ms else given.spawn_fail_s,
+        spawn_fail_s=settings.spawn_fail_ms / 1000 if settings.spawn_fail_ms else defaults.spawn_fail_s,
         failures=settings.failures,
         quarantine_s=settings.quarantine_ms / 1000,
-        successes=settings.successes or given.successes,
+        successes=settings.successes or defaults.successes,
         probe_s=settings.probe_ms / 1000,
     )

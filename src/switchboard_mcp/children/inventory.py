@@ -24,6 +24,7 @@ from switchboard_mcp.suites import sanitize
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import LockPin
+    from switchboard_mcp.policy.drift import ToolChange
 
 # Which lists stand behind a notification, and which capability says that there are any.
 CHANGES = {
@@ -157,6 +158,18 @@ class Inventory:
         if self._pin is not None and self._pin.prompts():
             self._notify("notifications/prompts/list_changed")
         return True
+
+    @property
+    def live_snapshot(self) -> ServerSnapshot | None:
+        """The snapshot of the running child, or None if it has not run in this process."""
+        return self._snapshot
+
+    def drift(self) -> list[ToolChange]:
+        """Return how the running child differs from its lock, which is read again if it has changed."""
+        if self._pin is None or not self._pin.changes:
+            return []
+        self.reload_lock()
+        return list(self._pin.changes)
 
     def known_tools(self) -> list[Tool]:
         """Its tools, from this run or an earlier one, or from its lock."""

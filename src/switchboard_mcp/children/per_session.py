@@ -1,8 +1,8 @@
-"""A child that is not shared: each host has a process of its own.
+"""A child that runs once per session: each host has a process of its own.
 
-Stands for all of them where a child is named. It never runs itself: what it offers is what any of them has told, and
-whoever comes is sent to the one that is kept for its host, which is made when it is first needed and goes with its
-host, or when it has been idle.
+`PerSessionChild` represents all of these processes where a child is named, and never runs itself. Its inventory is
+what any of them reported last. A caller is sent to the child of its session, which is created on first use and removed
+when the session ends or the child has been idle.
 """
 
 from __future__ import annotations
@@ -21,96 +21,99 @@ from switchboard_mcp.errors import Failure, failure
 
 
 class MergedInventory(Inventory):
-    """What any of several processes of a child has told."""
+    """The inventory of several processes of one child: the latest report of any of them."""
 
-    _shown: tuple[list[Raw], list[Tool]] = ([], [])
+    _decoded: tuple[list[Raw], list[Tool]] = ([], [])
 
     def known_tools(self) -> list[Tool]:
-        """Its tools, as told last."""
+        """Return the tools that were reported last."""
         snapshot = self.snapshot
         if snapshot is None:
             return []
-        if self._shown[0] is not snapshot.tools:
-            self._shown = (snapshot.tools, read_tools(snapshot.tools))
-        return self._shown[1]
+        if self._decoded[0] is not snapshot.tools:
+            self._decoded = (snapshot.tools, read_tools(snapshot.tools))
+        return self._decoded[1]
 
 
 class PerSessionChild(Child):
-    """See the module."""
+    """Routes each session to its own `Child`, at most `max_sessions` of them."""
 
-    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, most: int) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, max_sessions: int) -> None:
         super().__init__(spec, config, context)
         self.inventory = MergedInventory(spec, context, self.timeout_s)
         self._config = config
-        self._most = most
-        self._kept: dict[object, Child] = {}
+        self._max_sessions = max_sessions
+        self._children: dict[object, Child] = {}
 
-    def acquire(self, visitor: ReadyWaiter) -> None:
-        """Send the visitor to the child of its host."""
-        if self._closing is not None and self.successor is not None:
-            self._turn_away(visitor, self._closing)
+    def acquire(self, waiter: ReadyWaiter) -> None:
+        """Acquire the child of the waiter's session, creating it if needed."""
+        if self.closing is not None and self.successor is not None:
+            self._redirect(waiter, self.closing)
             return
-        child = self._kept.get(visitor.owner)
-        if visitor.catalog_is_enough and self.inventory.blocked_reason() is None and self._is_shown_by(child):
-            visitor.on_ready(self)
+        child = self._children.get(waiter.owner)
+        if waiter.catalog_is_enough and self.inventory.blocked_reason() is None and self._is_known(child):
+            waiter.on_ready(self)
             return
         if child is None:
-            if len(self._kept) >= self._most:
-                told = f"Child '{self.name}' already runs for {self._most} hosts, each with its own."
-                visitor.on_failed(failure("child_isolation_full", told, child=self.name))
+            if len(self._children) >= self._max_sessions:
+                message = (
+                    f"Child '{self.name}' already runs for {self._max_sessions} hosts, one process each."
+                )
+                waiter.on_failed(failure("child_isolation_full", message, child=self.name))
                 return
-            child = self._kept[visitor.owner] = self.another()
-            child.owner = visitor.owner
+            child = self._children[waiter.owner] = self.create_child()
+            child.owner = waiter.owner
             child.inventory.on_first_snapshot = self.inventory.on_first_snapshot
             if self._log_level:
                 child.set_log_level(self._log_level)
-        visitor.rebind(child)
-        child.acquire(visitor)
+        waiter.rebind(child)
+        child.acquire(waiter)
 
-    def _is_shown_by(self, child: Child | None) -> bool:
-        """Whether nobody need be asked; one that runs for the host knows better than what is remembered."""
-        return self.inventory.locked or (child is None and self._closing is None and self._may_be_shown())
+    def _is_known(self, child: Child | None) -> bool:
+        """Return True if no process need be asked. A running one knows better than the catalog."""
+        return self.inventory.locked or (child is None and self.closing is None and self._catalog_is_enough())
 
-    def another(self) -> Child:
-        """One more process."""
+    def create_child(self) -> Child:
+        """Create the child of one session."""
         return Child(self.spec, self._config, self._context)
 
-    def processes(self, home: object = None) -> list[Child]:
-        """Those that are kept: for one host, or all."""
-        if home is None:
-            return list(self._kept.values())
-        return [self._kept[home]] if home in self._kept else []
+    def processes(self, owner: object = None) -> list[Child]:
+        """Return the child of one session, or those of all."""
+        if owner is None:
+            return list(self._children.values())
+        return [self._children[owner]] if owner in self._children else []
 
-    def release_session(self, home: object) -> None:
-        """A host has gone, and its child with it."""
-        child = self._kept.pop(home, None)
+    def release_session(self, owner: object) -> None:
+        """Stop the child of a session that has ended."""
+        child = self._children.pop(owner, None)
         if child is not None:
             self._context.start_task(child.close())
 
     def sweep(self, now: float) -> None:
-        """Stop the idle ones; one that has stopped is made anew when it is needed."""
-        for home, child in list(self._kept.items()):
+        """Stop idle children and remove those that have stopped."""
+        for owner, child in list(self._children.items()):
             child.sweep(now)
             if child.is_disposable(now):
-                del self._kept[home]
+                del self._children[owner]
 
     @property
     def busy(self) -> bool:
-        """Whether any of them is."""
-        return any(child.busy for child in self._kept.values())
+        """True if any of the children is busy."""
+        return any(child.busy for child in self._children.values())
 
     def retire(self, successor: Child | None) -> None:
-        """With all of them."""
+        """Redirect callers of all children to the successor."""
         super().retire(successor)
-        for child in self._kept.values():
+        for child in self._children.values():
             child.retire(successor)
 
     async def close(self, problem: Failure | None = None) -> None:
-        """Stop them all."""
-        await asyncio.gather(super().close(problem), *(child.close(problem) for child in self._kept.values()))
+        """Stop all children."""
+        children = self._children.values()
+        await asyncio.gather(super().close(problem), *(child.close(problem) for child in children))
 
     def set_log_level(self, level: str) -> None:
-        """For all of them, and those to come."""
+        """Set the log level of all children, and of those to come."""
         self._log_level = level
-        for child in self._kept.values():
+        for child in self._children.values():
             child.set_log_level(level)

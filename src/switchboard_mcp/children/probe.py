@@ -1,7 +1,7 @@
-"""Asking a child that runs whether it is there: while it is in doubt, unhealthy, or on its way back from that.
+"""Probes a running child: after a call timeout, while it is unhealthy, and on probation.
 
-Owns the question and the pause between two. What an answer or a silence means is decided in `children.lifecycle`; what
-becomes of the child is up to its owner. A child nobody doubts is never asked.
+Sends the probes and waits between them. What a result means is decided in `children.lifecycle`. A healthy child is
+never probed.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from switchboard_mcp.transport.rpc import Peer
 
 
 class ProbedChild(Protocol):
-    """Who is asked."""
+    """The child as the probe sees it."""
 
     peer: Peer | None
 
     @property
     def is_stateless(self) -> bool:
-        """Whether it is spoken to in the era without handshakes, which has no ping."""
+        """True if this run speaks a protocol version without handshakes, which has no ping."""
 
     def on_probe_result(self, *, alive: bool) -> bool:
-        """How one probe went; whether there shall be another."""
+        """Apply the result of one probe. Return True to probe again."""
 
 
 class Probe:
-    """See the module. One question at a time."""
+    """Probes one child, one request at a time."""
 
-    def __init__(self, patient: ProbedChild, context: ChildContext, pause_s: float) -> None:
-        self._patient = patient
+    def __init__(self, child: ProbedChild, context: ChildContext, interval_s: float) -> None:
+        self._child = child
         self._context = context
-        self._pause_s = pause_s
-        self._asked: Peer | None = None
+        self._interval_s = interval_s
+        self._probed_peer: Peer | None = None
 
-    def begin(self, peer: Peer) -> None:
-        """Ask until nobody wants to know, or this run of the child is over."""
-        if self._asked is not peer:
-            self._asked = peer
-            self._context.start_task(self._ask_on(peer))
+    def start(self, peer: Peer) -> None:
+        """Probe until the child wants no more probes or this run is over. Does nothing if already probing."""
+        if self._probed_peer is not peer:
+            self._probed_peer = peer
+            self._context.start_task(self._run(peer))
 
-    async def _ask_on(self, peer: Peer) -> None:
+    async def _run(self, peer: Peer) -> None:
         try:
-            while self._patient.peer is peer:
-                alive = await self._ask(peer)
-                # A child that has gone meanwhile has an owner who knows.
-                if self._patient.peer is not peer or not self._patient.on_probe_result(alive=alive):
+            while self._child.peer is peer:
+                alive = await self._is_alive(peer)
+                # If the run ended meanwhile, the child has already handled it.
+                if self._child.peer is not peer or not self._child.on_probe_result(alive=alive):
                     return
-                await asyncio.sleep(self._pause_s)
+                await asyncio.sleep(self._interval_s)
         finally:
-            if self._asked is peer:
-                self._asked = None
+            if self._probed_peer is peer:
+                self._probed_peer = None
 
-    async def _ask(self, peer: Peer) -> bool:
-        """Whether the child answers anything at all: an error, or another call, will do."""
-        before = peer.response_count
+    async def _is_alive(self, peer: Peer) -> bool:
+        """Return True if the child answers at all: an error, or the answer to another call, will do."""
+        answers_before = peer.response_count
         method, params = "ping", b"{}"
-        if self._patient.is_stateless:
+        if self._child.is_stateless:
             meta = message_meta.child_meta(UNSET, b"", stateless=True, capabilities=b"{}")
             method, params = "server/discover", b'{"_meta":%b}' % (meta or b"{}")
-        answer = await peer.request(method, params, self._pause_s, cancellable=False)
-        return isinstance(answer, RpcMessage) or peer.response_count > before
+        answer = await peer.request(method, params, self._interval_s, cancellable=False)
+        return isinstance(answer, RpcMessage) or peer.response_count > answers_before

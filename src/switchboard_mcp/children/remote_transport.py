@@ -29,7 +29,7 @@ from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 if TYPE_CHECKING:
     from switchboard_mcp.transport.http.oauth import LoginPrompt, OAuth
 
-MODULES = {"http": "streamable_http", "sse": "sse", "ws": "websocket"}
+MODULES = {"http": "streamable_http", "sse": "sse_transport", "ws": "websocket"}
 SCHEMES = {"http": ("http", "https"), "sse": ("http", "https"), "ws": ("ws", "wss")}
 # A server is told that we go, in time for the two seconds that hosts wait for us.
 FAREWELL_S = 1.0

@@ -1,4 +1,4 @@
-"""The waiting room of one child: visitors that came before it was ready, in the order they came."""
+"""The queue of callers that wait for one child to start, in order of arrival."""
 
 from __future__ import annotations
 
@@ -12,70 +12,73 @@ from switchboard_mcp.errors import Failure, failure
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
 
-# How often a host that waits for a start is told so.
-TICK_S = 2.0
+# How often waiting hosts receive a progress notification.
+PROGRESS_INTERVAL_S = 2.0
 
 
 class StartQueue:
-    """See the module."""
+    """Holds the waiters of one child and reports progress to them while it starts."""
 
     def __init__(self, child: Child, context: ChildContext) -> None:
         self._child = child
         self._context = context
-        self._visitors: list[ReadyWaiter] = []
-        self._ticker: TimerHandle | None = None
+        self._waiters: list[ReadyWaiter] = []
+        self._progress_timer: TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        """Whether anybody waits."""
-        return bool(self._visitors)
+        return bool(self._waiters)
 
-    def add(self, visitor: ReadyWaiter) -> None:
-        """One more waits."""
-        self._visitors.append(visitor)
+    def add(self, waiter: ReadyWaiter) -> None:
+        """Append a waiter."""
+        self._waiters.append(waiter)
 
-    def discard(self, visitor: ReadyWaiter) -> None:
-        """It waits no longer."""
-        if visitor in self._visitors:
-            self._visitors.remove(visitor)
+    def discard(self, waiter: ReadyWaiter) -> None:
+        """Remove a waiter, if it is queued."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
 
-    def empty(self) -> list[ReadyWaiter]:
-        """All that wait leave the room."""
-        visitors, self._visitors = self._visitors, []
-        return visitors
+    def drain(self) -> list[ReadyWaiter]:
+        """Remove all waiters and return them."""
+        waiters, self._waiters = self._waiters, []
+        return waiters
 
-    def send_away(self, problem: Failure) -> None:
-        """The child will not become ready."""
-        for visitor in self.empty():
-            visitor.on_failed(problem)
+    def fail_all(self, problem: Failure) -> None:
+        """Fail all waiters."""
+        for waiter in self.drain():
+            waiter.on_failed(problem)
 
-    def let_all_in(self) -> None:
-        """The child is ready."""
-        for visitor in self.empty():
-            self.let_in(visitor)
+    def release_all(self) -> None:
+        """Let all waiters continue."""
+        for waiter in self.drain():
+            self.release(waiter)
 
-    def let_in(self, visitor: ReadyWaiter) -> None:
-        """Outside of `admit`, where nobody else would see it fail and answer for it."""
+    def release(self, waiter: ReadyWaiter) -> None:
+        """Let one waiter continue. Its errors are answered here, since no caller would see them."""
         name = self._child.name
         try:
-            visitor.on_ready(self._child)
-        except Exception as problem:  # noqa: BLE001 - neither this visitor nor the next must be left waiting
+            waiter.on_ready(self._child)
+        except Exception as problem:  # noqa: BLE001 - neither this waiter nor the next may be left waiting
             self._context.log.error("internal", child=name, problem=repr(problem))
-            visitor.on_failed(failure("internal", f"The call to child '{name}' went wrong.", child=name))
+            waiter.on_failed(
+                failure("internal", f"The call to child '{name}' failed internally.", child=name)
+            )
 
-    def start_telling(self) -> None:
-        """From now on tell those that wait why."""
-        began = self._context.loop.time()
-        self._ticker = self._context.loop.call_later(TICK_S, self._tick, began)
+    def start_progress(self) -> None:
+        """Start sending progress to the waiters."""
+        started_at = self._context.loop.time()
+        self._progress_timer = self._context.loop.call_later(
+            PROGRESS_INTERVAL_S, self._report_progress, started_at
+        )
 
-    def stop_telling(self) -> None:
-        """The wait is over."""
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
+    def stop_progress(self) -> None:
+        """Stop sending progress."""
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
 
-    def _tick(self, began: float) -> None:
+    def _report_progress(self, started_at: float) -> None:
         loop, name = self._context.loop, self._child.name
-        seconds = round(loop.time() - began)
-        self._ticker = loop.call_later(TICK_S, self._tick, began)
-        for visitor in self._visitors:
-            visitor.on_progress(seconds, f"Starting child '{name}' ({seconds} s)")
+        seconds = round(loop.time() - started_at)
+        self._progress_timer = loop.call_later(PROGRESS_INTERVAL_S, self._report_progress, started_at)
+        for waiter in self._waiters:
+            waiter.on_progress(seconds, f"Starting child '{name}' ({seconds} s)")

@@ -1,7 +1,8 @@
-"""Whoever needs a child to be ready, as the child sees it."""
+"""Callers that wait until a child is ready, as the child sees them."""
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop, Future
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,46 +14,65 @@ if TYPE_CHECKING:
 
 
 class EphemeralOwner(Struct, frozen=True):
-    """Whoever comes anew with each request: those of one principal share what is kept for them."""
+    """Owner of per-session children for hosts without a session: all requests of one principal share it."""
 
     principal: str
 
 
 class ReadyWaiter:
-    """Somebody who needs the child ready."""
+    """Base class of callers that need a child to be ready."""
 
     __slots__ = ()
 
     @property
     def is_stateless(self) -> bool:
-        """Whether it comes from a host of the era without handshakes."""
+        """True if the host speaks a protocol version without handshakes."""
         return False
 
     @property
     def capabilities(self) -> bytes:
-        """What its host can do for a child that asks."""
+        """Client capabilities of the host, as JSON."""
         return b"{}"
 
     @property
     def owner(self) -> object:
-        """For whom a child is kept that is not shared; None where it does not matter."""
+        """The session that a per-session child is kept for, or None."""
         return None
 
     @property
     def catalog_is_enough(self) -> bool:
-        """Whether it is content with what is known for sure of the child, whether that runs or not."""
+        """True if a lock or a fresh catalog entry will do, so the child need not be started."""
         return False
 
     def rebind(self, child: Child) -> None:
-        """It is this child that is meant, and no other of its name."""
+        """Use this child in place of the one first acquired."""
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready."""
+        """Continue: the child is ready."""
         raise NotImplementedError
 
     def on_failed(self, problem: Failure) -> None:
-        """The child will not become ready."""
+        """Give up: the child will not become ready."""
         raise NotImplementedError
 
     def on_progress(self, step: int, message: str) -> None:
-        """It still takes a while; `step` grows from time to time."""
+        """Report that the start is still in progress; `step` grows from call to call."""
+
+
+class FutureWaiter(ReadyWaiter):
+    """Resolves a future with None once the child is ready, or with the failure."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.outcome: Future[Failure | None] = loop.create_future()
+
+    def on_ready(self, child: Child) -> None:
+        """Resolve the future with None."""
+        if not self.outcome.done():
+            self.outcome.set_result(None)
+
+    def on_failed(self, problem: Failure) -> None:
+        """Resolve the future with the failure."""
+        if not self.outcome.done():
+            self.outcome.set_result(problem)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchboard_mcp.children.child import MISSED_S
+from switchboard_mcp.children.child import REFRESH_INTERVAL_S
 from tests.unit.gateway.board import Board, FakeChild, Json
 
 
@@ -136,7 +136,7 @@ def test_a_subtool_that_was_just_looked_for_is_not_looked_for_again_for_a_while(
     kid.lists["tools/list"] = [{"name": "newest", "inputSchema": {}}]
     assert error_code(host.result(host.call("old"))) == "subtool_unknown"
     kid.lists["tools/list"] = [{"name": "old", "inputSchema": {}}]
-    board.advance(MISSED_S)
+    board.advance(REFRESH_INTERVAL_S)
     host.call("old")
     assert kid.server.last()["params"]["name"] == "old"
 

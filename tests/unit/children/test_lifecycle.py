@@ -1,26 +1,22 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+import inspect
 
 import pytest
 
+from switchboard_mcp.children import child, health
 from switchboard_mcp.children.lifecycle import (
     FAILURES_TO_QUARANTINE,
     HEALTH,
-    PACKAGE_RUNNERS,
     TRANSITIONS,
     Action,
     Health,
     HealthRules,
     LifecycleEvent,
     State,
-    setback,
-    start_limit_ms,
+    decide_restart,
 )
-
-CHILDREN = Path(__file__).parents[3] / "src" / "switchboard_mcp" / "children"
-OWNER = "".join((CHILDREN / name).read_text() for name in ("health.py", "child.py"))
 
 RECOVERY = (State.PROBATION, State.READY)
 
@@ -29,54 +25,54 @@ RECOVERY = (State.PROBATION, State.READY)
 # A start ends while STARTING; a crash is heard of while it runs; the sweep tells READY and IDLE apart. A child is
 # doubted when a call to it takes too long, which is no call of an idle one; from then on it is probed.
 POSSIBLE: dict[State, set[LifecycleEvent]] = {
-    State.CONFIGURED: {LifecycleEvent.NEED},
+    State.CONFIGURED: {LifecycleEvent.CALL},
     State.STARTING: {
-        LifecycleEvent.NEED,
-        LifecycleEvent.UP,
-        LifecycleEvent.UP_AGAIN,
+        LifecycleEvent.CALL,
+        LifecycleEvent.STARTED,
+        LifecycleEvent.RESTARTED,
         LifecycleEvent.FAULT,
         LifecycleEvent.CRASH,
-        LifecycleEvent.CRASHED_OUT,
-        LifecycleEvent.TOLD,
+        LifecycleEvent.CRASH_LIMIT,
+        LifecycleEvent.QUARANTINED_ELSEWHERE,
     },
     State.READY: {
-        LifecycleEvent.NEED,
-        LifecycleEvent.DOUBT,
-        LifecycleEvent.ALIVE,
-        LifecycleEvent.SILENT,
-        LifecycleEvent.QUIET,
+        LifecycleEvent.CALL,
+        LifecycleEvent.CALL_TIMEOUT,
+        LifecycleEvent.PROBE_OK,
+        LifecycleEvent.PROBE_FAILED,
+        LifecycleEvent.IDLE,
         LifecycleEvent.CRASH,
-        LifecycleEvent.CRASHED_OUT,
+        LifecycleEvent.CRASH_LIMIT,
     },
     State.PROBATION: {
-        LifecycleEvent.NEED,
+        LifecycleEvent.CALL,
         LifecycleEvent.TRUSTED,
-        LifecycleEvent.DOUBT,
-        LifecycleEvent.ALIVE,
-        LifecycleEvent.SILENT,
-        LifecycleEvent.EXPIRE,
+        LifecycleEvent.CALL_TIMEOUT,
+        LifecycleEvent.PROBE_OK,
+        LifecycleEvent.PROBE_FAILED,
+        LifecycleEvent.IDLE_TIMEOUT,
         LifecycleEvent.CRASH,
-        LifecycleEvent.CRASHED_OUT,
+        LifecycleEvent.CRASH_LIMIT,
     },
     State.UNHEALTHY: {
-        LifecycleEvent.NEED,
-        LifecycleEvent.DOUBT,
-        LifecycleEvent.ALIVE,
-        LifecycleEvent.SILENT,
+        LifecycleEvent.CALL,
+        LifecycleEvent.CALL_TIMEOUT,
+        LifecycleEvent.PROBE_OK,
+        LifecycleEvent.PROBE_FAILED,
         LifecycleEvent.CRASH,
-        LifecycleEvent.CRASHED_OUT,
+        LifecycleEvent.CRASH_LIMIT,
     },
     State.IDLE: {
-        LifecycleEvent.NEED,
-        LifecycleEvent.EXPIRE,
+        LifecycleEvent.CALL,
+        LifecycleEvent.IDLE_TIMEOUT,
         LifecycleEvent.CRASH,
-        LifecycleEvent.CRASHED_OUT,
+        LifecycleEvent.CRASH_LIMIT,
     },
-    State.STOPPING: {LifecycleEvent.NEED, LifecycleEvent.GONE},
-    State.STOPPED: {LifecycleEvent.NEED},
-    State.BACKOFF: {LifecycleEvent.NEED, LifecycleEvent.EARLY},
-    State.FAILED: {LifecycleEvent.NEED, LifecycleEvent.EARLY},
-    State.QUARANTINED: {LifecycleEvent.NEED, LifecycleEvent.EARLY},
+    State.STOPPING: {LifecycleEvent.CALL, LifecycleEvent.EXITED},
+    State.STOPPED: {LifecycleEvent.CALL},
+    State.BACKOFF: {LifecycleEvent.CALL, LifecycleEvent.CALL_TOO_EARLY},
+    State.FAILED: {LifecycleEvent.CALL, LifecycleEvent.CALL_TOO_EARLY},
+    State.QUARANTINED: {LifecycleEvent.CALL, LifecycleEvent.CALL_TOO_EARLY},
 }
 
 
@@ -116,7 +112,7 @@ class TestTable:
 
     def test_a_call_is_never_lost(self) -> None:
         kept = {Action.START, Action.WAIT, Action.SEND, Action.REJECT}
-        assert {TRANSITIONS[state, LifecycleEvent.NEED][1] for state in State} <= kept
+        assert {TRANSITIONS[state, LifecycleEvent.CALL][1] for state in State} <= kept
 
     def test_a_call_is_sent_only_to_a_child_that_is_up(self) -> None:
         senders = {before for (before, _), (_, action) in TRANSITIONS.items() if action is Action.SEND}
@@ -140,66 +136,41 @@ class TestTable:
 
     def test_only_a_child_without_work_is_stopped(self) -> None:
         assert [key for key, (_, action) in TRANSITIONS.items() if action is Action.STOP] == [
-            (State.IDLE, LifecycleEvent.EXPIRE),
-            (State.PROBATION, LifecycleEvent.EXPIRE),
+            (State.IDLE, LifecycleEvent.IDLE_TIMEOUT),
+            (State.PROBATION, LifecycleEvent.IDLE_TIMEOUT),
         ]
 
     def test_the_owner_of_a_child_applies_every_event(self) -> None:
-        """The possibilities above are those of the code: each event is named there, or comes from `setback`."""
+        """The possibilities above are those of the code: each event is named there, or comes from `decide_restart`."""
         named = {
             node.attr
-            for node in ast.walk(ast.parse(OWNER.replace("from __future__ import annotations", "")))
+            for module in (health, child)
+            for node in ast.walk(ast.parse(inspect.getsource(module)))
             if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id == "LifecycleEvent"
         }
-        judged = {setback(failures).event.name for failures in range(1, 10)}
+        judged = {decide_restart(failures).event.name for failures in range(1, 10)}
         assert named | judged == set(LifecycleEvent.__members__)
 
 
-class TestSetback:
+class TestDecideRestart:
     def test_the_first_restart_is_free_then_the_wait_doubles_until_quarantine(self) -> None:
-        judged = [setback(failures) for failures in range(1, 8)]
+        judged = [decide_restart(failures) for failures in range(1, 8)]
         assert [verdict.wait_s for verdict in judged] == [0, 1, 2, 4, 60, 60, 60]
         assert [verdict.event for verdict in judged] == [LifecycleEvent.CRASH] * 4 + [
-            LifecycleEvent.CRASHED_OUT
+            LifecycleEvent.CRASH_LIMIT
         ] * 3
 
     def test_quarantine_comes_with_the_fifth_failure(self) -> None:
-        assert setback(FAILURES_TO_QUARANTINE - 1).event is LifecycleEvent.CRASH
-        assert setback(FAILURES_TO_QUARANTINE).event is LifecycleEvent.CRASHED_OUT
+        assert decide_restart(FAILURES_TO_QUARANTINE - 1).event is LifecycleEvent.CRASH
+        assert decide_restart(FAILURES_TO_QUARANTINE).event is LifecycleEvent.CRASH_LIMIT
 
     def test_how_many_failures_and_how_long_is_up_to_the_rules(self) -> None:
         rules = HealthRules(failures=2, quarantine_s=7)
-        assert setback(1, rules).event is LifecycleEvent.CRASH
-        assert setback(2, rules).event is LifecycleEvent.CRASHED_OUT
-        assert setback(2, rules).wait_s == 7
+        assert decide_restart(1, rules).event is LifecycleEvent.CRASH
+        assert decide_restart(2, rules).event is LifecycleEvent.CRASH_LIMIT
+        assert decide_restart(2, rules).wait_s == 7
 
     def test_a_count_that_makes_no_sense_costs_no_wait(self) -> None:
-        assert setback(0).wait_s == 0
-
-
-class TestStartLimit:
-    def test_a_child_that_has_started_here_before_gets_the_spawn_limit(self) -> None:
-        assert start_limit_ms("node", known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
-
-    def test_a_child_never_seen_gets_the_longer_one(self) -> None:
-        assert start_limit_ms("node", known=False, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
-
-    def test_a_spawn_limit_above_the_call_limit_stands(self) -> None:
-        assert start_limit_ms("npx", known=False, child_spawn_ms=90_000, rpc_ms=60_000) == 90_000
-
-    @pytest.mark.parametrize("runner", sorted(PACKAGE_RUNNERS))
-    def test_a_package_runner_may_always_have_to_download(self, runner: str) -> None:
-        assert start_limit_ms(runner, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
-
-    @pytest.mark.parametrize(
-        "command",
-        ["/usr/local/bin/npx", "C:\\Program Files\\nodejs\\npx.cmd", "npx.cmd", "uvx.exe", "./bin/uvx"],
-    )
-    def test_a_package_runner_is_known_by_its_file_name(self, command: str) -> None:
-        assert start_limit_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
-
-    @pytest.mark.parametrize("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
-    def test_a_name_that_only_resembles_one_is_none(self, command: str) -> None:
-        assert start_limit_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
+        assert decide_restart(0).wait_s == 0

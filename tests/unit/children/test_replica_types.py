@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchboard_mcp.children import admin
 from switchboard_mcp.children.lifecycle import FAILURES_TO_QUARANTINE, Health, State
 from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine, Replicas
 from switchboard_mcp.config.models import ChildSpec
@@ -125,7 +124,7 @@ def test_one_that_runs_goes_on_and_their_word_counts_when_it_has_crashed(
 
 def test_a_person_starts_it_all_the_same(board: Board, others: Others) -> None:
     kid, others.word = board.child(), VERDICT
-    started = board.loop.create_task(admin.start(kid))
+    started = board.loop.create_task(kid.start_now())
     board.settle()
     assert started.result() is None
     assert kid.state is State.READY

@@ -144,7 +144,7 @@ class FakeChild(Child):
     runs: list[Server]
     carriers: list[MemoryCarrier]
 
-    async def _carrier(self, spec: ChildSpec, limit_s: float) -> ChildTransport:
+    async def open_transport(self, spec: ChildSpec, limit_s: float) -> ChildTransport:
         near, far = memory.pair(self._context.loop)
         self.runs.append(Server(self, far))
         carrier = MemoryCarrier(self.name, near)
@@ -185,7 +185,7 @@ class FakeIsolated(PerSessionChild):
     make: Callable[[], FakeChild]
     made: list[FakeChild]
 
-    def another(self) -> Child:
+    def create_child(self) -> Child:
         child = self.make()
         self.made.append(child)
         return child

@@ -14,7 +14,7 @@ from switchboard_mcp.app import load, workspace_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.children.health import health_rules
-from switchboard_mcp.children.lifecycle import PACKAGE_RUNNERS
+from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS
 from switchboard_mcp.cli.commands.status import FOLDER, find_server
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.doctor.files import file_findings

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.children.admin import drift
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_log import CallLog
@@ -112,7 +111,7 @@ class DashboardState:
         if problem is not None and "lastFailure" in row:
             row["trouble"] = child.redact(problem)
         row.pop("lastFailure", None)
-        changes = drift(child)
+        changes = child.inventory.drift()
         if changes:
             row["drift"] = len(changes)
         return row

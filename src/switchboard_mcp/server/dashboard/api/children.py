@@ -22,28 +22,30 @@ async def start(state: DashboardState, request: ApiRequest) -> object:
     """Start a child now."""
     child = _find_child(state, request)
     _require_shared(child)
-    return _record_outcome(state, request, child, "start", await admin.start(child))
+    return _record_outcome(state, request, child, "start", await child.start_now())
 
 
 async def stop(state: DashboardState, request: ApiRequest) -> object:
     """Stop a child. Its next call restarts it."""
     child = _find_child(state, request)
-    return _record_outcome(state, request, child, "stop", await admin.stop(child, _actor(request)))
+    return _record_outcome(state, request, child, "stop", await child.stop_now(_actor(request)))
 
 
 async def restart(state: DashboardState, request: ApiRequest) -> object:
     """Stop a child, then start it."""
     child = _find_child(state, request)
     _require_shared(child)
-    problem = await admin.stop(child, _actor(request))
-    return _record_outcome(state, request, child, "restart", problem or await admin.start(child))
+    problem = await child.stop_now(_actor(request))
+    return _record_outcome(state, request, child, "restart", problem or await child.start_now())
 
 
 async def approve(state: DashboardState, request: ApiRequest) -> object:
     """Accept the drift of a child into the lock."""
     child = _find_child(state, request)
     seen = request.decode(DriftApproval).mark
-    return _record_outcome(state, request, child, "lock", admin.accept(child, seen), "accepted")
+    return _record_outcome(
+        state, request, child, "lock", admin.accept_drift(child, state.services.workspace, seen), "accepted"
+    )
 
 
 def _find_child(state: DashboardState, request: ApiRequest) -> Child:

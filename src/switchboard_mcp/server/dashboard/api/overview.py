@@ -6,7 +6,7 @@ import os
 import time
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.admin import drift, mark
+from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.mail.roles import OVERSEER
@@ -50,7 +50,7 @@ async def children(state: DashboardState, request: ApiRequest) -> object:
 async def child(state: DashboardState, request: ApiRequest) -> object:
     """Return one child with its subtools and drift."""
     suite, match = find_child(state, request.names[0])
-    changes = drift(match)
+    changes = match.inventory.drift()
     row = next(row for row in state.rows() if row["id"] == request.names[0])
     spec = match.spec
     tools = suite.permitted(match.inventory.known_tools()) if match.snapshot is not None else []
@@ -62,7 +62,7 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
         ],
-        "driftMark": mark(changes) if changes else "",
+        "driftMark": digest(changes) if changes else "",
         "driftChanges": [{"tool": change.tool, "told": change.told()} for change in changes],
     }
 

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS, call_timeout_s, start_timeout_ms
+from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
+
+
+class TestCallTimeout:
+    def test_the_setting_of_the_suite_wins_then_that_of_the_child_then_the_default(self) -> None:
+        spec = ChildSpec(name="kid", source="file", rpc_timeout_ms=2000)
+        assert call_timeout_s(spec, Config(suites={"kid": SuiteSettings(rpc_ms=1000)})) == 1
+        assert call_timeout_s(spec, Config(suites={"kid": SuiteSettings()})) == 2
+        plain = ChildSpec(name="kid", source="file")
+        assert call_timeout_s(plain, Config()) == Config().timeouts.rpc_ms / 1000
+
+
+class TestStartTimeout:
+    def test_a_child_that_has_started_here_before_gets_the_spawn_limit(self) -> None:
+        assert start_timeout_ms("node", known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
+
+    def test_a_child_never_seen_gets_the_longer_one(self) -> None:
+        assert start_timeout_ms("node", known=False, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+
+    def test_a_spawn_limit_above_the_call_limit_stands(self) -> None:
+        assert start_timeout_ms("npx", known=False, child_spawn_ms=90_000, rpc_ms=60_000) == 90_000
+
+    @pytest.mark.parametrize("runner", sorted(PACKAGE_RUNNERS))
+    def test_a_package_runner_may_always_have_to_download(self, runner: str) -> None:
+        assert start_timeout_ms(runner, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+
+    @pytest.mark.parametrize(
+        "command",
+        ["/usr/local/bin/npx", "C:\\Program Files\\nodejs\\npx.cmd", "npx.cmd", "uvx.exe", "./bin/uvx"],
+    )
+    def test_a_package_runner_is_known_by_its_file_name(self, command: str) -> None:
+        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+
+    @pytest.mark.parametrize("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
+    def test_a_name_that_only_resembles_one_is_none(self, command: str) -> None:
+        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
