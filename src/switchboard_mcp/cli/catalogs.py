@@ -1,7 +1,7 @@
-"""Catalog files: what many servers offer, written down, so that commands can work without starting any.
+"""Reads catalog files: tools of many servers, so commands can work without starting any.
 
-Owns reading them: `{"servers": [{"server", "tools", "instructions"?, "description"?}, …]}`, plain or gzipped. A single
-`tools/list` answer is taken as a server of its own.
+The format is `{"servers": [{"server", "tools", "instructions"?, "description"?}, …]}`, plain or gzipped. A single
+`tools/list` result counts as one server.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class CatalogTool(Struct, rename="camel"):
-    """One tool as a catalog has it."""
+    """One tool of a catalog."""
 
     name: str
     description: str | None = None
     input_schema: Raw | UnsetType = UNSET
 
     def view(self) -> ToolView:
-        """As introspection sees it."""
+        """Return the tool as introspection sees it."""
         return ToolView(self.name, self.description or "", self.input_schema)
 
 
 class CatalogServer(Struct):
-    """One server as a catalog has it."""
+    """One server of a catalog."""
 
     tools: list[CatalogTool]
     server: str = ""
@@ -43,7 +43,7 @@ class CatalogServer(Struct):
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The name of the server."""
         return self.server or self.name
 
 
@@ -53,7 +53,7 @@ class _File(Struct):
 
 
 def read_catalog(path: str) -> list[CatalogServer]:
-    """The servers of a catalog file; what is wrong with it is said with its name."""
+    """Return the servers of a catalog file."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -78,7 +78,7 @@ def read_catalog(path: str) -> list[CatalogServer]:
 
 
 def by_unique_name(servers: list[CatalogServer]) -> dict[str, CatalogServer]:
-    """By name; where two have the same one, the later gets a number."""
+    """Return the servers by name; a repeated name gets a number."""
     found: dict[str, CatalogServer] = {}
     for server in servers:
         name, number = server.title or "server", 1

@@ -1,7 +1,7 @@
-"""`switchboard terminal --copy FILE`: hand a file of the workspace to the clipboard of whoever sits at the terminal.
+"""`switchboard terminal --copy FILE`: copy a file of the workspace to the user's clipboard.
 
-The terminal itself does it (OSC 52), so that it works over ssh and inside tmux. Only files inside the workspace, and
-nothing of the message desk's own: a link that leads out is not followed.
+The terminal does it (OSC 52), so it works over ssh and in tmux. Only files inside the workspace are copied, none of
+the mail store, and links that lead outside are not followed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.location import FOLDER
 
-# Terminals take about this much; what is beyond they drop without a word.
+# Terminals silently drop more than about this much.
 MOST_BYTES = 74_994
 TERMINAL = "/dev/tty"
 
 
 def copy(workspace: str, written: str, invocation: Invocation) -> int:
-    """Read the file, and hand it over."""
+    """Read the file and send it to the terminal."""
     data = read_file(workspace, written)
     sequence = b"\x1b]52;c;" + b64encode(data) + b"\x07"
     try:
@@ -36,7 +36,7 @@ def copy(workspace: str, written: str, invocation: Invocation) -> int:
 
 
 def read_file(workspace: str, written: str) -> bytes:
-    """What stands in a file of the workspace; refused where it is elsewhere, or too much."""
+    """Return the content of a file; raises if it is outside the workspace or too large."""
     root = os.path.realpath(workspace)
     path = os.path.realpath(os.path.join(os.getcwd(), written))
     inside = os.path.relpath(path, root)

@@ -1,6 +1,6 @@
-"""What `switchboard init` shows: what was found, what would be done, what was done and what is left to do.
+"""Prints what `switchboard init` found, plans, did, and what is left to do.
 
-Owns the words. No secret is ever shown: commands are masked, of variables and settings only names are told.
+Secrets are never shown: commands are masked, variables and settings appear by name only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from switchboard_mcp.setup.paths import find_repository
 from switchboard_mcp.setup.plan import Outcome, Plan, SetupOptions
 from switchboard_mcp.setup.references import ServerReference
 
-# So many places are named; the rest is counted.
+# This many references are listed; the rest is counted.
 MAX_TRACES = 12
 
 
 def show_discovery(discovery: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
-    """A table of what was found."""
+    """Print a table of the discovered servers."""
     if not outcomes:
         files = len({source.path for source in discovery.sources})
         looked = (
@@ -67,7 +67,7 @@ def _outcome_text(outcome: Outcome) -> str:
 
 
 def show_plan(plan: Plan, out: Screen) -> None:
-    """The files that would change."""
+    """Print the files that would change."""
     if not plan.changes:
         out.line("There is nothing to do.")
         return
@@ -89,7 +89,7 @@ def show_plan(plan: Plan, out: Screen) -> None:
 def show_done(
     plan: Plan, found: Sequence[ServerReference], workspace: Workspace, wanted: SetupOptions, out: Screen
 ) -> None:
-    """What was done, and what is left to do."""
+    """Print what was done, and what is left to do."""
     names = sorted({outcome.child for outcome in plan.moving})
     hosts = {outcome.entry.source.host.title: outcome.entry.source.host.restart for outcome in plan.moving}
     if names:
@@ -176,7 +176,7 @@ def _remarks(
 
 
 def _literal_secrets(plan: Plan) -> dict[str, list[str]]:
-    """Where secrets stand as they are, by child."""
+    """Return the locations of literal secrets, by child."""
     found = {
         child.name: [each.location for each in find_literal_secrets(child.server)] for child in plan.children
     }
@@ -184,12 +184,12 @@ def _literal_secrets(plan: Plan) -> dict[str, list[str]]:
 
 
 def _files_with_entry(plan: Plan) -> list[FileChange]:
-    """The files that have got the entry."""
+    """Return the changed files that now have the entry `switchboard`."""
     return [change for change in plan.changes if any(edit.entry for edit in change.edits)]
 
 
 def _project_files(plan: Plan) -> set[str]:
-    """The files of the project that something moves from, where it is a repository."""
+    """Return the files in a repository from which servers move."""
     sources = (outcome.entry.source for outcome in plan.moving)
     return {
         source.path
@@ -215,7 +215,7 @@ def _reference_lines(found: Sequence[ServerReference]) -> list[str]:
 
 
 def as_json(plan: Plan, found: Sequence[ServerReference], folder: str, *, changed: bool) -> dict[str, object]:
-    """The same for programs."""
+    """Return the same as JSON members."""
     servers = [
         {
             "host": outcome.entry.source.host.name,

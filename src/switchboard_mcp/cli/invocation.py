@@ -1,4 +1,4 @@
-"""What every command is given, and how it opens its workspace."""
+"""The invocation of a command, and helpers that most commands need: errors, prompts, opening the workspace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ YES = ("y", "yes")
 
 
 class Invocation(Struct):
-    """One run of one command."""
+    """One run of one command: its options, parsed arguments and console."""
 
     options: CommandOptions
     args: Namespace
@@ -34,16 +34,16 @@ class Invocation(Struct):
 
     @property
     def as_json(self) -> bool:
-        """Whether a program reads the answer."""
+        """True if the output is for a program."""
         return bool(self.args.json)
 
     @property
     def may_draw(self) -> bool:
-        """Whether lines may be redrawn; log lines between them would tear them apart."""
+        """True if lines may be redrawn; log output in between would garble them."""
         return not self.args.log_level
 
     def report(self, answer: object, line: str, style: str = "") -> None:
-        """Give an answer: a value to a program, a line to a person."""
+        """Print a result: as JSON for a program, as a line for a person."""
         if self.as_json:
             self.console.out.json(answer)
         else:
@@ -51,23 +51,23 @@ class Invocation(Struct):
 
 
 def usage_failure(message: str, hint: str) -> Failure:
-    """The command line says something that cannot be meant."""
+    """Return the failure of a wrong command line."""
     return Failure(code="usage", message=message, retryable=False, hint=hint)
 
 
 def usage_error(message: str, hint: str) -> SwitchboardError:
-    """The same, to be raised."""
+    """Return the same as an exception to raise."""
     return SwitchboardError(usage_failure(message, hint))
 
 
 def require_person(invocation: Invocation, command: str, hint: str) -> None:
-    """Refuse to ask where nobody can answer."""
+    """Raise if nobody is present to answer a question."""
     if invocation.as_json or not sys.stdin.isatty():
         raise usage_error(f"{command}: nobody is here to agree.", hint)
 
 
 def prompt(question: str) -> str:
-    """What the person says, in small letters; `none` where nothing more will come."""
+    """Ask a question and return the answer in lower case; `none` at the end of input."""
     sys.stdout.flush()
     try:
         return input(one_line(question) + " ").strip().lower()
@@ -77,7 +77,7 @@ def prompt(question: str) -> str:
 
 
 def own_command() -> list[str]:
-    """How this program is started, from anywhere and with whatever PATH: graphical hosts have a short one."""
+    """Return the command that starts this program whatever the PATH is: graphical hosts have a short one."""
     beside = os.path.join(os.path.dirname(sys.executable), "switchboard")
     for path in (sys.argv[0], beside, beside + ".exe"):
         if os.path.basename(path).removesuffix(".exe") == "switchboard" and os.access(path, os.X_OK):
@@ -89,12 +89,12 @@ def own_command() -> list[str]:
 async def open_switchboard(
     invocation: Invocation, workspace: Workspace | None = None, *, pinned: bool = True
 ) -> AsyncIterator[Switchboard]:
-    """A running Switchboard for the workspace the command names. No child is started yet."""
+    """Run a Switchboard for the workspace of the command. No child is started yet."""
     redactor = Redactor()
     log = Log(level=invocation.options.log_level, style=invocation.options.log_style, redactor=redactor)
     refused: SwitchboardError | None = None
     workspace = workspace or load(invocation.options)
-    # To lock is no matter of who looks: what children offer is taken down for all.
+    # A lock covers what children offer to everyone, so no profile applies.
     profile = invocation.options.profile if pinned else ""
     async with running(workspace, log, redactor, pinned=pinned, profile=profile) as switchboard:
         try:
@@ -106,7 +106,7 @@ async def open_switchboard(
 
 
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
-    """The child of that name, as it is configured; otherwise says which was meant."""
+    """Return the configured child of that name; raises with a suggestion if there is none."""
     by_name = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     if name in by_name:
         return by_name[name]
@@ -118,7 +118,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
 
 
 def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:
-    """The suite of that name, or of the child of that name; otherwise says which were meant."""
+    """Return the suite of that name, or of the child of that name; raises with suggestions if there is none."""
     suites = switchboard.gateway.suites
     if name in suites:
         return suites[name]
@@ -140,7 +140,7 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
 
 
 def show_no_children(folder: str, out: Screen) -> None:
-    """There is nothing to show yet; how that is changed."""
+    """Print that there are no children, and how to add some."""
     out.line(f"No children in {folder}.")
     out.prose(HOW_TO_ADD_CHILDREN)
 
@@ -152,6 +152,6 @@ HOW_TO_ADD_CHILDREN = (
 
 
 def show_warnings(warnings: Iterable[ConfigWarning], console: Console) -> None:
-    """What discovery skipped or found odd."""
+    """Print the warnings of discovery."""
     for warning in warnings:
         console.warn(str(warning))

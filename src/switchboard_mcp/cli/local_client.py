@@ -1,7 +1,6 @@
-"""A host in this process, so that a shell sees exactly what any other host would.
+"""An MCP client in this process, so commands see exactly what any other host sees.
 
-Speaks MCP to the gateway over a pair of links in memory. Owns the conversation; what an answer
-means is for the commands.
+Speaks MCP to the gateway over an in-memory transport. Interpreting the results is up to the commands.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.transport.memory import MemoryTransport, pair
 from switchboard_mcp.transport.rpc import AwaitedRequest, Peer, PendingRequest
 
-# The gateway bounds how long a child may take. A person at a terminal has Ctrl-C.
+# The gateway limits how long a child may take; a person at a terminal has Ctrl-C.
 TIMEOUT_S = 24 * 3600.0
 
 
 class Progress(Struct, gc=False):
-    """What a child reports while it works."""
+    """The params of a progress notification."""
 
     progress: float = 0.0
     total: float | None = None
@@ -37,7 +36,7 @@ class Progress(Struct, gc=False):
 
 
 class LogMessage(Struct):
-    """What a child says unasked."""
+    """The params of a log notification."""
 
     level: str = ""
     logger: str = ""
@@ -45,7 +44,7 @@ class LogMessage(Struct):
 
 
 class ToolResult(Struct, rename="camel"):
-    """A `tools/call` result as far as commands look into it; `raw` is all of it."""
+    """The members of a `tools/call` result that commands use; `raw` is the whole result."""
 
     content: list[dict[str, object]] = []
     structured_content: Raw | UnsetType = UNSET
@@ -62,7 +61,7 @@ _decode_result = msgspec.json.Decoder(ToolResult).decode
 
 
 class LocalToolCall(AwaitedRequest):
-    """A `tools/call` that asks for progress."""
+    """A `tools/call` that requests progress."""
 
     __slots__ = ("on_progress",)
 
@@ -74,7 +73,7 @@ class LocalToolCall(AwaitedRequest):
         self.on_progress = tell
 
     def progressed(self, params: Raw) -> None:
-        """Pass it on."""
+        """Report progress to the callback."""
         if self.on_progress is not None:
             try:
                 self.on_progress(_decode_progress(params))
@@ -83,7 +82,7 @@ class LocalToolCall(AwaitedRequest):
 
 
 class LocalClient:
-    """See the module. Made by `connected`."""
+    """An initialized MCP client; created by `connected`."""
 
     capabilities: Mapping[str, object] = {}
 
@@ -95,7 +94,7 @@ class LocalClient:
         self._peer.start()
 
     async def initialize(self) -> None:
-        """The handshake."""
+        """Perform the initialize handshake."""
         hello = {
             "protocolVersion": LATEST_LEGACY,
             "capabilities": self.capabilities,
@@ -105,17 +104,17 @@ class LocalClient:
         self._peer.notify("notifications/initialized")
 
     async def list_tools(self) -> Raw:
-        """The result of `tools/list`."""
+        """Return the result of `tools/list`."""
         return await self._request(AwaitedRequest(self._loop, "tools/list", b"{}", TIMEOUT_S))
 
     async def call(self, name: str, arguments: object, tell: OnProgress | None = None) -> ToolResult:
-        """The result of `tools/call`; when it is cancelled, the child hears of it."""
+        """Return the result of `tools/call`; cancelling it notifies the child."""
         call = LocalToolCall(self._loop, name, jsonrpc.encode(arguments), tell)
         try:
             raw = await self._request(call)
         except asyncio.CancelledError:
             self._peer.cancel(call, "cancelled by the user")
-            # Two turns of the loop: one to hand the notice to the gateway, one for the gateway's own to the child.
+            # Two loop iterations: one hands the notification to the gateway, one lets the gateway notify the child.
             for _ in range(2):
                 await asyncio.sleep(0)
             raise
@@ -139,12 +138,12 @@ class LocalClient:
         return answer.result
 
     def request_received(self, message: RpcMessage) -> None:
-        """This host can do nothing for a server."""
+        """Refuse a request: this client has no capabilities."""
         assert message.id is not UNSET
         self._link.send(jsonrpc.error(message.id, METHOD_NOT_FOUND, f"Method not found: {message.method}"))
 
     def notification_received(self, message: RpcMessage) -> None:
-        """Log messages are shown, changes of the list are of no use to a command."""
+        """Report log messages; commands do not need list changes."""
         if (
             message.method == "notifications/message"
             and message.params is not UNSET
@@ -156,22 +155,22 @@ class LocalClient:
                 return
 
     def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
-        """The gateway sends whole messages only."""
+        """Fail: the gateway sends valid messages only."""
         raise AssertionError(f"the gateway sent {noise!r}")
 
     def connection_lost(self) -> None:
-        """The gateway never leaves first."""
+        """Do nothing: the gateway never closes first."""
 
     def response_too_large(self, call: PendingRequest, size: int) -> None:
-        """A link in memory has no limit."""
+        """Do nothing: the in-memory transport has no limit."""
 
     def response_unreadable(self, call: PendingRequest, reason: str) -> None:
-        """The gateway's own answers can be read, and a child's have been."""
+        """Do nothing: the gateway has already decoded every response."""
 
 
 @asynccontextmanager
 async def connected(gateway: Gateway, tell_log: OnLog | None = None) -> AsyncIterator[LocalClient]:
-    """A host that has shaken hands with the gateway."""
+    """Connect and initialize a client of the gateway."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = gateway.attach(theirs, lambda _session: None)
     host = LocalClient(ours, tell_log)

@@ -1,6 +1,6 @@
-"""What can be said of a child before it is started: its variables, its folder, its program.
+"""Checks a child before it is started: its variables, folder and program.
 
-Owns the checks; their words are those of a failed start, so that one fault reads the same wherever it is met.
+Failures read like those of a failed start, so one fault has one text wherever it appears.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from switchboard_mcp.transport.process.launcher import SpawnError
 
 
 def check_all(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str | Failure]:
-    """The check of every child by its name; in governed mode of what is approved, everything pinned being read."""
+    """Check every child, by name; in governed mode, check its approval too, reading every pinned file."""
     if workspace.config.governance.mode == "open":
         return {spec.name: check(spec, environ) for spec in workspace.children}
     from switchboard_mcp.policy.governance import make_guard
@@ -37,7 +37,7 @@ def check_all(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str
 
 
 def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
-    """The path of the program a child will run, if it runs here, or the first thing that keeps it from running."""
+    """Return the path of the program a child runs, if it is local, or the first reason it cannot run."""
     filled = expand(spec, environ)
     if isinstance(filled, Failure):
         return filled
@@ -52,7 +52,7 @@ def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
 
 
 def find_program(spec: ChildSpec, environ: Mapping[str, str]) -> str | int:
-    """Where the program is, or the error number its start would give. Looks where the child's start will look."""
+    """Return the path of the program, or the errno its start would fail with. Searches as the start will."""
     if os.path.dirname(spec.command):
         path: str | None = os.path.join(spec.cwd, spec.command)
         folders = None

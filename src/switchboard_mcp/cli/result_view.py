@@ -1,7 +1,4 @@
-"""What came back from a suite call: for a person, for a program, or into files.
-
-Owns how content blocks and failures are shown. It does not know how they were asked for.
-"""
+"""Shows the result of a suite call: to a person, as JSON, or saved to files."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class _Wrapped(Struct):
 
 
 class RenderedBlock(Struct, frozen=True):
-    """One content block: a text to print, or bytes to save with a note to print instead."""
+    """One content block: text to print, or bytes to save and a note to print instead."""
 
     text: str
     data: bytes | None = None
@@ -34,7 +31,7 @@ class RenderedBlock(Struct, frozen=True):
 
 
 def failure_of(result: ToolResult) -> Failure | None:
-    """Switchboard's own failure where the result is one; a child's error result is none."""
+    """Return Switchboard's own failure if the result is one; a child's error result is not."""
     if not result.is_error or result.structured_content is UNSET:
         return None
     try:
@@ -45,7 +42,7 @@ def failure_of(result: ToolResult) -> Failure | None:
 
 
 def show_error(problem: Failure, invocation: Invocation) -> int:
-    """Tell why there is no answer."""
+    """Print a failure and return the exit code."""
     if invocation.as_json:
         invocation.console.out.json({"error": problem})
     else:
@@ -54,7 +51,7 @@ def show_error(problem: Failure, invocation: Invocation) -> int:
 
 
 def show_result(result: ToolResult, subtool: str, invocation: Invocation) -> int:
-    """Print what a subtool answered; 1 where it says that it failed."""
+    """Print the result of a subtool; the exit code is 1 if it is an error."""
     console, folder = invocation.console, invocation.args.output
     pieces = [render_block(block) for block in result.content]
     saved = list(save(pieces, subtool, folder)) if folder else []
@@ -81,7 +78,7 @@ def show_result(result: ToolResult, subtool: str, invocation: Invocation) -> int
 
 
 def render_block(block: dict[str, object]) -> RenderedBlock:
-    """What to make of one content block."""
+    """Render one content block."""
     kind = _string(block, "type")
     if kind == "text":
         return RenderedBlock(_string(block, "text"))
@@ -118,7 +115,7 @@ def _binary(kind: str, mime: str, encoded: str) -> RenderedBlock:
 
 
 def save(pieces: list[RenderedBlock], subtool: str, folder: str) -> Iterator[str]:
-    """Write every block that is no plain text into a file of its own; nothing is overwritten."""
+    """Write every block that is not plain text to a file of its own, never overwriting one."""
     name = "".join(character if character.isalnum() or character in "-_" else "_" for character in subtool)
     number = 0
     try:

@@ -1,4 +1,4 @@
-"""Reads the arguments of plain serving by hand: an argument parser costs more than all of it."""
+"""Parses the arguments of plain serving by hand: importing an argument parser would cost more than all of it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_style": ("te
 
 
 def parse(arguments: list[str]) -> CommandOptions | None:
-    """The options where the arguments ask for nothing but serving over stdio; otherwise None."""
+    """Return the options if the arguments ask only for serving over stdio; otherwise None."""
     rest = list(arguments)
     if "serve" in rest:
         place = rest.index("serve")
-        # After a flag that takes a value it is that value.
+        # After an option that takes a value, it is that value.
         if place == 0 or rest[place - 1] not in FLAGS:
             del rest[place]
     options: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Starting every child at once and writing down how it went.
+"""Starts every child at once and reports how each start went.
 
-`--dry-run` and `doctor` show the same survey in two ways. The report holds values only, so that all children have been
-stopped before anything is printed.
+`--dry-run` and `doctor` show the same reports in two ways. A report holds plain values, so all children are stopped
+before anything is printed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.suites.summary import summarise
 
-# Enough to keep any machine busy. With more at once, slow starters would miss their limit for want of a processor.
+# Enough to keep any machine busy. With more, slow starters would time out for lack of a processor.
 AT_ONCE = 16
 SUMMARY_CHARS = 160
 
 
 class SubtoolLine(Struct, frozen=True, omit_defaults=True):
-    """One tool of a child, in a line."""
+    """One tool of a child, in one line."""
 
     name: str
     summary: str = ""
@@ -35,7 +35,7 @@ class SubtoolLine(Struct, frozen=True, omit_defaults=True):
 
 
 class Connected(Struct, frozen=True, rename="camel"):
-    """What a child said of itself, and how soon."""
+    """The handshake and the tools of a child that started."""
 
     handshake_ms: int
     protocol: str
@@ -43,12 +43,12 @@ class Connected(Struct, frozen=True, rename="camel"):
     subtools: list[SubtoolLine]
 
     def allowed(self) -> list[SubtoolLine]:
-        """Those a host can use."""
+        """Return the tools that a host can use."""
         return [subtool for subtool in self.subtools if not subtool.denied]
 
 
 class StartReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One child: connected, or why not."""
+    """The start of one child: connected, or the error."""
 
     child: str
     suite: str
@@ -59,17 +59,17 @@ class StartReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class StartWaiter(ReadyWaiter):
-    """Waits until the child is ready or will not become so."""
+    """Waits until the child is ready or has failed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.outcome: asyncio.Future[Failure | None] = loop.create_future()
 
     def on_ready(self, child: Child) -> None:
-        """It is ready."""
+        """Record that the child is ready."""
         self._settle(None)
 
     def on_failed(self, problem: Failure) -> None:
-        """It will not."""
+        """Record that the child failed."""
         self._settle(problem)
 
     def _settle(self, outcome: Failure | None) -> None:
@@ -78,7 +78,7 @@ class StartWaiter(ReadyWaiter):
 
 
 class StartProgress:
-    """What a terminal shows meanwhile: one line a child."""
+    """The status lines shown meanwhile: one per child."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._width = max(map(len, names), default=0)
@@ -86,11 +86,11 @@ class StartProgress:
         self._lines: dict[str, Styled | None] = dict.fromkeys(names)
 
     def started(self, name: str) -> None:
-        """Its turn has come."""
+        """Record that the start of a child begins."""
         self._began[name] = time.monotonic()
 
     def finished(self, report: StartReport) -> None:
-        """It has answered, or failed."""
+        """Record the result of a child."""
         name = report.child.ljust(self._width)
         if isinstance(report.error, Failure):
             self._lines[report.child] = Styled(f"✗ {name}  {one_line(report.error.message)}", "red")
@@ -99,7 +99,7 @@ class StartProgress:
             self._lines[report.child] = Styled(f"✓ {name}  {count}", "green")
 
     def frame(self, spin: str) -> list[Styled]:
-        """The lines now, those still under way first, so that they are in view however many there are."""
+        """Return the lines; unfinished starts come first, so they stay in view."""
         now = time.monotonic()
         waiting: list[Styled] = []
         for name, line in self._lines.items():
@@ -118,9 +118,9 @@ async def start_all(
     skip: frozenset[str] = frozenset(),
     within_s: float | None = None,
 ) -> list[StartReport]:
-    """Connect to every child that is not skipped; reports in the order of the suites' names.
+    """Connect to every child that is not skipped; return the reports in the order of the suites.
 
-    Each has `within_s` from when its turn comes, where that is given; else as long as its start may take.
+    `within_s` limits each start from the moment it begins; by default the child's own limit applies.
     """
     suites = [suite for suite in switchboard.gateway.suites.values() if suite.child.name not in skip]
     board = StartProgress([suite.child.name for suite in suites])
@@ -140,7 +140,7 @@ async def start_all(
 
 
 async def connect(suite: ChildSuite, within_s: float | None = None) -> StartReport:
-    """Start one child, or be told why it does not start."""
+    """Start one child and report the outcome."""
     child = suite.child
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -162,7 +162,7 @@ async def connect(suite: ChildSuite, within_s: float | None = None) -> StartRepo
 
 
 def describe(suite: ChildSuite, handshake_ms: int) -> Connected:
-    """What is known of a child that has just started."""
+    """Describe a child that has just started."""
     knowledge = suite.child.snapshot
     assert knowledge is not None
     return Connected(

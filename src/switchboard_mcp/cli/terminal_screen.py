@@ -1,8 +1,8 @@
-"""The user's keyboard and screen while a program has them, and where a bell fits in between.
+"""The user's keyboard and screen while a program uses them, with a bell for new mail.
 
-What rings: always the bell and the window's title, which harm no program. A line as well where the program is a shell
-that waits at its prompt; the prompt is then written again beneath it. Or, where the user asked for it, a fixed line is
-typed into the program, so that an agent that is idle there begins to work. Nothing of a message is ever shown.
+The bell and the window title always work, as they disturb no program. If the program is a shell waiting at its prompt,
+a line is printed above the prompt as well. If the user asked for it, a fixed line is typed into the program, so an
+idle agent starts working. Nothing of a message is ever shown.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TYPED_DOORBELL = "You have new mail. Read it with the mail tools (check_inbox), 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "ash", "busybox"})
 KEEP_TITLE, GIVE_TITLE_BACK = b"\x1b[22;2t", b"\x1b[23;2t"
 READ_BYTES = 65_536
-# Beyond this the keyboard waits until the program has read.
+# Beyond this, stop reading the keyboard until the program has caught up.
 MOST_UNREAD_KEYS = 65_536
-# A program that has written nothing for so long has finished what it was drawing.
+# A program silent for this long has finished drawing.
 QUIET_S = 0.3
-# One that never pauses is rung between two of its sequences.
+# A program that never pauses is interrupted between two escape sequences.
 MAX_WAIT_S = 3.0
 TICK_S = 0.1
 BETWEEN_TYPED_S = 15.0
@@ -34,7 +34,7 @@ BEFORE_ENTER_S = 0.15
 
 
 class UserTerminal:
-    """Is a `mail.terminal.terminal_mail.Keys`."""
+    """Relays bytes between the user and the program. Implements `mail.terminal.terminal_mail.Keys`."""
 
     def __init__(self, name: str, terminal: PtyProcess, doorbell: str, program: str) -> None:
         self._name = name
@@ -51,19 +51,19 @@ class UserTerminal:
         self._titled = False
         self._ended = asyncio.Event()
 
-    # --- as the mail uses it --------------------------------------------------------------------------------
+    # --- interface for mail ----------------------------------------------------------------------------------
 
     @property
     def bracketed(self) -> bool:
-        """Whether the program takes pasted text as such now."""
+        """True while the program has bracketed paste enabled."""
         return self._watched.bracketed
 
     def is_free(self) -> bool:
-        """Whether nobody is in the middle of typing."""
+        """Return True if nobody is typing."""
         return self._keyboard.is_free(self._now())
 
     def press(self, keys: bytes) -> None:
-        """Type."""
+        """Send keys to the program."""
         if self._terminal.master < 0:
             return
         if not self._keys and self._loop is not None:
@@ -73,25 +73,25 @@ class UserTerminal:
             self._loop.remove_reader(0)
 
     def ring(self) -> None:
-        """There is new mail."""
+        """Announce new mail."""
         if self._doorbell != "off":
             self._rung.set()
 
     def quiet(self) -> None:
-        """All of it is read."""
+        """Stop announcing: all mail is read."""
         self._rung.clear()
         self._restore_title()
 
-    # --- passing bytes on -----------------------------------------------------------------------------------
+    # --- relaying bytes ---------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin."""
+        """Start relaying."""
         self._loop = loop
         loop.add_reader(0, self._from_user)
         loop.add_reader(self._terminal.master, self._from_program)
 
     def stop(self) -> None:
-        """Pass nothing on any more."""
+        """Stop relaying."""
         if self._loop is None:
             return
         self._loop.remove_reader(0)
@@ -101,29 +101,29 @@ class UserTerminal:
         self._ended.set()
 
     async def drain(self) -> None:
-        """The program has ended, and everything it wrote has been passed on; at the latest after a moment."""
+        """Relay the last output of a program that has ended, for a bounded time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):
                 await self._ended.wait()
         self.stop()
 
     def was_active(self) -> bool:
-        """Whether anybody or anything wrote since this was asked last."""
+        """Return True if the user or the program wrote anything since the last call."""
         was, self._active = self._active, False
         return was
 
     def say(self, line: str) -> None:
-        """A line of our own, while no program has the screen."""
+        """Print a line of our own before the program starts."""
         _write(line.encode() + b"\n")
 
     def leave(self) -> None:
-        """The screen is the user's again."""
+        """Give the screen back to the user."""
         self.stop()
         self._restore_title()
 
     def _from_user(self) -> None:
         keys = _read(0)
-        if not keys:  # The user's terminal has gone.
+        if not keys:  # The user's terminal is gone.
             self.stop()
             os.kill(os.getpid(), signal.SIGHUP)
             return
@@ -164,7 +164,7 @@ class UserTerminal:
     # --- the bell -------------------------------------------------------------------------------------------
 
     async def run(self, woken: Callable[[], None]) -> None:
-        """Ring where it does no harm, until cancelled; `woken` is told each time."""
+        """Ring when it does no harm, until cancelled; calls `woken` each time."""
         while True:
             await self._rung.wait()
             self._rung.clear()
@@ -177,7 +177,7 @@ class UserTerminal:
                 await self._show_line()
 
     async def _wait_for_pause(self) -> None:
-        """Wait until the program has finished drawing, or is at least between two sequences."""
+        """Wait until the program pauses, or is at least between two escape sequences."""
         until = self._now() + MAX_WAIT_S
         while True:
             quiet = self._now() - self._written_at >= QUIET_S
@@ -197,13 +197,13 @@ class UserTerminal:
             _write(GIVE_TITLE_BACK)
 
     async def _show_line(self) -> None:
-        """A line above the prompt of a shell, when it waits there with nothing typed."""
+        """Print a line above the prompt of an idle shell."""
         while not self._rung.is_set():
             prompt = self._prompt()
             if prompt is not None:
                 _write(b"\r\x1b[K" + DOORBELL.format(name=self._name).encode() + b"\r\n" + prompt)
                 return
-            if not self._titled:  # It was read meanwhile.
+            if not self._titled:  # The mail was read in the meantime.
                 return
             await asyncio.sleep(TICK_S)
 
@@ -214,7 +214,7 @@ class UserTerminal:
         return self._watched.prompt(terminal_size(0)[0])
 
     async def _type(self) -> None:
-        """Wake the program itself. No oftener than now and then, and not while somebody types."""
+        """Type the notice into the program: rarely, and never while somebody types."""
         while not self.is_free() or self._now() - self._written_at < QUIET_S:
             if not self._titled:
                 return
@@ -228,21 +228,21 @@ class UserTerminal:
 
 
 def _read(number: int) -> bytes | None:
-    """What is there: empty at the end, None where nothing is yet."""
+    """Read what is available: empty at the end, None if there is nothing yet."""
     try:
         return os.read(number, READ_BYTES)
     except BlockingIOError:
         return None
-    except OSError:  # The other end of a pseudo-terminal has gone.
+    except OSError:  # The other end of the pseudo-terminal is gone.
         return b""
 
 
 def _write(data: bytes) -> None:
-    """All of it to the user's screen. A screen that has gone is noticed elsewhere."""
+    """Write everything to the user's screen. A closed screen is detected elsewhere."""
     view = memoryview(data)
     with suppress(OSError):
         while view:
             try:
                 view = view[os.write(1, view) :]
-            except BlockingIOError:  # Somebody before us has left it so.
+            except BlockingIOError:  # An earlier program left the terminal non-blocking.
                 select.select([], [1], [])

@@ -1,7 +1,4 @@
-"""A child as one who carries out requests sees it: behind its suite, as any host would, with all policies between.
-
-Owns how the originals of a workspace are opened, and how a suite is used by a program.
-"""
+"""Gives programs access to a child through its suite, as any host has, with all policies applied."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 
 def load_originals(options: CommandOptions, child: str = "") -> Workspace:
-    """The workspace with its children as they are without wrappers, or one of them alone, each behind a suite.
+    """Load the workspace with unwrapped children, or one of them alone, each exposed as a suite.
 
-    In governed mode only those that may be asked in sentences.
+    In governed mode, only the children that may take requests in sentences.
     """
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "governed":
@@ -47,7 +44,7 @@ def load_originals(options: CommandOptions, child: str = "") -> Workspace:
 
 
 def _askable(workspace: Workspace, child: str) -> Workspace:
-    """Without the children that nobody may ask in sentences. Raises where that is the one that is meant."""
+    """Drop the children that may not take requests in sentences; raises if that is the named one."""
     from switchboard_mcp.policy.governance import make_guard
     from switchboard_mcp.policy.launch.wrappers import governed  # As the next.
 
@@ -70,7 +67,7 @@ class _Call(Struct):
 
 
 class SuiteToolbox:
-    """See the module. The host is met when it is first needed; the suite is looked up each time, as settings change."""
+    """The subtools of one child. Connects on first use; looks the suite up each time, since settings change."""
 
     def __init__(self, gateway: Gateway, child: str, meet: Callable[[], Awaitable[LocalClient]]) -> None:
         self.child = child
@@ -80,19 +77,19 @@ class SuiteToolbox:
         self._client: LocalClient | None = None
 
     async def offered(self) -> list[Offered]:
-        """The subtools that may be used, by name."""
+        """Return the permitted subtools by name."""
         return sorted(map(_offered, await self._tools()), key=lambda tool: tool.name)
 
     async def call(self, step: PlanStep) -> bytes:
-        """The result of a step as it came."""
+        """Run a step and return its raw result."""
         return await self._use(step.subtool, step.args)
 
     async def list_tools(self) -> list[Raw]:
-        """The tools that may be used, as the child sent them."""
+        """Return the permitted tools as the child sent them."""
         return [tool.raw for tool in await self._tools() if tool.raw is not UNSET]
 
     async def call_tool(self, params: Raw) -> bytes:
-        """The result of a call that somebody else made up."""
+        """Forward a call made by someone else and return its raw result."""
         call = msgspec.json.decode(params, type=_Call)
         return await self._use(call.name, call.arguments)
 
@@ -107,7 +104,7 @@ class SuiteToolbox:
         return suite.permitted(suite.child.inventory.known_tools())
 
     async def _connected_client(self) -> LocalClient:
-        """The host, once the child has been started: what it offers now counts, and later what it says has changed."""
+        """Return the client after the child has started, so its current tools are known."""
         async with self._connecting:
             if self._client is None:
                 host = await self._connect()

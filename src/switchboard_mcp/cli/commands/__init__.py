@@ -1,1 +1,1 @@
-"""The commands, one module each."""
+"""The commands: each module declares its commands beside the functions that run them."""

@@ -1,6 +1,6 @@
 """`switchboard add`, `remove` and `import`: the children of a workspace, one by one or from a file.
 
-Owns the commands. Files of children are made in `setup.child_entries`.
+The files of children are rendered by `setup.child_entries`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ ADD = Command(
 
 
 def is_missing(command: str) -> bool:
-    """Whether this is a bare name that is not on the PATH here. Where a path or a variable leads is seen later."""
+    """Return True if the command is a bare name that is not on the PATH. Paths and variables are checked later."""
     return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
 
 
@@ -146,7 +146,7 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
 
 
 def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = PERSONAL) -> str:
-    """Write the file of a child, and what its folder needs."""
+    """Write the file of a child, and the `.gitignore` its folder needs."""
     make_private_folder(os.path.join(folder, FOLDER))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if read(ignore) is None:
@@ -158,7 +158,7 @@ def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = PERS
 
 
 def run_remove(invocation: Invocation) -> int:
-    """Remove one child; what it was is kept."""
+    """Remove one child, keeping a copy of its entry."""
     folder = workspace_folder(invocation.options)
     workspace = load_workspace(folder, invocation.options.config, os.environ)
     name = invocation.args.name
@@ -178,7 +178,7 @@ def run_remove(invocation: Invocation) -> int:
         try:
             os.rmdir(os.path.dirname(source))
         except OSError:
-            pass  # Something else is in it, which is not ours to remove.
+            pass  # The folder holds other files, which are not ours to remove.
     if invocation.as_json:
         invocation.console.out.json({"child": name, "file": source, "kept": kept})
     else:
@@ -199,7 +199,7 @@ REMOVE = Command(
 
 
 def _find(workspace: Workspace, name: str) -> tuple[str, str]:
-    """The file of a child, and its key there; one that is switched off has a file too."""
+    """Return the file of a child and its key in it; disabled children have a file too."""
     by_name: dict[str, ChildSpec] = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     if name in by_name:
         return by_name[name].source, by_name[name].key
@@ -223,7 +223,7 @@ def _keep(folder: str, name: str, data: bytes) -> str:
 
 
 def run_import(invocation: Invocation) -> int:
-    """Take the servers of files as children; the files stay as they are."""
+    """Copy the servers of files as children, leaving the files unchanged."""
     folder = workspace_folder(invocation.options)
     workspace = load_workspace(folder, invocation.options.config, os.environ)
     require_discoverable(workspace.config, workspace.source)

@@ -1,7 +1,7 @@
-"""`switchboard approve`: see what a child really runs, and write down that it may.
+"""`switchboard approve`: show what a child really runs, and record that it may.
 
-Owns the conversation with whoever approves. What runs is found in `policy.launch.runners`, what is written down is made
-in `policy.launch.approval`. Nothing is started, downloaded or installed.
+Handles the dialog with the person who approves. `policy.launch.runners` resolves what runs, `policy.launch.approval`
+builds the record. Nothing is started, downloaded or installed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
-# So much of a checksum is enough to compare by eye; the file has all of it.
+# Enough of a checksum to compare by eye; the file has all of it.
 SHOWN_DIGITS = 16
 
 
 class ApprovalStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One child: whether it may run as it is, or why not."""
+    """One child: allowed to run as it is, or the reason why not."""
 
     child: str
     state: str
@@ -43,7 +43,7 @@ class ApprovalStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def run(invocation: Invocation) -> int:
-    """Do what the options say."""
+    """List, revoke or approve, as the options say."""
     folder = workspace_folder(invocation.options)
     workspace = load_workspace(folder, invocation.options.config, os.environ, originals=True)
     guard = make_guard(workspace, os.environ)
@@ -89,7 +89,7 @@ COMMAND = Command(
 
 
 def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int:
-    """Show what would be approved; write it where that is wanted."""
+    """Show what would be approved, and record it if the person agrees."""
     approval = propose(spec, guard, frozenset(invocation.args.allow_env), ask=invocation.args.ask)
     if isinstance(approval, Failure):
         raise SwitchboardError(approval)
@@ -102,7 +102,7 @@ def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int
             invocation.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
     agreed = same or invocation.args.yes or _confirm(invocation)
     if agreed and not same:
-        # Read again: somebody may have approved another child while this one was looked at.
+        # Read the file again: another child may have been approved while this one was inspected.
         _write(guard, read_approvals(guard.file).adding(spec.name, guard.platform, approval))
     if invocation.as_json:
         answer = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
@@ -117,7 +117,7 @@ def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int
 
 
 def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
-    """Take an approval back."""
+    """Delete an approval."""
     names = guard.approvals.names()
     if child not in names:
         message = f"Child '{child}' is not approved in {guard.file}.{did_you_mean(child, names)}"
@@ -132,7 +132,7 @@ def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
 
 
 def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation, wrapped: set[str]) -> int:
-    """Every child and every approval; 1 where a configured child may not run as it is."""
+    """Show every child and every approval; exit code 1 if a configured child may not run as it is."""
     statuses = list(approval_statuses(workspace, guard, wrapped))
     if invocation.as_json:
         invocation.console.out.json({"file": guard.file, "children": statuses})
@@ -154,7 +154,7 @@ def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation,
 def approval_statuses(
     workspace: Workspace, guard: LaunchPolicy, wrapped: set[str]
 ) -> Iterator[ApprovalStatus]:
-    """Children in the order of their names, then approvals that nobody uses. Everything pinned is read."""
+    """Yield the children by name, then unused approvals. Reads every pinned file."""
     names = {spec.name for spec in workspace.children}
     for spec in sorted(workspace.children, key=lambda spec: spec.name):
         if spec.kind not in ("stdio", "http", "sse", "ws"):
@@ -177,7 +177,7 @@ def approval_statuses(
 
 
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
-    """The child to approve, as it is written."""
+    """Return the child to approve, as it is configured."""
     by_name = {spec.name: spec for spec in workspace.children}
     if name in by_name:
         return by_name[name]
@@ -187,7 +187,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
 
 
 def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
-    """What is configured, what it really is, and what it may have."""
+    """Show the configured command, what it resolves to, and its permissions."""
     mask = Redactor().redact_text
     out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
     rows: list[tuple[str, str]] = []
@@ -215,7 +215,7 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
         value,
     ) in rows:  # all of each: what is cut off, or looks like something else, is not approved by anybody
         out.line(f"  {out.paint(name.ljust(width), 'dim')}  {one_line(value)}")
-        plain_value = value.replace("…  ", "").replace(" → ", " ")  # without our own signs
+        plain_value = value.replace("…  ", "").replace(" → ", " ")  # without our own marks
         if not plain_value.isascii():
             plain = plain_value.encode("ascii", "backslashreplace").decode()
             out.line(f"  {' ' * width}  {one_line(plain)}", "yellow")
@@ -230,7 +230,7 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
 
 
 def _command_line(words: Iterable[str]) -> str:
-    """A command, so that it is seen where one word ends."""
+    """Return a command with quotes that show where each argument ends."""
     return " ".join(quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
 
 

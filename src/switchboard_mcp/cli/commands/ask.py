@@ -1,4 +1,4 @@
-"""`switchboard ask`: a sentence from a shell. Finds the suite, has a plan made, shows it, asks, runs it."""
+"""`switchboard ask`: finds the suite for a sentence, has a model make a plan, shows it, asks, and runs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _decode_result = msgspec.json.Decoder(ToolResult).decode
 
 
 def run(invocation: Invocation) -> int:
-    """Carry it out, then show what came of it."""
+    """Carry out the request and show its result."""
     result, record = run_loop(lambda: gather(invocation))
     if not invocation.as_json:
         show_cost(record, invocation.console)
@@ -68,10 +68,10 @@ COMMAND = Command(
 
 
 async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:
-    """From the sentence to its result."""
+    """Plan and run the request; return the result and its record."""
     query = " ".join(invocation.args.words)
     workspace = load_originals(invocation.options)
-    # A person is here: whatever is not read-only is shown and asked about.
+    # A person is present: every step that is not read-only is shown and confirmed.
     settings = msgspec.structs.replace(workspace.config.ask, confirm="writes")
     api = api_model(settings, os.environ)
     model = choose_model("api" if settings.backend == "auto" else settings.backend, api, None)
@@ -102,7 +102,7 @@ async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:
 
 
 def pick(switchboard: Switchboard, invocation: Invocation, query: str) -> ChildSuite:
-    """The suite that is named, or the one with the subtool that fits the sentence best."""
+    """Return the named suite, or the one with the subtool that matches the sentence best."""
     suites = switchboard.gateway.suites
     if invocation.args.suite:
         return find_suite(switchboard, invocation.args.suite, invocation.console)
@@ -130,7 +130,7 @@ class ShellConsent:
         self._asked = False
 
     async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
-        """Whether they may be run."""
+        """Show the steps and ask whether to run them."""
         err = self._console.err
         for step in steps:
             err.line(f"{err.paint(one_line(self._child), 'bold cyan')}  {one_line(format_step(step))}")
@@ -150,7 +150,7 @@ class ShellConsent:
 
 
 def show_cost(record: AskRecord, console: Console) -> None:
-    """What it took, for a person."""
+    """Show turns, tokens and time on a terminal."""
     use = record.usage_summary()
     if use.turns and console.err.is_terminal:
         tokens = use.input_tokens + use.output_tokens + use.cached_tokens

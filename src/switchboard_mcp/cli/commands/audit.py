@@ -1,4 +1,4 @@
-"""`switchboard audit`: prove the record, read it, or watch it grow. Starts nothing."""
+"""`switchboard audit`: verify, read or follow the audit record. Starts nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from switchboard_mcp.observability.audit.reader import Reader
 from switchboard_mcp.observability.audit.verification import AuditVerdict, verify
 
 TAIL = 20
-# How soon a new record is shown.
+# Poll interval of `--follow`.
 FOLLOW_S = 0.25
-# Of a hash of arguments so much is shown to people as tells equal ones apart.
+# Enough of an argument hash to tell two apart.
 SHOWN_HASH = 12
 HEADER = ("TIME", "", "KIND", "WHO", "WHAT", "TOOK", "ARGS", "OUTCOME")
-# While it grows nobody knows how wide a column will be: what most need, and what a narrow terminal has room for.
+# With --follow the widths of later rows are unknown: fixed widths that fit most, by column, and fewer when narrow.
 WIDTHS = {0: 19, 1: 6, 2: 10, 3: 10, 4: 32, 5: 7, 6: SHOWN_HASH, 7: 0}
 NARROW, NARROW_WIDTHS = 120, {0: 8, 2: 10, 3: 8, 4: 20, 5: 7, 7: 0}
 TIME_CHARS = 8
@@ -34,7 +34,7 @@ GOOD = frozenset({"ok", "allowed", "approved"})
 
 
 def run(invocation: Invocation) -> int:
-    """Find the record, then prove or show it."""
+    """Verify or show the record."""
     if invocation.args.last < 0:
         raise usage_error(
             f"--last {invocation.args.last}: that is no number of records.", "Such as --last 50."
@@ -79,7 +79,7 @@ COMMAND = Command(
 
 
 def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> int:
-    """Tell whether the chain holds, or where it is broken."""
+    """Show whether the hash chain holds, or where it is broken."""
     console = invocation.console
     if invocation.as_json:
         console.out.json(verdict)
@@ -101,20 +101,20 @@ def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> 
 
 
 def new_entries(reader: Reader, invocation: Invocation) -> Iterator[AuditEntry]:
-    """What has come of what was asked for."""
+    """Yield the new entries that match the filters."""
     args = invocation.args
     return (entry for entry in reader.read_new() if matches(entry, args.child, args.kind, args.outcome))
 
 
 def select_entries(reader: Reader, invocation: Invocation) -> Iterable[AuditEntry]:
-    """The records asked for."""
+    """Return the entries to show first: all of them, or the last few."""
     args = invocation.args
     last = args.last or (TAIL if args.action == "tail" else 0)
     return deque(new_entries(reader, invocation), maxlen=last) if last else new_entries(reader, invocation)
 
 
 def follow(reader: Reader, invocation: Invocation) -> NoReturn:
-    """What there is, then what comes, until somebody has enough."""
+    """Print the existing entries, then new ones until interrupted."""
     out = invocation.console.out
     if not invocation.as_json:
         out.line(_in_columns([Styled(name, "dim") for name in HEADER], out))
@@ -131,7 +131,7 @@ def follow(reader: Reader, invocation: Invocation) -> NoReturn:
 
 
 def show_entries(found: Iterable[AuditEntry], invocation: Invocation) -> int:
-    """One line a record; as JSON one object a line."""
+    """Print one line per record; with `--json`, one object per line."""
     out = invocation.console.out
     if invocation.as_json:
         for entry in found:
@@ -146,7 +146,7 @@ def show_entries(found: Iterable[AuditEntry], invocation: Invocation) -> int:
 
 
 def row(entry: AuditEntry) -> tuple[str | Styled, ...]:
-    """One record for people."""
+    """Return the cells of one record."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at / 1000))
     outcome = entry.outcome or (f"{entry.count:,}" if entry.count else "")
     style = "green" if entry.outcome in GOOD else "red" if matches(entry, outcome=FAILED) else ""
@@ -163,7 +163,7 @@ def row(entry: AuditEntry) -> tuple[str | Styled, ...]:
 
 
 def _in_columns(cells: Sequence[str | Styled], out: Screen) -> str:
-    """One record in a line, as well as it lines up."""
+    """Format one record as a line with fixed columns."""
     size = out.size()
     narrow = size is not None and size.columns < NARROW
     parts, room = [], size.columns if size is not None and narrow else 0

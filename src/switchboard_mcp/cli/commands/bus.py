@@ -1,4 +1,4 @@
-"""`switchboard bus`: how mail between machines goes; carry it, read its streams, send dead letters again."""
+"""`switchboard bus`: check and relay mail between machines, read its streams, resend dead letters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOLLOW_S = 0.5
 
 
 def run(invocation: Invocation) -> int:
-    """Do what was asked for."""
+    """Run the named action."""
     workspace = load(invocation.options)
     settings = resolve_bus(workspace.config.bus, os.environ, workspace.folder)
     if not settings.enabled:
@@ -213,7 +213,7 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
 
 
 def _require_lock(workspace: Workspace) -> None:
-    """Say at once that another relay is there, rather than stand by in silence."""
+    """Fail at once if another relay runs here, instead of waiting silently for its lock."""
     descriptor = nodes.acquire_lock(os.path.join(workspace.folder, ".switchboard"))
     if descriptor is None:
         raise refused("bus_busy", f"A relay serves {workspace.folder} already.")
@@ -228,13 +228,13 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
     wanted = set(invocation.args.ids)
     missing = set(wanted)
     try:
-        # What dies again meanwhile is not sent again: it would go round for ever.
+        # Letters that die again in the meantime are not resent: they would circulate forever.
         after, left = "0-0", await client.stream_length("dead")
         while left > 0 and (entries := await client.entries_after("dead", after, min(left, 500))):
             after, left = entries[-1].id, left - len(entries)
             for entry in entries:
                 if not wanted or entry.id in wanted:
-                    # Without a number: its turn has passed, and whether it is there is looked up by its id.
+                    # Sent without a sequence number: its turn has passed, so the receiver detects duplicates by id.
                     kept = ("to", "reason", "seq", "base")
                     fields = {name: value for name, value in entry.fields.items() if name not in kept}
                     await client.send([(entry.text("to"), fields)])

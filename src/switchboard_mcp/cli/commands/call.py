@@ -1,4 +1,4 @@
-"""`switchboard call`: one subtool, from a shell."""
+"""`switchboard call`: call one subtool from a shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol.message_meta import LEVELS
 
 ARGUMENT_HINT = "Write them as one JSON object, as key=value, or `-` to read JSON from stdin."
-# Below this a child talks to its developers.
+# Lower levels are meant for the child's developers.
 LOWEST_LOG_LEVEL = LEVELS.index("info")
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -29,7 +29,7 @@ _decode_any = msgspec.json.Decoder().decode
 
 
 def run(invocation: Invocation) -> int:
-    """Call, then show."""
+    """Call the subtool and show its result."""
     args = read_arguments(invocation.args.args, sys.stdin.buffer.read)
     if isinstance(args, Failure):
         raise SwitchboardError(args)
@@ -59,7 +59,7 @@ COMMAND = Command(
 
 
 async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
-    """Call as a host does."""
+    """Call the subtool as a host would."""
     subtool = invocation.args.subtool
     async with open_switchboard(invocation) as switchboard:
         suite = find_suite(switchboard, invocation.args.suite, invocation.console)
@@ -77,10 +77,10 @@ async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
 
 
 def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dict[str, Raw] | Failure:
-    """The arguments of the subtool. A value that is JSON is taken as JSON, any other as a text."""
+    """Parse the subtool's arguments. A value that is JSON is taken as JSON, any other as a string."""
     args: dict[str, Raw] = {}
     for word in words:
-        data = os.fsencode(word)  # what the shell gave, whatever the locale made of it
+        data = os.fsencode(word)  # the bytes the shell passed, whatever the locale decoded them to
         if word == "-":
             members = _read_object(read_stdin(), "stdin")
         elif data.lstrip().startswith(b"{"):
@@ -121,7 +121,7 @@ def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
 
 
 def ambiguous_values(words: Iterable[str]) -> dict[str, str]:
-    """The key=value arguments that JSON reads as something else than a text: `zip=10115`, `done=true`."""
+    """Return the key=value arguments that JSON reads as something other than a string: `zip=10115`, `done=true`."""
     doubtful = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -135,7 +135,7 @@ def ambiguous_values(words: Iterable[str]) -> dict[str, str]:
 
 
 def values_typed_string(ambiguous: dict[str, str], introspection: ToolResult) -> dict[str, Raw]:
-    """Those of them that the subtool wants as a text, by the schema that an introspect answer holds."""
+    """Return the ambiguous values that the subtool's schema types as string, from an introspect answer."""
     try:
         answer = _decode_any(str(introspection.content[0]["text"]))
         properties = answer["tools"][0]["inputSchema"]["properties"]
@@ -145,7 +145,7 @@ def values_typed_string(ambiguous: dict[str, str], introspection: ToolResult) ->
             if _is_text(properties.get(name))
         }
     except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
-        return {}  # No schema, so JSON decides.
+        return {}  # Without a schema, JSON decides.
 
 
 def _is_text(schema: object) -> bool:
@@ -159,7 +159,7 @@ def _is_text(schema: object) -> bool:
 
 
 class CallProgress:
-    """What a terminal shows while the subtool works."""
+    """The status line shown while the subtool runs."""
 
     def __init__(self, what: str) -> None:
         self._what = one_line(what)
@@ -167,11 +167,11 @@ class CallProgress:
         self._progress = Progress()
 
     def update(self, progress: Progress) -> None:
-        """The child, or the gateway that starts it, has news."""
+        """Record progress reported by the child, or by the gateway while it starts the child."""
         self._progress = progress
 
     def frame(self, spin: str) -> list[Styled]:
-        """One line."""
+        """Return the status line."""
         parts = [f"{spin} {self._what}"]
         if self._progress.total:
             parts.append(f"{self._progress.progress:g}/{self._progress.total:g}")
@@ -182,7 +182,7 @@ class CallProgress:
 
 
 def show_log(message: LogMessage, screen: Screen, live: LiveDisplay) -> None:
-    """What the child says meanwhile is for the person who waits; a script gets the answer alone."""
+    """Show a log message of the child on a terminal; a script gets the result alone."""
     if not screen.is_terminal or (message.level in LEVELS and LEVELS.index(message.level) < LOWEST_LOG_LEVEL):
         return
     text = message.data if isinstance(message.data, str) else msgspec.json.encode(message.data).decode()

@@ -1,6 +1,7 @@
-"""`switchboard completions SHELL`: what a shell needs to complete commands and flags, made from the table of commands.
+"""`switchboard completions SHELL`: prints completions of commands and flags for bash, zsh or fish.
 
-Owns what the three shells are told. The words themselves are `usage`'s; names of children are not known here.
+Generated from the declarations of the commands. Names of children are not completed. Hand-written rather than with
+shtab: our commands are separate parsers, and groups such as `mail` are dispatched by `main`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, positional
 
-# Flags whose value is a file or a folder, by what their value is called.
+# Metavars whose value is a file or a folder.
 PATHS = {"FILE": "file", "DIR": "folder", "PROGRAM": "file"}
 
 
 class Flag(Struct, frozen=True):
-    """One flag: its names, what it does, and what may follow it."""
+    """One flag: its names, help, and allowed values."""
 
     names: tuple[str, ...]
     help: str
@@ -30,7 +31,7 @@ class Flag(Struct, frozen=True):
 
 
 class CompletionEntry(Struct, frozen=True):
-    """One command: its words, what it does, its flags, and the words that may follow it."""
+    """One command: its words, summary, flags, and the words that may follow it."""
 
     words: tuple[str, ...]
     summary: str
@@ -74,7 +75,7 @@ def entries() -> list[CompletionEntry]:
 
 
 def _first_clause(summary: str) -> str:
-    """The beginning of a summary, as far as there is room for in a list."""
+    """Return the beginning of a summary, short enough for a list."""
     return re.split(r"[.:;] | \(|\.$|, (?=and|which|as)", summary.replace("\n", " "), maxsplit=1)[0]
 
 
@@ -94,13 +95,13 @@ def _quoted(text: str) -> str:
 
 
 def _groups(found: list[CompletionEntry]) -> Iterator[tuple[str, list[CompletionEntry]]]:
-    """Commands of commands, such as those of `mail`."""
+    """Yield the groups of commands, such as `mail`, with their members."""
     for name in dict.fromkeys(entry.words[0] for entry in found if len(entry.words) > 1):
         yield name, [entry for entry in found if entry.words[0] == name and len(entry.words) > 1]
 
 
 def bash(found: list[CompletionEntry]) -> str:
-    """For bash: put it where bash-completion looks, or `source` it."""
+    """Return the script for bash; to be placed in a completions folder, or sourced."""
     top = " ".join(entry.words[0] for entry in found if len(entry.words) == 1)
     lines = [
         "# Completions of switchboard for bash, made by `switchboard completions bash`.",
@@ -141,7 +142,7 @@ def _bash_entry(entry: CompletionEntry) -> list[str]:
 
 
 def zsh(found: list[CompletionEntry]) -> str:
-    """For zsh: as `_switchboard` in a folder of `$fpath`."""
+    """Return the script for zsh; to be saved as `_switchboard` in a folder of `$fpath`."""
     lines = [
         "#compdef switchboard",
         "# Completions of switchboard for zsh, made by `switchboard completions zsh`.",
@@ -197,7 +198,7 @@ def _zsh_entry(entry: CompletionEntry, indent: int) -> list[str]:
 
 
 def fish(found: list[CompletionEntry]) -> str:
-    """For fish: as `switchboard.fish` in a folder of completions."""
+    """Return the script for fish; to be saved as `switchboard.fish` in a completions folder."""
     groups = dict(_groups(found))
     lines = ["# Completions of switchboard for fish, made by `switchboard completions fish`."]
     top = "__fish_use_subcommand"

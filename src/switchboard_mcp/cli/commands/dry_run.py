@@ -13,7 +13,7 @@ from switchboard_mcp.errors import Failure, as_text
 
 
 def run(invocation: Invocation) -> int:
-    """Survey, then show."""
+    """Start every child and show the reports; exit code 1 if any failed."""
     workspace, reports = run_loop(lambda: gather(invocation))
     if invocation.as_json:
         warnings = [str(warning) for warning in workspace.warnings]
@@ -33,7 +33,7 @@ async def gather(invocation: Invocation) -> tuple[Workspace, list[StartReport]]:
 
 
 def show(workspace: Workspace, reports: Sequence[StartReport], console: Console) -> None:
-    """One paragraph a child, then the sum."""
+    """Print one paragraph per child, then the totals."""
     show_warnings(workspace.warnings, console)
     out = console.out
     if not reports:

@@ -1,4 +1,4 @@
-"""`switchboard evidence`: write the governed artifacts, or prove that they are what the workspace gives."""
+"""`switchboard evidence`: write the governance artifacts, or verify that they match the workspace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from switchboard_mcp.system.atomic_write import write_atomically
 
 
 def run(invocation: Invocation) -> int:
-    """Gather, then write or compare."""
+    """Collect the evidence, then write or verify it."""
     options = invocation.options
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     redactor = Redactor()
@@ -58,7 +58,7 @@ COMMAND = Command(
 
 
 def count_recorded_calls(workspace: Workspace) -> Counter[str]:
-    """Calls of the audit record, by how long they took."""
+    """Count the calls of the audit record by duration."""
     from switchboard_mcp.observability.audit.verification import entries
 
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
@@ -70,7 +70,7 @@ def count_recorded_calls(workspace: Workspace) -> Counter[str]:
 
 
 def write(folder: str, files: dict[str, bytes]) -> None:
-    """Replace each file as a whole; the stamp last, since it speaks of the others."""
+    """Replace each file atomically; the stamp comes last because it covers the others."""
     path = folder
     try:
         os.makedirs(folder, exist_ok=True)
@@ -83,7 +83,7 @@ def write(folder: str, files: dict[str, bytes]) -> None:
 
 
 def verify(folder: str, files: dict[str, bytes], invocation: Invocation) -> int:
-    """Compare what is there with what the workspace gives now; every difference is named."""
+    """Compare the files with the current workspace and name every difference."""
     found = [f"{name}: {what}" for name, due in files.items() for what in differences_in(folder, name, due)]
     console = invocation.console
     if invocation.as_json:
@@ -100,7 +100,7 @@ def verify(folder: str, files: dict[str, bytes], invocation: Invocation) -> int:
 
 
 def differences_in(folder: str, name: str, due: bytes) -> list[str]:
-    """What differs in one file."""
+    """Return the differences in one file."""
     try:
         with open(os.path.join(folder, name), "rb") as file:
             data = file.read()
@@ -115,7 +115,7 @@ def differences_in(folder: str, name: str, due: bytes) -> list[str]:
 
 
 def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> int:
-    """What was written, in a few lines; 1 where a check or a claim does not hold."""
+    """Summarise what was written; exit code 1 if a check or a claim fails."""
     report, counters = gathered.report, gathered.metrics.counters
     failed = [check.name for check in report.checks if not check.ok and report.posture.deny_by_default]
     broken = [claim.id for claim in report.claims if not claim.holds]

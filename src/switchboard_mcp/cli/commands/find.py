@@ -1,4 +1,4 @@
-"""`find`: which subtool a sentence means, over all suites or over a catalog file. Starts nothing."""
+"""`switchboard find`: search the subtools of all suites, or of a catalog file, by a sentence. Starts nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from switchboard_mcp.suites.search import Index
 
 
 class FindReport(Struct, frozen=True):
-    """What `--json` prints."""
+    """The answer of `--json`."""
 
     query: str
     matches: list[SubtoolMatch]
@@ -31,7 +31,7 @@ class FindReport(Struct, frozen=True):
 
 
 def run(invocation: Invocation) -> int:
-    """Search and show; exit code 1 where nothing fits."""
+    """Search and show the matches; exit code 1 if there are none."""
     query = " ".join(invocation.args.words)
     if invocation.args.catalog:
         found = FindReport(query, search_catalog(invocation, query), [])
@@ -69,12 +69,12 @@ def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:
 
 
 def doc_chars(invocation: Invocation) -> int:
-    """A person sees what a call takes; a program, or a model behind it, reads what it means as well."""
+    """Return how much documentation of parameters to include: none for people, some for programs and models."""
     return DOC_CHARS if invocation.as_json else 0
 
 
 async def search_suites(invocation: Invocation, query: str) -> FindReport:
-    """Search what the workspace's children are known to offer."""
+    """Search the known subtools of the workspace's children."""
     async with open_switchboard(invocation) as switchboard:
         if switchboard.services.disabled is not None:
             raise SwitchboardError(switchboard.services.disabled)
@@ -87,7 +87,7 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
 
 
 def show(found: FindReport, out: Screen) -> None:
-    """A line for each match, with how to call it."""
+    """Print each match, with the command that calls the best one."""
     if not found.matches:
         out.line("Nothing fits these words.")
     for one in found.matches:

@@ -1,6 +1,6 @@
 """`switchboard init`: move the servers of all hosts behind Switchboard.
 
-Owns the conversation. What is found, decided and written is the affair of `setup`.
+Handles the dialog. Discovery, decisions and file changes are in `setup`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Ask = Callable[[str], str]
 
 
 def run(invocation: Invocation) -> int:
-    """Look, ask, do."""
+    """Run `init` with questions on the terminal."""
     return initialise(invocation, prompt)
 
 
@@ -84,7 +84,7 @@ COMMAND = Command(
 
 
 def initialise(invocation: Invocation, ask: Ask) -> int:
-    """The whole of it; `ask` puts a question to the person."""
+    """Discover, ask, plan and apply; `ask` puts a question to the person."""
     args = invocation.args
     interactive = not (args.yes or args.dry_run)
     if interactive and (invocation.as_json or not sys.stdin.isatty()):
@@ -124,7 +124,7 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
 
 
 def existing_setup(workspace: Workspace) -> ExistingSetup:
-    """What the workspace has already."""
+    """Return the children the workspace already has."""
     children = {
         spec.name: server_from_spec(spec, workspace.config, workspace.folder)
         for spec in workspace.children
@@ -134,7 +134,7 @@ def existing_setup(workspace: Workspace) -> ExistingSetup:
 
 
 def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> SetupOptions:
-    """What the person wants."""
+    """Return the options of the plan."""
     args, config = invocation.args, invocation.options.config
     if args.team and (args.command or config):
         message = f"init: --team and {'--command' if args.command else '--config'} do not go together."
@@ -162,7 +162,7 @@ def _host_names(named: Sequence[str]) -> list[str]:
 
 
 def _choose(outcomes: list[Outcome], ask: Ask) -> list[Outcome]:
-    """Ask which of those that can move shall."""
+    """Ask which of the movable servers to move."""
     movable = [outcome for outcome in outcomes if outcome.moves]
     if not movable:
         return outcomes
@@ -181,7 +181,7 @@ def _choose(outcomes: list[Outcome], ask: Ask) -> list[Outcome]:
 
 
 def parse_choice(answer: str, count: int) -> set[int] | None:
-    """The numbers that an answer means; None where it means nothing."""
+    """Parse an answer such as `1,3-5`; None if it is not understood."""
     if answer in ("", "all", "y", "yes"):
         return set(range(1, count + 1))
     if answer in ("none", "n", "no", "0", "q", "quit"):
@@ -196,7 +196,7 @@ def parse_choice(answer: str, count: int) -> set[int] | None:
 
 
 def _features(invocation: Invocation, workspace: Workspace, ask: Ask | None) -> tuple[str, ...]:
-    """Built-in suites that shall be switched on."""
+    """Return the built-in suites to enable."""
     config = workspace.config
     offers = (
         (
@@ -225,5 +225,5 @@ def _references(plan: Plan, here: HostPaths) -> list[ServerReference]:
 
 
 def decide_outcomes(survey: Discovery, workspace: Workspace) -> tuple[list[Outcome], list[NewChild]]:
-    """What would become of what was found, beside what the workspace has."""
+    """Decide what happens to each discovered server, given the workspace's children."""
     return decide(survey, existing_setup(workspace), workspace.folder)

@@ -1,4 +1,4 @@
-"""`list` and `introspect`: looking at suites without using them."""
+"""`switchboard list` and `introspect`: show suites without calling them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNKNOWN = "?"
 
 
 class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One suite and the child behind it. Counts are null while nobody has started the child yet."""
+    """One suite and its child. Counts are null if the child was never started here."""
 
     suite: str
     child: str
@@ -50,7 +50,7 @@ class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ToolListing(Struct, frozen=True):
-    """What `list` shows: the tools as a host gets them, and what stands behind them."""
+    """The answer of `list`: the tools as a host gets them, and the children behind them."""
 
     folder: str
     tools: Raw
@@ -60,7 +60,7 @@ class ToolListing(Struct, frozen=True):
 
 
 def run_list(invocation: Invocation) -> int:
-    """Show the suites; nothing is started, unless all is to be looked at anew."""
+    """List the suites. Starts nothing, unless `--refresh` is given."""
     if invocation.args.timeout is not None and invocation.args.timeout <= 0:
         raise usage_error("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
     listing = run_loop(lambda: gather_listing(invocation))
@@ -95,7 +95,7 @@ LIST = Command(
 
 
 async def gather_listing(invocation: Invocation) -> ToolListing:
-    """Ask for the tools as a host does."""
+    """Request the tools as a host would."""
     async with open_switchboard(invocation) as switchboard, connected(switchboard.gateway) as host:
         workspace = switchboard.workspace
         failed = await refresh(switchboard, invocation) if invocation.args.refresh else {}
@@ -104,7 +104,7 @@ async def gather_listing(invocation: Invocation) -> ToolListing:
 
 
 async def refresh(switchboard: Switchboard, invocation: Invocation) -> dict[str, Failure]:
-    """Start every child at once and have it tell what it offers; why not, for those that do not."""
+    """Start every child at once to refresh its tools; return the failures by child."""
     reports = await start_all(
         switchboard, invocation.console.err, draw=invocation.may_draw, within_s=invocation.args.timeout
     )
@@ -112,7 +112,7 @@ async def refresh(switchboard: Switchboard, invocation: Invocation) -> dict[str,
 
 
 def suite_info(suite: ChildSuite) -> SuiteInfo:
-    """One suite, from its configuration and from what an earlier run learned."""
+    """Describe one suite from its configuration and the results of earlier runs."""
     spec, knowledge = suite.child.spec, suite.child.snapshot
     tools = suite.child.inventory.known_tools()
     allowed = len(suite.permitted(tools))
@@ -129,13 +129,13 @@ def suite_info(suite: ChildSuite) -> SuiteInfo:
 
 
 def command_of(spec: ChildSpec) -> list[str]:
-    """What is run, as it is written: variables are not filled in, and what looks like a secret is masked."""
+    """Return the configured command: variables are not expanded, secrets are masked."""
     mask = Redactor().redact_text
     return [mask(word) for word in (spec.command, *spec.args)] if spec.kind == "stdio" else []
 
 
 def show_listing(listing: ToolListing, invocation: Invocation) -> None:
-    """A table of suites."""
+    """Print a table of suites."""
     out = invocation.console.out
     show_warnings(listing.warnings, invocation.console)
     if not listing.children:
@@ -171,7 +171,7 @@ def _count(info: SuiteInfo) -> Styled:
 
 
 class IntrospectResult(Struct, rename="camel"):
-    """An introspect answer."""
+    """The answer of an introspect call."""
 
     tools: list[dict[str, Any]] = []
     detail: str = ""
@@ -183,7 +183,7 @@ class IntrospectResult(Struct, rename="camel"):
 
 
 class Introspection(Struct, frozen=True):
-    """The answer of one suite, and whose it is."""
+    """The answer of one suite, with its name and child."""
 
     suite: str
     child: str
@@ -191,7 +191,7 @@ class Introspection(Struct, frozen=True):
 
 
 def run_introspect(invocation: Invocation) -> int:
-    """Open one suite."""
+    """Show the subtools of one suite."""
     found = run_loop(lambda: gather_introspection(invocation))
     problem = failure_of(found.result)
     if problem is not None:
@@ -226,7 +226,7 @@ INTROSPECT = Command(
 
 
 async def gather_introspection(invocation: Invocation) -> Introspection:
-    """Ask the suite as a host does."""
+    """Introspect the suite as a host would."""
     async with open_switchboard(invocation) as switchboard:
         suite = find_suite(switchboard, invocation.args.suite, invocation.console)
         return Introspection(suite.name, suite.child.name, await _introspect(switchboard, suite, invocation))
@@ -249,7 +249,7 @@ def _text(result: ToolResult) -> str:
 
 
 def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, invocation: Invocation) -> None:
-    """The subtools in lines a person reads."""
+    """Print the subtools for people."""
     out = invocation.console.out
     if invocation.args.subtool:
         for tool in answer.tools:
@@ -291,7 +291,7 @@ def _show_signature(tool: dict[str, Any], out: Screen) -> None:
 
 
 def show_tool(tool: dict[str, Any], out: Screen) -> None:
-    """One subtool in full: what it does, then each parameter."""
+    """Print one subtool in full: its description, then each parameter."""
     schema = tool.get("inputSchema")
     head = signature(schema, 0) if schema is not None else ""
     out.entry(tool["name"], head, "bold cyan")
@@ -306,7 +306,7 @@ def show_tool(tool: dict[str, Any], out: Screen) -> None:
 
 
 def parameters(schema: object) -> Sequence[tuple[Styled, str, str, str]]:
-    """Each top-level parameter of a schema: name, type, whether it is required, what it means."""
+    """Return the top-level parameters of a schema: name, type, required or not, description."""
     members = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(members, dict):
         return []

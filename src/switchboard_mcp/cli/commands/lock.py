@@ -1,7 +1,6 @@
-"""`switchboard lock`: write down what every child offers, see what is another since, take it.
+"""`switchboard lock`: record what every child offers, show what changed since, accept changes.
 
-Owns what is compared with what, and how it is shown. The file is `children.lock`'s affair, differences are
-`policy.drift`'s.
+Decides what is compared and how it is shown. The file format is in `children.lock`, differences in `policy.drift`.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ from switchboard_mcp.features import record_decision
 from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
-# What keeps a lock from being right.
+# The statuses that make the command fail.
 BAD_STATUSES = frozenset({"drifted", "unlocked", "gone", "failed"})
-# From so many tools on, a change that is the same in all of them is told once.
+# A change that at least this many tools share is listed once.
 FOLD_FROM = 3
 MARKS = {
     "same": ("✓", "green", "as locked"),
@@ -66,14 +65,14 @@ MARKS = {
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):
-    """One change, for programs."""
+    """One change, as `--json` prints it."""
 
     change: str
     tool: str = ""
 
 
 class LockReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one child stands to its lock."""
+    """The state of one child compared with its lock entry."""
 
     child: str
     status: Status
@@ -84,14 +83,14 @@ class LockReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CurrentTools(Struct, frozen=True):
-    """What one child offers now, or why that is not known."""
+    """The tools one child offers now, or the reason they are unknown."""
 
     entry: LockedChild | None = None
     error: Failure | None = None
 
 
 def run(invocation: Invocation) -> int:
-    """Look, compare, write, show."""
+    """Start the children, compare, write the lock, show the report."""
     workspace = _workspace(invocation)
     path = lock_path(workspace.folder)
     lock = read_lock(path) or LockFile(schema_version=1)
@@ -137,7 +136,7 @@ COMMAND = Command(
 
 
 def _workspace(invocation: Invocation) -> Workspace:
-    """The children as they are without wrappers: it is what wrappers use that is held to a lock."""
+    """Load the children without wrappers: wrapped children are locked by what their wrapper uses."""
     options = invocation.options
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "open":
@@ -148,7 +147,7 @@ def _workspace(invocation: Invocation) -> Workspace:
 
 
 def _choose(invocation: Invocation, workspace: Workspace, lock: LockFile) -> list[ChildSpec]:
-    """The children that are meant; all where none is named."""
+    """Return the named children; all if none is named."""
     args = invocation.args
     if args.check and args.accept:
         raise usage_error("--check changes nothing, --accept does.", "Use one of the two.")
@@ -175,7 +174,7 @@ def _raise_unknown(name: str, workspace: Workspace, lock: LockFile, specs: Mappi
 async def inspect_children(
     invocation: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]
 ) -> dict[str, CurrentTools]:
-    """Start the children, all at once, and take down what they offer. Their lock does not stand in the way."""
+    """Start the children concurrently and record what they offer. Their current lock is not enforced."""
     names = {spec.name for spec in chosen}
     seen: dict[str, CurrentTools] = {}
     async with open_switchboard(invocation, workspace, pinned=False) as switchboard:
@@ -194,7 +193,7 @@ async def inspect_children(
 
 
 async def _full_snapshot(child: Child) -> ServerSnapshot:
-    """What it has told in this run. Prompts follow in the background, since no call waits for them."""
+    """Return the snapshot of this run. Prompts arrive in the background, since no call waits for them."""
     fetched = asyncio.Event()
     child.inventory.when_fetched(PROMPTS, fetched.set, anew=True)
     with suppress(TimeoutError):
@@ -202,14 +201,14 @@ async def _full_snapshot(child: Child) -> ServerSnapshot:
             await fetched.wait()
     knowledge = child.snapshot
     assert knowledge is not None
-    # Never those of an earlier run.
+    # Never the prompts of an earlier run.
     return knowledge if child.inventory.prompts_fetched else structs.replace(knowledge, lists={})
 
 
 def compare(
     path: str, lock: LockFile, seen: Mapping[str, CurrentTools], accepted: frozenset[str], *, check: bool
 ) -> list[LockReport]:
-    """How each child that was looked at stands to the lock."""
+    """Compare each inspected child with the lock."""
     reports: list[LockReport] = []
     for name, one in seen.items():
         before, now = lock.children.get(name), one.entry
@@ -233,13 +232,13 @@ def compare(
 
 
 def _tampering(path: str, name: str, entry: LockedChild) -> list[Difference]:
-    """What was changed by hand."""
+    """Return the changes made to the lock file by hand."""
     found = find_tampering(path, name, entry)
     return [Difference(found.message)] if found is not None else []
 
 
 def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[LockReport]:
-    """Children that are locked, but neither configured any more nor waiting for an approval."""
+    """Report locked children that are neither configured nor waiting for approval."""
     configured = {spec.name for spec in workspace.children} | set(workspace.absent)
     status: Status = "gone" if check else "removed"
     return [LockReport(child=name, status=status) for name in lock.children if name not in configured]
@@ -248,7 +247,7 @@ def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[Lock
 def _write(
     path: str, lock: LockFile, seen: Mapping[str, CurrentTools], reports: Sequence[LockReport]
 ) -> None:
-    """Keep what may be kept. What has drifted stays as it was until it is accepted by name."""
+    """Update the lock. A drifted child keeps its entry until it is accepted by name."""
     before = render(lock)
     for report in reports:
         entry = seen[report.child].entry if report.child in seen else None
@@ -263,7 +262,7 @@ def _write(
 
 
 def show(workspace: Workspace, path: str, reports: Sequence[LockReport], invocation: Invocation) -> None:
-    """One line a child, with what is different below it, then the sum and what to do."""
+    """Print one line per child with its changes, then the totals and what to do."""
     console = invocation.console
     show_warnings(workspace.warnings, console)
     out = console.out
@@ -296,7 +295,7 @@ def _show_one(report: LockReport, width: int, out: Screen) -> None:
 
 
 def fold_changes(changes: Sequence[Difference]) -> list[tuple[str, list[str]]]:
-    """The changes of each tool; what is the same in several is told once, under all their names."""
+    """Group the changes by tool; a change shared by several tools is listed once, under all their names."""
     where: dict[str, list[str]] = {}
     for change in changes:
         where.setdefault(change.change, []).append(change.tool)

@@ -1,7 +1,7 @@
-"""`switchboard login` and `logout`: lets a person log in to a remote child that wants it (OAuth), and out again.
+"""`switchboard login` and `logout`: log in to a remote child with OAuth, and out again.
 
-Shows the address to visit, waits on this machine for the browser to come back, and keeps the tokens where serving finds
-them. How a login works is the SDK's business (`transport.http.oauth`).
+Shows the address to visit, waits on a local port for the browser's callback, and stores the tokens where the server
+finds them. The OAuth flow itself is the SDK's (`transport.http.oauth`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAGE = "<!doctype html><meta charset=utf-8><title>Switchboard</title><p style='f
 
 
 def run(invocation: Invocation) -> int:
-    """Log in, then say so."""
+    """Log in and report it."""
     spec = _remote_child(invocation)
     path, logged_in_now = run_loop(lambda: log_in(spec, invocation))
     message = f"'{one_line(spec.name)}' lets us in already; there is nothing to do."
@@ -62,7 +62,7 @@ LOGIN = Command(
 
 
 def run_logout(invocation: Invocation) -> int:
-    """Forget the tokens of a login, then say so."""
+    """Delete the tokens of a login and report it."""
     from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
     spec = _remote_child(invocation)
@@ -92,7 +92,7 @@ LOGOUT = Command(
 
 
 def _remote_child(invocation: Invocation) -> ChildSpec:
-    """The child to log in to or out of, its variables filled in."""
+    """Return the child to log in to or out of, with its variables expanded."""
     spec = expand(find_child(load(invocation.options), invocation.args.child, invocation.console), os.environ)
     if isinstance(spec, Failure):
         raise SwitchboardError(spec)
@@ -103,7 +103,7 @@ def _remote_child(invocation: Invocation) -> ChildSpec:
 
 
 async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
-    """Where the tokens are kept, and whether a person had to do something for it."""
+    """Log in; return the path of the tokens, and True if a person had to act."""
     from switchboard_mcp.children.remote_transport import (
         authorisation,
         find_flaw,
@@ -146,7 +146,7 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
 
 
 def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
-    """What a client sends first, which is where a server wants to see a token."""
+    """Return the first request of a client, which servers answer with a login challenge."""
     if spec.kind == "sse":
         return "GET", {"accept": "text/event-stream"}, None
     params = {
@@ -160,7 +160,7 @@ def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
 
 
 class CallbackServer:
-    """The place on this machine that the browser comes back to."""
+    """The local HTTP endpoint that the browser is redirected to."""
 
     def __init__(self, port: int, console: Console, browser: bool) -> None:
         self.visited = False
@@ -170,13 +170,13 @@ class CallbackServer:
         self._result: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     def authorizer(self) -> LoginPrompt:
-        """Who can log in."""
+        """Return the callbacks through which the OAuth flow reaches the person."""
         from switchboard_mcp.transport.http.oauth import LoginPrompt
 
         return LoginPrompt(self._redirect_uri, self.open_browser, self.wait_for_callback)
 
     async def open_browser(self, url: str) -> None:
-        """Show the address; open it where there is a desktop."""
+        """Show the address, and open it if there is a desktop."""
         self.visited = True
         err = self._console.err
         err.line("Open this address to log in:")
@@ -186,7 +186,7 @@ class CallbackServer:
             await asyncio.to_thread(webbrowser.open, url)
 
     async def wait_for_callback(self) -> dict[str, str]:
-        """What the browser brings back."""
+        """Wait for the redirect and return its parameters."""
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
                 return await self._result
@@ -195,12 +195,12 @@ class CallbackServer:
             raise refused("child_unauthorized", message, hint="Run the command again.") from None
 
     def discard(self) -> None:
-        """Nobody asks any more for what came back."""
+        """Retrieve an unread result, so asyncio does not warn about it."""
         if self._result.done():
             self._result.exception()
 
     async def handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request of the browser's."""
+        """Answer one request of the browser."""
         try:
             line = (await reader.readline()).decode("latin-1").split(" ")
             target = urlsplit(line[1] if len(line) > 1 else "")
@@ -231,7 +231,7 @@ class CallbackServer:
 
 @asynccontextmanager
 async def callback_server(port: int, console: Console, *, browser: bool) -> AsyncIterator[CallbackServer]:
-    """A landing that listens on this machine alone."""
+    """Run a callback server on the loopback interface."""
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as problem:
@@ -246,5 +246,5 @@ async def callback_server(port: int, console: Console, *, browser: bool) -> Asyn
 
 
 def has_desktop() -> bool:
-    """Whether a browser can be opened; one in the terminal would take it over."""
+    """Return True if a graphical browser can be opened. A text browser would take over the terminal."""
     return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

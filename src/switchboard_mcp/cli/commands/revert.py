@@ -1,6 +1,6 @@
-"""`switchboard revert`: take back what `init` has done.
+"""`switchboard revert`: undo what `init` did.
 
-Owns the conversation; what is put back, and how, is decided in `setup.revert`.
+Handles the dialog; `setup.revert` decides what is restored, and how.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "
 
 
 def run(invocation: Invocation) -> int:
-    """Look, ask, do. Exit code 1 where something could not be put back."""
+    """Show the plan, ask, and restore. Exit code 1 if something could not be restored."""
     folder = workspace_folder(invocation.options)
     steps = plan_revert(revertible(load_runs(folder)))
     agreed = bool(steps) and not invocation.args.dry_run
@@ -52,7 +52,7 @@ COMMAND = Command(
 
 
 def show(steps: list[RevertStep], folder: str, out: Screen) -> None:
-    """What happens to each file."""
+    """Print what happens to each file."""
     if not steps:
         out.line(f"There is nothing to take back in {folder}.")
         return

@@ -1,6 +1,6 @@
-"""`switchboard status`: how the children are, asked of the front that serves here; else what is configured and known.
+"""`switchboard status`: the health of the children, from the server that runs here, else from config and earlier runs.
 
-Starts nothing. Exit code 1 where calls to some child are refused.
+Starts nothing. Exit code 1 if calls to some child are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOLDER = ".switchboard"
 
 
 class RunningServer(Struct, frozen=True, rename="camel"):
-    """The front that was asked."""
+    """The server that answered, and its status."""
 
     url: str
     pid: int
@@ -37,7 +37,7 @@ class RunningServer(Struct, frozen=True, rename="camel"):
 
 
 def run(invocation: Invocation) -> int:
-    """Look, then tell."""
+    """Collect and show the status."""
     workspace = load(invocation.options)
     served = find_server(os.path.join(workspace.folder, FOLDER), invocation.console)
     found = (
@@ -75,16 +75,16 @@ COMMAND = Command(
 
 
 def _bus(workspace: Workspace) -> BusStatus | None:
-    """How the relay of the workspace is, where there is a bus and one has run."""
+    """Return the status of the bus relay, if a bus is configured and a relay has run."""
     if not resolve_bus(workspace.config.bus, os.environ).enabled:
         return None
-    from switchboard_mcp.bus import relay_status  # Only where there is a bus.
+    from switchboard_mcp.bus import relay_status  # Only if a bus is configured.
 
     return relay_status.read(workspace.folder)
 
 
 def bus_line(bus: BusStatus) -> str:
-    """The bus in one line."""
+    """Return the state of the bus in one line."""
     from switchboard_mcp.bus import relay_status
 
     problem = relay_status.describe_problem(bus)
@@ -94,7 +94,7 @@ def bus_line(bus: BusStatus) -> str:
 
 
 def find_server(folder: str, console: Console | None = None) -> RunningServer | None:
-    """The front that serves the workspace, and what it says."""
+    """Return the server of the workspace and its status; None if none answers."""
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):
         return None
@@ -110,13 +110,13 @@ def find_server(folder: str, console: Console | None = None) -> RunningServer | 
 
 
 async def _configured_children(invocation: Invocation) -> list[ChildStatus]:
-    """Without a front: what is configured, and what earlier runs or the lock know of it."""
+    """Return the children as configured, with what earlier runs or the lock know of them."""
     async with open_switchboard(invocation) as switchboard:
         return status_endpoint.children(switchboard.gateway.suites.values())
 
 
 def show(served: RunningServer | None, children: list[ChildStatus], folder: str, console: Console) -> None:
-    """A table of children."""
+    """Print a table of children."""
     out = console.out
     if served is None:
         out.line(f"No server runs here over HTTP; this is what is configured in {folder}.", "dim")
@@ -151,7 +151,7 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
 
 
 def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:
-    """What only a server knows."""
+    """Return the cells that only a running server knows."""
     return (
         f"{child.calls:,}" if child.calls else "",
         Styled(f"{child.errors:,}", "red") if child.errors else "",

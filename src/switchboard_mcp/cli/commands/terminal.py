@@ -1,7 +1,7 @@
-"""`switchboard terminal`: run a program as it is, under a name that other agents can write to.
+"""`switchboard terminal`: run a program unchanged, under a name that other agents can send messages to.
 
-Bytes pass both ways as they come. In between only what the user asked for is added: the bell for new mail and, with
---allow-execute, what verified leads send. Owns the user's terminal while it runs, and puts it back however it ends.
+Bytes pass through both ways unmodified. The only additions are the ones the user asked for: the bell for new mail and,
+with --allow-execute, what verified leads send. Puts the user's terminal into raw mode, and restores it in any case.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from switchboard_mcp.transport.process.pty import (
 
 TERMINAL = "SWITCHBOARD_TERMINAL"
 BEAT_S = 30.0
-# As a shell tells of a program that was ended by a signal.
+# As a shell reports a program that was ended by a signal.
 SIGNALLED = 128
 USAGE = "switchboard terminal NAME [OPTIONS] -- PROGRAM [ARGS …]"
 
 
 def run(invocation: Invocation) -> int:
-    """Check what can be checked, then run the program."""
+    """Check the arguments, then run the program."""
     args = invocation.args
     if args.copy:
         if args.name or args.program:
@@ -95,7 +95,7 @@ COMMAND = Command(
 
 
 class TerminalSession:
-    """One program from its start to its end."""
+    """One program, from its start to its end."""
 
     def __init__(self, invocation: Invocation, workspace: str, name: str) -> None:
         self._invocation = invocation
@@ -105,7 +105,7 @@ class TerminalSession:
         self._ended = False
 
     def run(self) -> int:
-        """The program's exit code. Forks come first, before there are threads."""
+        """Run the program and return its exit code. Forks first, before any thread exists."""
         place = _lease(self._workspace, self._name)
         attributes: list[Any] = termios.tcgetattr(0)
         guard = TerminalGuard(os.dup(0), attributes)
@@ -115,7 +115,7 @@ class TerminalSession:
             terminal = PtyProcess(self._program, environ, terminal_size(0), attributes)
             guard.watch(terminal.pid)
             program = terminal
-            # Not uvloop: it would make the user's terminal non-blocking, for the shell that comes after us as well.
+            # Not uvloop: it would leave the user's terminal non-blocking, also for the shell afterwards.
             with asyncio.Runner() as runner:
                 return runner.run(self._serve(program, place))
         except StartError as problem:
@@ -177,7 +177,7 @@ class TerminalSession:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             loop.add_signal_handler(number, _end, ended, SIGNALLED + number)
         loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.resize(*terminal_size(0)))
-        terminal.resize(*terminal_size(0))  # It may have changed before anybody listened.
+        terminal.resize(*terminal_size(0))  # The size may have changed before the handler was installed.
         presence = Presence(post.path)
 
         async def wait_for_end() -> None:
@@ -206,7 +206,7 @@ class TerminalSession:
             ]
             tasks.create_task(wait_for_end())
             code = await ended
-            if not self._ended:  # A signal ends us: the program is hung up, and its end comes soon.
+            if not self._ended:  # A signal ends us: hang up the program, which ends soon.
                 self._hang_up(terminal, desktop)
             for task in running:
                 task.cancel()
@@ -231,12 +231,12 @@ def _end(ended: asyncio.Future[int], code: int) -> None:
 
 
 def _wait(pid: int) -> int:
-    """How a program ended; found out once."""
+    """Wait for a process and return its status."""
     return os.waitpid(pid, 0)[1]
 
 
 def _reap(terminal: PtyProcess) -> None:
-    """Whatever happened, the program has ended when we do."""
+    """Make sure the program has ended and is reaped."""
     terminal.hang_up()
     with suppress(ChildProcessError):
         if os.waitpid(terminal.pid, os.WNOHANG)[0] == 0:
@@ -245,7 +245,7 @@ def _reap(terminal: PtyProcess) -> None:
 
 
 def _lease(workspace: str, name: str) -> TerminalLease:
-    """The terminal's own name, in a mailbox that is made where it is missing."""
+    """Acquire the terminal's name, creating the mailbox if needed."""
     os.makedirs(os.path.join(workspace, FOLDER), mode=0o700, exist_ok=True)
     try:
         return TerminalLease(os.path.join(workspace, FOLDER), name)

@@ -1,6 +1,6 @@
-"""`tokens`: what the suites save, measured on the user's own children or on a catalog file.
+"""`switchboard tokens`: measure what the suites save, on the user's own children or on a catalog file.
 
-Gathers servers, counts, and shows; what is counted and how sessions are drawn is in `suites.savings`.
+Collects servers and prints figures; `suites.savings` defines what is counted and how sessions are sampled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_BARS = 30
 
 
 class TokenReport(Struct, frozen=True, rename="camel"):
-    """What `--json` prints."""
+    """The answer of `--json`."""
 
     baseline: str
     tokenizer: str
@@ -98,7 +98,7 @@ COMMAND = Command(
 
 
 def choose_counter(tokenizer: str) -> tuple[Count, str]:
-    """How tokens are counted: by a real tokenizer where one is installed or asked for, else by an estimate."""
+    """Return a token counter and its name: a real tokenizer if installed or requested, else an estimate."""
     if tokenizer != "estimate":
         try:
             import bpe_openai
@@ -115,7 +115,7 @@ def choose_counter(tokenizer: str) -> tuple[Count, str]:
 
 
 def catalog_servers(path: str) -> list[ServerTools]:
-    """The servers of a catalog file, each with the suite tool that Switchboard would show."""
+    """Return the servers of a catalog file, each with the suite tool that Switchboard would show."""
     servers = []
     found = {name: server for name, server in by_unique_name(read_catalog(path)).items() if server.tools}
     suites = suite_names([(name, "") for name in found])
@@ -130,7 +130,7 @@ def catalog_servers(path: str) -> list[ServerTools]:
 async def child_servers(
     invocation: Invocation,
 ) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str]]:
-    """The user's own children; those of which nothing is known yet are started once."""
+    """Return the user's own children; those never started before are started once."""
     async with open_switchboard(invocation) as switchboard:
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
@@ -146,7 +146,7 @@ async def child_servers(
 
 
 def suite_tools(suite: ChildSuite) -> ServerTools:
-    """A child as hosts see it: what is denied is not counted on either side."""
+    """Return a child as hosts see it; denied tools are counted on neither side."""
     knowledge = suite.child.snapshot
     tools = suite.permitted(suite.child.inventory.known_tools())
     views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
@@ -157,7 +157,7 @@ def suite_tools(suite: ChildSuite) -> ServerTools:
 def build_report(
     costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]
 ) -> TokenReport:
-    """Everything in one value."""
+    """Combine all figures into one report."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
     return TokenReport(
         baseline=BASELINE,
@@ -177,7 +177,7 @@ def build_report(
 
 
 def show(figures: TokenReport, out: Screen) -> None:
-    """A table, a bar chart, and what it comes to."""
+    """Print a table, a bar chart and a summary."""
     rows: list[tuple[Cell, ...]] = [
         (
             Styled(cost.name, "bold cyan"),
@@ -215,13 +215,13 @@ def show(figures: TokenReport, out: Screen) -> None:
 
 
 def show_failed(figures: TokenReport, out: Screen) -> None:
-    """The children that could not be measured, and why."""
+    """Print the children that could not be measured, and why."""
     for name, problem in figures.failed.items():
         out.line(f"✗ {name}: {problem}", "red")
 
 
 def bars(figures: TokenReport, out: Screen) -> None:
-    """Flat and suite side by side, the largest servers first."""
+    """Print flat and suite costs as bars, the largest servers first."""
     shown = figures.servers[:MOST_BARS]
     longest = max((cost.flat for cost in shown), default=1) or 1
     width = max(len(cost.name) for cost in shown)

@@ -1,6 +1,6 @@
-"""`switchboard top`: the server that runs here at a glance, redrawn as things change; piped, one plain table.
+"""`switchboard top`: shows the running server live; piped, prints one plain table.
 
-Looks through the same API and events as the dashboard. Starts and changes nothing. What is drawn is `top_view`'s.
+Reads the same API and events as the dashboard. Starts and changes nothing. `top_view` renders the lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
 
 FOLDER = ".switchboard"
-# Uptimes and waits move on even when nothing happens.
+# Uptimes advance even if nothing happens.
 REDRAW_S = 1.0
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, REST = "\x1b[H", "\x1b[J"
@@ -36,7 +36,7 @@ KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1b[5~": "b", "\x1b[6~": " ", "\x03": "q
 
 
 class ServerFeed:
-    """What the server tells: all of it once, then what changes, read in a thread of its own."""
+    """The state of the server: fetched once, then updated from its events in a thread of its own."""
 
     def __init__(self, info: ServerInfo, token: str) -> None:
         self._info = info
@@ -47,7 +47,7 @@ class ServerFeed:
         self.state = TopState()
 
     def fetch(self) -> None:
-        """All there is."""
+        """Fetch the whole state."""
         about = self._get("/api/overview")
         rows = self._get("/api/children")["children"]
         calls = self._get("/api/calls")["calls"]
@@ -56,11 +56,11 @@ class ServerFeed:
         self.state = TopState(url, about, {row["id"]: row for row in rows}, calls, history)
 
     def follow(self) -> None:
-        """Listen until `close`."""
+        """Start listening to events until `close`."""
         threading.Thread(target=self._listen, name="top", daemon=True).start()
 
     def close(self) -> None:
-        """No more of it."""
+        """Stop listening."""
         stream = self._stream
         if stream is not None and stream.sock is not None:
             with suppress(OSError):
@@ -80,7 +80,7 @@ class ServerFeed:
                     self.state.apply(name, msgspec.json.decode(value))
                     self.changed.set()
         except (OSError, HTTPException, ValueError, AttributeError):
-            pass  # it has gone, or we have
+            pass  # the server is gone, or the feed was closed
         self.ended = "The server has gone."
         self.changed.set()
 
@@ -92,7 +92,7 @@ class ServerFeed:
 
 
 def run(invocation: Invocation) -> int:
-    """Find the server; show it once, or until somebody presses q."""
+    """Find the server; show it once, or live until q is pressed."""
     feed = ServerFeed(*_find_server(workspace_folder(invocation.options)))
     feed.fetch()
     out = invocation.console.out
@@ -118,7 +118,7 @@ COMMAND = Command(
 
 
 def watch(feed: ServerFeed, out: Screen) -> None:
-    """Redraw until q."""
+    """Redraw until q is pressed."""
     sort, first, held = 0, 0, False
     feed.follow()
     with _full_screen(out):
@@ -145,10 +145,10 @@ def watch(feed: ServerFeed, out: Screen) -> None:
 
 
 def _read_key(feed: ServerFeed) -> str:
-    """A key that was pressed within the time of one picture; an empty text for none."""
+    """Return a key pressed before the next redraw is due; empty if there is none."""
     until = time.monotonic() + REDRAW_S
     while (left := until - time.monotonic()) > 0:
-        # In short turns, so that news are drawn when they come.
+        # Poll in short steps, so changes are drawn promptly.
         ready, _, _ = select.select([0], [], [], min(left, 0.1))
         if ready:
             pressed = os.read(0, 16).decode("utf-8", "replace")
@@ -161,7 +161,7 @@ def _read_key(feed: ServerFeed) -> str:
 
 @contextmanager
 def _full_screen(out: Screen) -> Iterator[None]:
-    """The terminal for ourselves, key by key; as it was afterwards, however this ends."""
+    """Use the alternate screen with unbuffered keys; restore the terminal in any case."""
     import termios
     import tty
 
@@ -183,7 +183,7 @@ def _full_screen(out: Screen) -> Iterator[None]:
 
 
 def _find_server(workspace: str) -> tuple[ServerInfo, str]:
-    """The server of a workspace, and its token."""
+    """Return the server of a workspace and its token."""
     folder = os.path.join(workspace, FOLDER)
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):

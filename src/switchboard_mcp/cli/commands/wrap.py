@@ -1,8 +1,8 @@
-"""`switchboard wrap` and `unwrap`: a child's file replaced by that of its wrapper, and put back byte for byte.
+"""`switchboard wrap` and `unwrap`: replace a child's file by that of its wrapper, and restore it byte for byte.
 
-Owns what is written where. A child with a folder of its own (`…/NAME/.mcp.json`) is wrapped in place: the file moves to
-`original/`. One that stands elsewhere, in an `mcpServers` map or under another file name, stays as it is: its wrapper
-gets the folder `.switchboard/mcps/NAME` and stands for it. At no moment is there no child.
+A child with a folder of its own (`…/NAME/.mcp.json`) is wrapped in place: its file moves to `original/`. A child
+that is configured elsewhere, in an `mcpServers` map or under another file name, stays unchanged: its wrapper gets the
+folder `.switchboard/mcps/NAME` and takes its place. The child is configured at every moment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.setup.descriptions import find_known_server
 from switchboard_mcp.system.atomic_write import write_atomically
 
-# A request may wait for its model; the call that carries it must not end first.
+# A request may wait for its model; the call that carries it must not time out first.
 SPARE_MS = 60_000
 DESCRIPTIONS = "mcp-descriptions.json"
 HEAD = (
@@ -37,7 +37,7 @@ HEAD = (
 
 
 class WrapReport(Struct, frozen=True):
-    """What `--json` prints."""
+    """The answer of `--json`."""
 
     child: str
     folder: str
@@ -46,7 +46,7 @@ class WrapReport(Struct, frozen=True):
 
 
 def run(invocation: Invocation) -> int:
-    """Wrap, and say where."""
+    """Wrap the child and say where."""
     workspace = _workspace(invocation)
     spec = find_child(workspace, invocation.args.child, invocation.console)
     if spec.wraps:
@@ -100,7 +100,7 @@ WRAP = Command(
 
 
 def run_unwrap(invocation: Invocation) -> int:
-    """Put the child back."""
+    """Restore the child."""
     workspace = _workspace(invocation)
     spec = find_child(workspace, invocation.args.child, invocation.console)
     if not spec.wraps:
@@ -136,7 +136,7 @@ UNWRAP = Command(
 
 
 def role_text(workspace: str, spec: ChildSpec) -> str:
-    """What the model is told of the child at first; the sum in its first line tells whether somebody changed it."""
+    """Return the initial role of the model; the checksum in its first line reveals later edits."""
     text = _workspace_description(workspace, spec.name)
     known = None if text else find_known_server(spec.command, spec.args, spec.url)
     if known is not None:
@@ -149,7 +149,7 @@ def role_text(workspace: str, spec: ChildSpec) -> str:
 
 
 def _workspace_description(workspace: str, name: str) -> str:
-    """The words of the workspace's own descriptions file, where it has one."""
+    """Return the child's text from the workspace's own descriptions file, if there is one."""
     try:
         with open(os.path.join(workspace, DESCRIPTIONS), "rb") as file:
             text = json.load(file)["mcps"][name]["claude"]
@@ -172,7 +172,7 @@ def _workspace(invocation: Invocation) -> Workspace:
 
 
 def _check_wrappable(path: str, spec: ChildSpec, *, in_place: bool) -> None:
-    """Refuse what could not be put back."""
+    """Raise if the child could not be restored later."""
     original = os.path.join(os.path.dirname(path), ORIGINAL)
     if in_place and os.path.islink(path):
         raise _refused(f"{path} is a link. Wrap the child where its file really is.")
@@ -185,7 +185,7 @@ def _check_wrappable(path: str, spec: ChildSpec, *, in_place: bool) -> None:
 
 
 def _entry(invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
-    """The file of the wrapper. It names places relative to itself, so that the workspace can be moved."""
+    """Return the file of the wrapper. Its paths are relative to it, so the workspace can be moved."""
     command = [invocation.args.command] if invocation.args.command else own_command()
     args = [*command[1:], "wrapper", spec.name, "--workspace", os.path.relpath(workspace.folder, folder)]
     if invocation.options.config is not None:
@@ -203,16 +203,16 @@ def _entry(invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder
 
 
 def _keep_original(path: str, original: str) -> None:
-    """The same file under a second name: it keeps bytes, rights and times."""
+    """Link the file under a second name, which keeps bytes, permissions and times."""
     os.makedirs(os.path.dirname(original), exist_ok=True)
     try:
         os.link(path, original)
-    except OSError:  # not every file system has links
+    except OSError:  # not every file system has hard links
         shutil.copy2(path, original)
 
 
 def _write_new(path: str, text: str) -> bool:
-    """Whether it was written; what somebody else wrote stays."""
+    """Write a new file; return False if one exists already."""
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
@@ -229,7 +229,7 @@ def _remove(folder: str) -> None:
 
 
 def _remove_role(folder: str) -> None:
-    """What nobody has changed goes with the wrapper."""
+    """Delete the role file if it is unedited."""
     path = os.path.join(folder, ROLE_FILE)
     with suppress(FileNotFoundError):
         with open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""`switchboard wrapper`: what the file of a wrapped child runs. An MCP server over stdio, the original behind it.
+"""`switchboard wrapper`: serve a wrapped child over stdio. This is what its file runs.
 
-Owns how the parts hang together: a Switchboard with the one original; a host in this process that uses its suite and
-passes on what the original asks; the server that the Switchboard in front talks to. Settings that change count here as
-they do there.
+Connects three parts: a Switchboard with the original as its only child, a client in this process that uses its suite
+and relays the original's requests, and the server that the Switchboard in front talks to. Config changes are applied
+live, as they are there.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from switchboard_mcp.server.stdio import take_over_stdio
 from switchboard_mcp.transport.memory import MemoryTransport, pair
 from switchboard_mcp.transport.stdio import PipeTransport
 
-# What an original may ask for that only the host in front can give.
+# Capabilities that only the host in front can provide.
 PASSED_ON = ("sampling", "elicitation")
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 def run(invocation: Invocation) -> int:
-    """Serve until the host goes."""
+    """Serve until the host disconnects."""
     redactor = Redactor()
     if key := find_key(os.environ):
         redactor.register(key)
@@ -102,7 +102,7 @@ async def serve(invocation: Invocation, workspace: Workspace, log: Log, redactor
 def open_server(
     program: Wrapper, toolbox: SuiteToolbox, switchboard: Switchboard, gone: Callable[[], None]
 ) -> AskingServer:
-    """The server on our own stdin and stdout."""
+    """Open the server on our own stdin and stdout."""
     services = switchboard.services
 
     def wrong(where: str, problem: BaseException) -> None:
@@ -123,7 +123,7 @@ def open_server(
 
 
 class ClientRequestRelay(LocalClient):
-    """The original's host, which passes on what that asks to the host in front."""
+    """The client of the original, which relays its requests to the host in front."""
 
     server: AskingServer
 
@@ -133,7 +133,7 @@ class ClientRequestRelay(LocalClient):
         self._introduced = False
 
     async def connect(self) -> ClientRequestRelay:
-        """Shake hands, once it is known what the host in front can do; a second time there is nothing to do."""
+        """Initialize once, when the capabilities of the host in front are known."""
         if not self._introduced:
             able = self.server.capabilities
             self.capabilities = {name: able[name] for name in PASSED_ON if name in able}
@@ -142,7 +142,7 @@ class ClientRequestRelay(LocalClient):
         return self
 
     def request_received(self, message: RpcMessage) -> None:
-        """The original asks."""
+        """Relay a request of the original."""
         self._start_task(self._relay(message))
 
     async def _relay(self, message: RpcMessage) -> None:
@@ -158,12 +158,10 @@ class ClientRequestRelay(LocalClient):
 
 @asynccontextmanager
 async def attach_relay(switchboard: Switchboard) -> AsyncIterator[ClientRequestRelay]:
-    """A host of the Switchboard in this process, that has not shaken hands yet."""
+    """Attach a client to the Switchboard in this process, not yet initialized."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = switchboard.gateway.attach(theirs, lambda _session: None)
-    session.principal = (
-        ASK_SUBTOOL  # so that the record tells what was planned from what a host called itself
-    )
+    session.principal = ASK_SUBTOOL  # the audit record tells planned calls from a host's own
     try:
         yield ClientRequestRelay(ours, switchboard.services.start_task)
     finally:

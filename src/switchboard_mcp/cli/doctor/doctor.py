@@ -1,4 +1,4 @@
-"""`switchboard doctor`: look at everything a start depends on, and say what to do about what is wrong."""
+"""`switchboard doctor`: check everything a start depends on, and say how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.transport.http.remote_base import redacted_url
 
-# Their own hint names this command.
+# Failures whose own hint is to run this command.
 SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
 CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
 
@@ -58,7 +58,7 @@ class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class Diagnosis(Struct, kw_only=True):
-    """Everything found."""
+    """All results of the checks."""
 
     versions: dict[str, str]
     workspace: str
@@ -67,13 +67,13 @@ class Diagnosis(Struct, kw_only=True):
     findings: list[Finding] = []
 
     def problems(self) -> int:
-        """How many things are to be mended."""
+        """Count the problems, notes excluded."""
         every = [*self.findings, *(finding for child in self.children for finding in child.findings)]
         return sum(finding.level == PROBLEM for finding in every)
 
 
 def run(invocation: Invocation) -> int:
-    """Look, then tell."""
+    """Check, then report."""
     folder = workspace_folder(invocation.options)
     diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
     try:
@@ -97,7 +97,7 @@ COMMAND = Command(
 
 
 def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) -> None:
-    """Check each child, start those that can start, and gather what is wrong."""
+    """Check each child, start those that can start, and collect the findings."""
     checks = check_all(workspace, os.environ)
     broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
     reports = (
@@ -126,7 +126,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
 def diagnose(
     spec: ChildSpec, suite: str, checked: str | Failure, report: StartReport | None, config: Config
 ) -> ChildDiagnosis:
-    """One child, from the checks before its start and the report of it."""
+    """Diagnose one child from the checks before its start and the report of it."""
     problem = checked if isinstance(checked, Failure) else report.error if report else UNSET
     seen = report.connected if report and isinstance(report.connected, Connected) else None
     findings = (
@@ -168,7 +168,7 @@ def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
 
 
 def _without_secrets(checked: ChildDiagnosis, spec: ChildSpec) -> ChildDiagnosis:
-    """The child as it may be shown, also where it was never started."""
+    """Redact the child's secrets, even if it was never started."""
     redactor = Redactor()
     for secret in secret_values(spec, os.environ):
         redactor.register(secret)
@@ -176,7 +176,7 @@ def _without_secrets(checked: ChildDiagnosis, spec: ChildSpec) -> ChildDiagnosis
 
 
 def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
-    """A start that the health gate warns of."""
+    """Return the note for a start slow enough that the health gate warns."""
     measures = health_rules(config.health, governed=config.governance.mode != "open")
     took_s, warn_s = handshake_ms / 1000, measures.spawn_warn_s
     message = f"Child '{spec.name}' took {took_s:.1f} s to start; it should take under {warn_s:g} s"
@@ -191,7 +191,7 @@ def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
 
 
 def _health_findings(folder: str) -> list[Finding]:
-    """Children that the server which runs here sends no calls to."""
+    """Report the children to which the running server sends no calls."""
     served = find_server(os.path.join(folder, FOLDER))
     ill = [child for child in served.status.children if child.is_unavailable] if served is not None else []
     return [
@@ -206,12 +206,12 @@ def _health_findings(folder: str) -> list[Finding]:
 
 
 def _mail_findings(workspace: Workspace) -> list[Finding]:
-    """Agents whose mail waits while nobody was told of it, and dead letters."""
+    """Report agents whose unread mail nobody was notified of, and dead letters."""
     folder = os.path.join(workspace.folder, FOLDER)
     if not os.path.isdir(os.path.join(folder, "inbox")):
         return []
     from switchboard_mcp.mail.presence import Presence
-    from switchboard_mcp.mail.store import dead_letter_reasons  # Only where there is mail.
+    from switchboard_mcp.mail.store import dead_letter_reasons  # Only if there is mail.
 
     presence = Presence(folder)
     findings = []
@@ -240,16 +240,16 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
 
 
 def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
-    """What keeps mail from other machines away."""
+    """Report what keeps mail from reaching other machines."""
     settings = resolve_bus(workspace.config.bus, environ, workspace.folder)
     if not settings.enabled:
         return []
-    from switchboard_mcp.bus import relay_status  # Only where there is a bus.
+    from switchboard_mcp.bus import relay_status  # Only if a bus is configured.
 
     try:
         from switchboard_mcp.bus.redis_client import BusClient
 
-        BusClient(settings)  # Says what is wrong with the settings; asks nobody yet.
+        BusClient(settings)  # Validates the settings; does not connect yet.
     except SwitchboardError as problem:
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)
@@ -263,12 +263,12 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
 
 
 def _unmatched_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
-    """Names in allow and deny that the child does not have: often misspelt, sometimes meant for another version."""
+    """Report names in allow and deny that the child does not have: misspelt, or meant for another version."""
     suite = config.suites.get(child)
     if suite is None or seen is None:
         return []
     names = [subtool.name for subtool in seen.subtools]
-    if names == [ASK_SUBTOOL]:  # it is wrapped: the rules are about what is behind it
+    if names == [ASK_SUBTOOL]:  # it is wrapped: the rules apply to the original
         return []
     findings = []
     for list_name, rules in (("allow", suite.expose.allow), ("deny", suite.expose.deny)):
@@ -312,7 +312,7 @@ def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> lis
 def _not_reported(
     warnings: Iterable[ConfigWarning], reported: set[tuple[str, str]]
 ) -> Iterable[ConfigWarning]:
-    """Warnings that are not told with a child already."""
+    """Yield the warnings that no child's findings cover."""
     return (warning for warning in warnings if (warning.source, warning.key) not in reported)
 
 
@@ -323,7 +323,7 @@ def _is_writable(folder: str) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """What is running; uvloop is empty where it is not installed."""
+    """Return the versions in use; uvloop is empty if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"switchboard": __version__, "python": platform.python_version()}
@@ -336,7 +336,7 @@ def versions() -> dict[str, str]:
 
 
 def report(diagnosis: Diagnosis, invocation: Invocation) -> None:
-    """The report, for a program or for a person."""
+    """Print the report, as JSON or as text."""
     if invocation.as_json:
         invocation.console.out.json({"ok": not diagnosis.problems(), **_members(diagnosis)})
     else:
@@ -348,7 +348,7 @@ def _members(diagnosis: Diagnosis) -> dict[str, object]:
 
 
 def show(diagnosis: Diagnosis, console: Console) -> None:
-    """The report in lines."""
+    """Print the report as text."""
     out = console.out
     found = diagnosis.versions
     speed = (
@@ -399,5 +399,5 @@ def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
         for line in finding.stderr:
             out.text(f"{indent}  {line}", "dim")
     if finding.remedy:
-        # In one line, however long: it may be a command to copy.
+        # On one line, however long: it may be a command to copy.
         out.text(f"{indent}→ {finding.remedy}")

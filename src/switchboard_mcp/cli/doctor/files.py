@@ -1,5 +1,6 @@
-"""What the doctor sees in the files of a workspace: who may read and write them, what was left behind, and whether
-lock, approvals, audit record and mail are sound. Reads only.
+"""Checks the files of a workspace: permissions, leftovers, and the integrity of lock, approvals, audit record and mail.
+
+Reads only.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from switchboard_mcp.transport.http.token_store import logins_folder
 
 FOLDER = auth.FOLDER
 LOCK, APPROVALS = "switchboard.lock.json", "switchboard.approvals.json"
-# As `NAME.RANDOM.PID.new` (of earlier versions `NAME.PID.new` and `NAME.PID`): written first, then put in place.
+# Atomic writes use `NAME.RANDOM.PID.new` (earlier versions `NAME.PID.new` and `NAME.PID`) before the rename.
 _TEMPORARY = re.compile(r".+\.(\d+)(?:\.new)?")
-# Verifying mail means reading all of it; beyond this many messages the command for it is named instead.
+# Verifying mail reads all of it; beyond this many messages, point to the command instead.
 MOST_MAIL = 5_000
 
 
 def file_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
-    """Everything that the files tell."""
+    """Return the findings about files."""
     return [
         *_permissions(workspace, environ),
         *_leftovers(workspace.folder),

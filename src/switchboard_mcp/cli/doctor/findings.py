@@ -1,4 +1,4 @@
-"""What the doctor finds: one thing to know, and what to do about it."""
+"""The findings of the doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PROBLEM, NOTE = "problem", "note"
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """Something to know: a problem is to be mended, a note is not."""
+    """One finding and its remedy: a problem needs fixing, a note does not."""
 
     level: str
     message: str

@@ -1,4 +1,4 @@
-"""What the doctor sees around a workspace: children that outlived their Switchboard, and what hosts have configured.
+"""Checks the machine around a workspace: orphaned children, and the configs of hosts.
 
 Reads `/proc` and the hosts' own files; changes nothing.
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from switchboard_mcp.setup.discovery import ServerMap
 
 PROC = "/proc"
-# Words before its arguments in which a program's name may stand: an interpreter, its options, the script.
+# The program's name is among the first words: an interpreter, its options, the script.
 HEAD_WORDS = 4
 AGAIN = "Run `switchboard init` again: it writes where Switchboard is now."
 
 
 class ProcessInfo(Struct, frozen=True):
-    """One process, as far as it matters here."""
+    """The facts about a process that are needed here."""
 
     pid: int
     parent: int
@@ -41,12 +41,12 @@ class ProcessInfo(Struct, frozen=True):
 
 
 def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
-    """Everything around the workspace."""
+    """Return the findings about processes and hosts."""
     return [*_orphans(workspace, environ, processes()), *_hosts(workspace.folder, environ)]
 
 
 def processes(proc: str = PROC) -> dict[int, ProcessInfo]:
-    """Every process of this user, where the system tells."""
+    """Return the processes of this user by pid; empty without `/proc`."""
     found: dict[int, ProcessInfo] = {}
     try:
         names = os.listdir(proc)
@@ -70,7 +70,7 @@ def processes(proc: str = PROC) -> dict[int, ProcessInfo]:
 def _orphans(
     workspace: Workspace, environ: Mapping[str, str], found: Mapping[int, ProcessInfo]
 ) -> Iterator[Finding]:
-    """Processes that run as a child here would, and that nobody looks after: neither a Switchboard nor a host."""
+    """Report processes that run like a child of this workspace but have no parent, neither a Switchboard nor a host."""
     for spec in workspace.children:
         filled = expand(spec, environ) if spec.kind == "stdio" else None
         if filled is None or isinstance(filled, Failure):
@@ -85,7 +85,7 @@ def _orphans(
 
 
 def is_child_process(spec: ChildSpec, process: ProcessInfo) -> bool:
-    """Whether a process is what a child's entry starts."""
+    """Return True if a process is what a child's entry starts."""
     words, args = process.words, list(spec.args)
     head = words[: len(words) - len(args)] if not args or words[-len(args) :] == args else []
     names = {os.path.basename(word) for word in head[:HEAD_WORDS]}
@@ -94,7 +94,7 @@ def is_child_process(spec: ChildSpec, process: ProcessInfo) -> bool:
 
 
 def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the hosts that start Switchboard can, and which have servers beside it."""
+    """Report hosts that cannot start Switchboard, and those with servers beside it."""
     from switchboard_mcp.setup.discovery import discover_servers
     from switchboard_mcp.setup.hosts import HOSTS
     from switchboard_mcp.setup.paths import host_paths
@@ -124,7 +124,7 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterator[Finding]:
-    """What keeps a host from starting its entry for Switchboard."""
+    """Report what keeps a host from starting its entry for Switchboard."""
     if folder != "." and not os.path.isdir(folder):
         message = f"{where}: entry '{name}' starts Switchboard in {folder}, which is not there."
         yield Finding(PROBLEM, message, "Correct --workspace in the entry, or remove it.")

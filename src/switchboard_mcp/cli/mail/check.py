@@ -1,6 +1,4 @@
-"""`switchboard mail verify|repair|prune`: whether everything accepted is where it belongs, mending what a crash left,
-and taking away what ended long ago.
-"""
+"""`switchboard mail verify|repair|prune`: check the message store, repair it after a crash, delete old messages."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from switchboard_mcp.mail.store.maintenance.verify import BROKEN
 
 
 def run_verify(invocation: Invocation) -> int:
-    """Look, and judge."""
+    """Verify the store; exit code 1 if something is lost or misplaced."""
 
     async def work(mailbox: Mailbox) -> int:
         verdict = await mailbox.post.verify()
@@ -47,7 +45,7 @@ VERIFY = Command(
 
 
 def run_repair(invocation: Invocation) -> int:
-    """Mend, and tell."""
+    """Repair the store and show what was done."""
 
     async def work(mailbox: Mailbox) -> int:
         await mailbox.post.deliver()
@@ -71,7 +69,7 @@ REPAIR = Command(
 
 
 def run_prune(invocation: Invocation) -> int:
-    """Take away, and tell."""
+    """Delete old settled messages, or count them."""
     seconds = read_age(invocation.args.older)
     dry = invocation.args.dry_run
 
@@ -100,7 +98,7 @@ PRUNE = Command(
 
 
 def read_age(written: str) -> float:
-    """How long ago is meant, in seconds.
+    """Parse an age, in seconds.
 
     >>> read_age("30d"), read_age("12h"), read_age("0.5d")
     (2592000.0, 43200.0, 43200.0)
@@ -115,7 +113,7 @@ def read_age(written: str) -> float:
 
 
 def show_findings(findings: Sequence[StoreFinding], console: Console) -> None:
-    """A table of what was found."""
+    """Print a table of findings."""
     console.out.table(
         [
             (Styled(finding.kind, "red" if finding.kind in BROKEN else "yellow"), finding.message)

@@ -1,4 +1,4 @@
-"""`switchboard mail dead`: messages that were set aside, why, and putting them back."""
+"""`switchboard mail dead`: list dead letters with their reasons, and requeue them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEE_HELP = "`switchboard mail dead --help` shows how."
 
 
 def run(invocation: Invocation) -> int:
-    """Show, or put back."""
+    """List dead letters, or requeue some."""
     match invocation.args.words:
         case []:
             return with_mailbox(invocation, lambda mailbox: _show(invocation, mailbox))
@@ -79,7 +79,7 @@ async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str])
     chosen = list({(dead.agent, dead.id): dead for dead in (_match(found, typed) for typed in ids)}.values())
     for dead in chosen:
         await mailbox.post.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
-    # What was no message is looked at again at once, so that whoever put it back hears of it here.
+    # Requeued files that were never messages are delivered at once, so a new refusal is reported here.
     back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := parse_foreign_name(dead.id))}
     looked = await mailbox.post.deliver()
     refused = [

@@ -1,7 +1,7 @@
-"""`switchboard mail hook`: tells a host what is unread, in the form that this host reads. Quiet and quick.
+"""`switchboard mail hook`: reports unread mail to a host, in the format that host reads. Quiet and fast.
 
-Owns which answer each host wants at which of its events. A hook must never break its host's turn: whatever is wrong, it
-says nothing and ends well. What may be said is `mail.hooks`'s matter.
+Decides which answer each host expects at which of its events. A hook must never break its host's turn: on any error it
+prints nothing to stdout and exits with 0. `mail.hooks` decides what may be said.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER, workspace_of
 from switchboard_mcp.mail.presence import Presence
 
-# What each host's events are answered with. `block` and `deny`: the turn goes on, with the text as what to do next.
-# `context`: the text stands beside the prompt. Events that are not named get no answer.
+# The reply format by host and event. `block` and `deny`: the turn continues, with the text as its next instruction.
+# `context`: the text is added to the prompt. Other events get no reply.
 REPLY_FORMATS: dict[str, dict[str, str]] = {
     "claude-code": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
     "codex": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
@@ -28,7 +28,7 @@ PROMPT_EVENTS = frozenset({"UserPromptSubmit", "BeforeAgent"})
 
 
 def run_fast(arguments: Sequence[str]) -> int | None:
-    """The command as hosts run it, without a parser; None where something else is asked."""
+    """Run the command as hosts call it, without the argument parser; None if the arguments need it."""
     options = {"--as": "", "--host": "", "--workspace": ""}
     rest = list(arguments)
     while rest:
@@ -43,7 +43,7 @@ def run_fast(arguments: Sequence[str]) -> int | None:
 
 
 def answer(agent: str, host: str, workspace: str, *, as_json: bool = False) -> int:
-    """Say what is to be said; the exit code is always that of success."""
+    """Print the reply; the exit code is always 0."""
     try:
         text = reply(agent, host, workspace, os.environ, sys.stdin.buffer, as_json=as_json)
     except Exception as problem:  # noqa: BLE001 - a host's turn is worth more than our fault
@@ -64,7 +64,7 @@ def reply(
     *,
     as_json: bool = False,
 ) -> str:
-    """What goes to stdout; empty where nothing is unread, or the host is not to be told now."""
+    """Return the text for stdout; empty if nothing is unread or the host should not be told now."""
     call = hooks.read_hook_input(stdin)
     host = host or detect_host(environ, call)
     here = call.cwd if os.path.isdir(call.cwd) else os.getcwd()
@@ -83,7 +83,7 @@ def reply(
     waiting = hooks.find_unread(workspace, name)
     if not waiting.count:
         return ""
-    # A turn that goes on because of this hook has heard it.
+    # A turn that continues because of this hook was already told.
     if form != "context" and (
         call.stop_hook_active or not _may_notify(form, folder, name, waiting.fingerprint)
     ):
@@ -98,7 +98,7 @@ def _may_notify(form: str, folder: str, agent: str, mark: str) -> bool:
 
 
 def detect_host(environ: Mapping[str, str], call: hooks.HookInput) -> str:
-    """Which host runs us, where it was not said."""
+    """Guess which host runs the hook."""
     if environ.get("GEMINI_SESSION_ID") or call.event in ("AfterAgent", "BeforeAgent"):
         return "gemini"
     if call.turn_id:
@@ -107,7 +107,7 @@ def detect_host(environ: Mapping[str, str], call: hooks.HookInput) -> str:
 
 
 def format_reply(form: str, event: str, text: str) -> str:
-    """The text as the host reads it."""
+    """Return the text in the format of the host's event."""
     if form == "text":
         return text
     answer: dict[str, object] = {"decision": form, "reason": text}

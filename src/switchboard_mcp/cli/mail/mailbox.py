@@ -1,7 +1,4 @@
-"""What every `switchboard mail` command begins with: which workspace, which agent, and the store opened for it.
-
-Owns these questions. What a command does is in its own module, and how messages are shown in `mail_show`.
-"""
+"""The setup shared by all `switchboard mail` commands: the workspace, the acting agent, and the open store."""
 
 from __future__ import annotations
 
@@ -54,18 +51,18 @@ class Mailbox(Struct):
 
     @property
     def unread_warn_s(self) -> float:
-        """How long mail may wait with nobody woken."""
+        """Time after which unread mail without a notification is reported."""
         return self.config.mail.starving_ms / 1000
 
     def agent_or_error(self) -> str:
-        """Who asks; refused where that is not known."""
+        """Return the acting agent; raises if none is named."""
         if not self.agent:
             hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
             raise usage_error("It is not known which agent you are.", hint)
         return self.agent
 
     async def existing_agent(self) -> str:
-        """The same, and that the agent exists."""
+        """Return the acting agent; raises if it does not exist."""
         name = self.agent_or_error()
         known = await self.post.agents()
         if name not in known:
@@ -78,7 +75,7 @@ class Mailbox(Struct):
         return name
 
     def acting_agent(self) -> str:
-        """Who asks, where a shell may act as that agent: whoever has a token acts with that token alone."""
+        """Return the acting agent if a shell may act as it: agents with a token act with that token only."""
         name = self.agent_or_error()
         if name in {agent_name(each) for each in self.config.http.tokens}:
             message = (
@@ -89,16 +86,16 @@ class Mailbox(Struct):
         return name
 
     def record_visit(self, agent: str) -> None:
-        """The agent is here, and sees its mail. Blocking."""
+        """Record that the agent is present and sees its mail. Blocking."""
         self.presence.record_activity(agent)
         self.presence.record_notified(agent)
 
     async def find_id(self, agent: str, typed: str) -> str:
-        """A message's id from what was typed: all of it, or some of its last characters that only one has."""
+        """Return a message id from a full id or a unique part of its end."""
         return match_id(typed, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
 
     async def claimed_id(self, agent: str) -> str:
-        """The one message that the agent has claimed."""
+        """Return the one message the agent has claimed."""
         held = await self.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",)))
         if len(held) == 1:
             return held[0]
@@ -111,7 +108,7 @@ class Mailbox(Struct):
 
 
 def match_id(typed: str, ids: Collection[str], whose: str) -> str:
-    """The id that is meant: all of it, or what its shown end begins or ends with."""
+    """Return the id that matches: a full id, or the start or end of its short form."""
     if typed.startswith("msg_"):
         return typed
     fitting = [id for id in ids if id.endswith(typed) or short_id(id).startswith(typed)] if typed else []
@@ -131,9 +128,9 @@ def with_mailbox(
     make: bool = False,
     watch: bool = False,
 ) -> T:
-    """Run a command's work. Only where `make` says so is a mailbox made that was not there.
+    """Run a command's work with an open mailbox, which is created only with `make`.
 
-    Without `watch` dropped files are delivered when somebody looks; whoever waits wants to hear of them.
+    Without `watch`, dropped files are delivered only when the store is read; waiting commands need them at once.
     """
     folder = folder_of(invocation)
     if not make and not os.path.isdir(os.path.join(folder, FOLDER, "inbox")):
@@ -151,28 +148,28 @@ def with_mailbox(
 
 
 def _with_shell_hint(problem: Failure) -> Failure:
-    """The failure with the remedy that there is at a shell, where only that for tools is known."""
+    """Replace the hint for tools by the one for a shell, if there is one."""
     if problem.code in SHELL_HINTS and problem.hint == KINDS[problem.code].hint:
         return replace(problem, hint=SHELL_HINTS[problem.code])
     return problem
 
 
 def folder_of(invocation: Invocation) -> str:
-    """The workspace whose mail is meant."""
+    """Return the workspace folder of the mail."""
     if invocation.options.workspace:
         return workspace_folder(invocation.options)
     return workspace_of(os.environ, workspace_folder(invocation.options))
 
 
 def agent_of(invocation: Invocation) -> str:
-    """Who asks, as far as it is said."""
+    """Return the agent named by `--as` or the environment; may be empty."""
     name = invocation.args.agent or os.environ.get(AGENT, "")
     return message_lookup.parse_agent_name(name) if name else ""
 
 
 @asynccontextmanager
 async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> AsyncIterator[Mailbox]:
-    """The store."""
+    """Open the store of a workspace."""
     source = find_config(folder, invocation.options.config)
     config = read_config(source) if source else Config()
     agent = agent_of(invocation) if hasattr(invocation.args, "agent") else ""
@@ -185,12 +182,12 @@ async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> A
         if any(each.problem is None for each in deliveries):
             from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
-            await send_pending_notices(post)  # A dropped letter may have ended a phase.
+            await send_pending_notices(post)  # A dropped file may have completed a phase.
 
 
 @asynccontextmanager
 async def acting_as(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
-    """Be this agent for a moment; False while another process is."""
+    """Hold the agent's presence lock for a moment; yields False if another process holds it."""
     hold: PresenceLock | None = None
     try:
         hold = await asyncio.to_thread(mailbox.presence.acquire, agent)
@@ -201,4 +198,4 @@ async def acting_as(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
         yield hold is not None
     finally:
         if hold is not None:
-            os.close(hold.fd)  # still here as far as others see: a shell comes and goes
+            os.close(hold.fd)  # The presence itself is kept: a shell comes and goes.

@@ -1,4 +1,4 @@
-"""`switchboard mail agents|teams`: who there is, who is here, and whose mail waits with nobody woken."""
+"""`switchboard mail agents|teams`: list agents and teams, add them, assign roles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEE_HELP = "`switchboard mail agents --help` and `switchboard mail teams --help`
 
 
 def run_agents(invocation: Invocation) -> int:
-    """Show, add, or give a role."""
+    """List agents, add one, or assign a role."""
     match invocation.args.words:
         case []:
             return with_mailbox(invocation, lambda mailbox: _show_agents(invocation, mailbox))
@@ -66,7 +66,7 @@ async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
 
 
 def unread_warning(entry: dict[str, object]) -> str:
-    """What is said of an agent whose mail waits while nobody was told of it."""
+    """Return the warning for an agent whose unread mail nobody was notified of."""
     seconds = entry.get("oldestUnreadSeconds", 0)
     age = format_duration(seconds if isinstance(seconds, int | float) else 0)
     unread = entry.get("unread", 0)
@@ -124,7 +124,7 @@ async def _assign_role(invocation: Invocation, mailbox: Mailbox, written: str, r
 
 
 def run_teams(invocation: Invocation) -> int:
-    """Show, or make one."""
+    """List the teams, or create one."""
     match invocation.args.words:
         case []:
             return with_mailbox(invocation, lambda mailbox: _show_teams(invocation, mailbox))

@@ -1,4 +1,4 @@
-"""`switchboard mail inbox|read|receipts|search`: looking, which consumes nothing."""
+"""`switchboard mail inbox|read|receipts|search`: read mail without consuming it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLACES = ("inbox", "claimed", "shipped", "archive", "deadletter")
 
 
 def run_inbox(invocation: Invocation) -> int:
-    """What waits."""
+    """List unread messages."""
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
@@ -59,7 +59,7 @@ def _record_and_count(mailbox: Mailbox, agent: str) -> int:
 
 
 def run_read(invocation: Invocation) -> int:
-    """One message."""
+    """Show one message."""
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
@@ -90,7 +90,7 @@ READ = Command(
 
 
 def run_search(invocation: Invocation) -> int:
-    """Messages by their words."""
+    """Search received messages."""
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
@@ -129,7 +129,7 @@ SEARCH = Command(
 
 
 def run_receipts(invocation: Invocation) -> int:
-    """What became of what was sent."""
+    """Show the receipts of sent messages."""
 
     async def work(mailbox: Mailbox) -> int:
         sender = mailbox.agent_or_error()
@@ -186,7 +186,7 @@ async def _wait_until_final(mailbox: Mailbox, sender: str, ids: list[str], secon
 
 
 def show_receipts(found: Sequence[Receipt], console: Console) -> None:
-    """A table of receipts."""
+    """Print a table of receipts."""
     if not found:
         console.out.line("No receipts.", "dim")
         return

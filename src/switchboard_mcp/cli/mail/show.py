@@ -1,4 +1,4 @@
-"""Messages and times as the `switchboard mail` commands show them: in a list, or one message in full."""
+"""Prints messages for the `switchboard mail` commands: as a list, or one in full."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from switchboard_mcp.cli.console import Cell, Console, Screen, Styled, format_du
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
 
-# Younger messages are shown as sent now.
+# Messages younger than this are shown as sent now.
 NOW_S = 10
 ACTION_STYLES = {
     "delegate_task": "bold",
@@ -22,7 +22,7 @@ ACTION_STYLES = {
 
 
 def format_since(stamp: str) -> str:
-    """How long ago something was, in a few characters."""
+    """Format the time since a timestamp."""
     try:
         at = datetime.fromisoformat(stamp).timestamp()
     except ValueError:
@@ -32,19 +32,19 @@ def format_since(stamp: str) -> str:
 
 
 def short_id(message_id: str) -> str:
-    """Enough of an id to name it at a shell."""
+    """Return enough of an id to name the message in a shell."""
     return message_id[-8:]
 
 
 def subject(stored: StoredMessage) -> str:
-    """What it is about: the subject, where the sender gave one, else how it begins."""
+    """Return the subject; without one, the beginning of the text."""
     value = stored.message.metadata.get("subject")
     text = value if isinstance(value, str) and value else stored.message.payload
     return " ".join(text[:400].split())
 
 
 def show_message(stored: StoredMessage, out: Screen, fence: int = 0, until: str = "") -> None:
-    """One message, all of it."""
+    """Print one message in full."""
     message = stored.message
 
     def row(name: str, value: str, style: str = "") -> None:
@@ -76,7 +76,7 @@ def show_message(stored: StoredMessage, out: Screen, fence: int = 0, until: str 
 def show_list(
     messages: Sequence[StoredMessage], console: Console, title: str, *, places: bool = False
 ) -> None:
-    """A table of messages."""
+    """Print a table of messages."""
     out = console.out
     out.line(title, "bold" if messages else "dim")
     rows = [_row(letter, places) for letter in messages]

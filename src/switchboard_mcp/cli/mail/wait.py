@@ -1,7 +1,7 @@
-"""`switchboard mail wait`: until there is mail. With --host it is what wakes a host that is idle.
+"""`switchboard mail wait`: wait for mail. With --host, it wakes an idle host.
 
-A host that starts this in the background at its turn's end is woken by its end with code 2 (see docs/messaging.md). One
-such waiter is enough for an agent: a newer one, or a new prompt, sends the older home (`mail.hooks`).
+A host starts it in the background at the end of its turn, and is woken by its exit code 2 (see docs/messaging.md). One
+waiter per agent is enough: a newer one, or a new prompt, dismisses the older (`mail.hooks`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
 
-# How soon a waiter notices that it is not wanted any more.
+# Poll interval for noticing that this waiter was dismissed.
 SLICE_S = 1.0
 WAKE = 2
 LONGEST_S = 10 * 365 * 86_400.0
 
 
 def run(invocation: Invocation) -> int:
-    """Wait, then show."""
+    """Wait for mail, then show it."""
     if invocation.args.host:
         return _wake_host(invocation)
 
@@ -62,7 +62,7 @@ COMMAND = Command(
 
 
 def _wake_host(invocation: Invocation) -> int:
-    """Quiet unless mail comes; then what is unread goes to stderr, and the code wakes the host."""
+    """Wait silently; when mail arrives, write the notice to stderr and return the code that wakes the host."""
     folder = folder_of(invocation)
     call = hooks.read_hook_input(sys.stdin.buffer)
     agent = hooks.agent_of(folder, invocation.args.agent, os.environ, call)

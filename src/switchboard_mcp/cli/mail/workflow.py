@@ -1,4 +1,4 @@
-"""`switchboard mail workflow`: workflows from a shell. What happens is `mail.workflows.engine`' matter."""
+"""`switchboard mail workflow`: run workflows from a shell. The logic is in `mail.workflows.engine`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEE_HELP = "`switchboard mail workflow --help` shows how."
 
 
 def run(invocation: Invocation) -> int:
-    """Show, or move one on."""
+    """List workflows, or advance one."""
     args = invocation.args
     match args.words:
         case []:

@@ -1,7 +1,8 @@
-"""`switchboard mail send|claim|ack`: what changes something, as the agent that a person or script says it is.
+"""`switchboard mail send|claim|ack`: commands that change the mail, as the named agent.
 
-A sender is verified where nobody else is that agent at the moment, just as over a host's pipes: the name is held while
-the message is stored. Where a live host is that agent, the message goes as a dropped file does, marked unverified.
+A sender is verified if no other process acts as that agent at the moment, as with a host over stdio: its presence lock
+is held while the message is stored. If a live host acts as that agent, the message is marked as unverified, like a
+dropped file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 
 
 def run_send(invocation: Invocation) -> int:
-    """Write to somebody."""
+    """Send a message."""
     payload = _payload(invocation)
     metadata = _metadata(invocation.args.meta)
     if invocation.args.subject:
@@ -186,7 +187,7 @@ def _show_sent(
 
 
 def run_claim(invocation: Invocation) -> int:
-    """Take messages to work on."""
+    """Claim messages to work on."""
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
