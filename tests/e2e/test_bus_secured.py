@@ -127,7 +127,7 @@ async def test_whatever_is_wrong_with_tls_is_told_by_the_setting_it_is_in(
         ({"ca_file": empty}, "config_invalid", f"bus.tls.caFile cannot be used: {empty}"),
         ({"ca_file": ca, "cert_file": empty}, "config_invalid", "bus.tls.certFile"),
         ({"ca_file": ca, "cert_file": own, "key_file": safe.other}, "config_invalid", "keyFile"),
-        ({"ca_file": ca, "key_file": own}, "config_invalid", "bus.tls.certFile names none"),
+        ({"ca_file": ca, "key_file": own}, "config_invalid", "bus.tls.certFile is not"),
     ):
         told = await refusal(safe.url, **tls)
         assert told[0] == code, (tls, told)

@@ -130,7 +130,7 @@ async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keep
         await soon(there)
         wire = BusClient(BusSettings(url=redis.url))
         (dead,) = await wire.last_entries("dead", 10)
-        assert "however often it was tried" in dead.text("reason")
+        assert "after repeated attempts" in dead.text("reason")
         await wire.close()
 
 

@@ -1,9 +1,8 @@
-"""What happens here, as a stream that other programs can read: `events`, in a form that has a version.
+"""Publishes the workspace's events to a Redis stream that other programs can read.
 
-Nothing is told that is not on the disk first. The sources are the audit record (children, drift, approvals, decisions,
-calls with their arguments hashed), the receipts of messages, and the workflows in the state; a cursor for each says how
-far they were told. So an event may come twice after a crash, with the same `id`, and none is lost. Owns the form and
-the cursors; does not know who reads.
+An event is published only after its source is on disk. The sources are the audit log (children, drift, approvals,
+decisions, calls with hashed arguments), mail receipts, and the workflows in the shared state; a cursor records how far
+each was published. After a crash an event may be repeated with the same `id`, but none is lost. Not aware of readers.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ from switchboard_mcp.observability.audit.segments import segment_name, segment_n
 
 VERSION = 1
 STREAM = "events"
-# How many the stream keeps, about; whoever reads must not fall further behind.
+# Approximate length of the stream; a reader that falls further behind loses events.
 MAX_EVENTS = 100_000
 BATCH, READ_BYTES = 500, 1_048_576
-# A receipt may come to its name a little after its time.
+# A receipt may be renamed into place slightly after its timestamp.
 OVERLAP_S = 2.0
 FILE = "events.json"
 
 
 class Cursor(Struct):
-    """How far each source has been told."""
+    """Progress of publishing, per source."""
 
     file: int = 0
     offset: int = 0
     published_until: float = msgspec.field(default=0.0, name="told_until")
-    """The time of the newest receipt that was told."""
+    """The time of the newest published receipt."""
     recent: list[str] = []
-    """Receipts within the overlap."""
+    """Published receipts within the overlap, so they are not published twice."""
     phases: dict[str, str] = {}
 
 
 class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """One event, as its field `event` has it, behind the version."""
+    """One event, as encoded in the stream's `event` field together with the version."""
 
     id: str
-    """The same for the same event, however often it comes."""
+    """Identical for every repetition of the same event."""
     node: str
     at: str
-    """ISO 8601, by the clock of the machine it happened on."""
+    """ISO 8601, by the clock of the machine where it happened."""
     kind: str
-    """`child`, `drift`, `approval`, `decision`, `call`, `message`, `workflow`, or another kind of the audit record."""
+    """`child`, `drift`, `approval`, `decision`, `call`, `message`, `workflow`, or another kind of audit entry."""
     who: str = ""
     child: str = ""
     subtool: str = ""
@@ -64,12 +63,12 @@ class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
     """The keyed hash of a call's arguments."""
     outcome: str = ""
     subject: str = ""
-    """Id of the message or the workflow."""
+    """The id of the message or workflow."""
     phase: str = ""
 
 
 class EventPublisher:
-    """The teller of one folder."""
+    """Publishes the events of one workspace folder."""
 
     def __init__(self, store: MessageStore, client: BusClient, node: BusNode, audit: str) -> None:
         self._store = store
@@ -77,11 +76,11 @@ class EventPublisher:
         self._node = node
         self._audit = audit
         self._cursor: Cursor | None = None
-        # By agent, receipts that need not be looked at again: with thousands of them that would take most of the time.
+        # Receipts by agent that need no second stat(): with thousands of them that would dominate each pass.
         self._seen_receipts: dict[str, set[str]] = {}
 
     async def pump(self) -> bool:
-        """Tell what is new; True where there may be more."""
+        """Publish new events; return True if there may be more."""
         if self._cursor is None:
             self._cursor = await self._store.run(lambda tx: nodes.load(tx, FILE, Cursor)) or Cursor()
         cursor = msgspec.structs.replace(self._cursor)
@@ -91,7 +90,7 @@ class EventPublisher:
             return False
         if events:
             await self._client.append(STREAM, [_fields(event) for event in events], MAX_EVENTS)
-        # Behind the stream: what was told and is not noted is told again, never the other way round.
+        # Saved after the stream was written: a crash in between repeats events instead of losing them.
         await self._store.run(lambda tx: nodes.save(tx, FILE, cursor, durable=True))
         self._cursor = cursor
         return more
@@ -101,7 +100,7 @@ class EventPublisher:
         return recorded + list(self._mail_events(tx, cursor)), len(recorded) >= BATCH
 
     def _audit_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
-        """Lines of the audit record behind the cursor."""
+        """Yield the audit log's lines after the cursor."""
         try:
             numbers = segment_numbers(self._audit)
         except OSError:
@@ -135,7 +134,7 @@ class EventPublisher:
                 return
 
     def _mail_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
-        """Receipts of our own agents that came since: one when a message is accepted, one when it has ended."""
+        """Yield new receipts of local agents: one when a message is accepted, one when it is finished."""
         since = cursor.published_until - OVERLAP_S
         known = set(cursor.recent)
         fresh: list[tuple[float, str, str]] = []
@@ -156,8 +155,8 @@ class EventPublisher:
         fresh.sort()
         for changed, agent, name in fresh:
             cursor.published_until = max(cursor.published_until, changed)
-            told = parse_receipt_name(name)
-            receipt = receipts.read(tx, agent, *told) if told is not None else None
+            parsed = parse_receipt_name(name)
+            receipt = receipts.read(tx, agent, *parsed) if parsed is not None else None
             if name in known or receipt is None:
                 continue
             yield BusEvent(
@@ -172,10 +171,10 @@ class EventPublisher:
         cursor.recent = [name for changed, _, name in fresh if changed >= cursor.published_until - OVERLAP_S]
 
     def _workflow_events(self, state: State, cursor: Cursor) -> list[BusEvent]:
-        """Every step of every workflow since it was last told of."""
+        """Return every workflow step since the last call."""
         part = state.get("workflows")
         runs = part if isinstance(part, dict) else {}
-        told: list[BusEvent] = []
+        events: list[BusEvent] = []
         now: dict[str, str] = {}
         for id, run in runs.items():
             if not isinstance(run, dict):
@@ -185,20 +184,20 @@ class EventPublisher:
             before = cursor.phases.get(id, "")
             if before != now[id]:
                 first = int(before.partition("/")[0]) + 1 if before else 0
-                told += [
+                events += [
                     self._workflow_event(id, run, at) for at in range(min(first, len(steps)), len(steps) + 1)
                 ]
         cursor.phases = now
-        return told
+        return events
 
     def _workflow_event(self, id: str, run: dict[str, Any], count: int) -> BusEvent:
-        """Where a workflow stood after so many of its steps."""
+        """Return the event for a workflow's position after `count` steps."""
         steps = _steps(run)
         is_last = count == len(steps)
         phase = run.get("phase", "") if is_last else steps[count].get("phase", "")
         status = run.get("status", "running") if is_last else "running"
         return BusEvent(
-            # Every machine knows the workflow: the same step has the same id, whoever tells of it.
+            # Every machine shares the workflow, so the same step has the same id whichever machine publishes it.
             id=f"workflow/{id}/{count}/{phase}/{status}",
             node=self._node.id,
             at=str(steps[count - 1].get("at", "") if count else run.get("startedAt", "")),
@@ -211,12 +210,12 @@ class EventPublisher:
 
 
 def _fields(event: BusEvent) -> Fields:
-    """As it stands in the stream: what a reader may choose by, and the whole as JSON."""
+    """Return the stream fields: a few to filter by, and the whole event as JSON."""
     whole = msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(event)})
     return {"v": VERSION, "id": event.id, "kind": event.kind, "event": whole}
 
 
 def _steps(run: dict[str, Any]) -> list[dict[str, Any]]:
-    """The steps of a workflow; other programs may write what is none."""
-    said = run.get("steps")
-    return [step for step in said if isinstance(step, dict)] if isinstance(said, list) else []
+    """Return the steps of a workflow, skipping invalid ones that other programs may have written."""
+    steps = run.get("steps")
+    return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []

@@ -1,7 +1,7 @@
-"""Tables that several machines change: what to do with one entry when it was changed here, there, or in both places.
+"""Three-way merge of one entry in a table that several machines change.
 
-Every value in the shared table has a revision. A machine remembers the value and the revision it last agreed on, and
-compares. Owns this decision; does not know where the tables are.
+Every value in the shared table has a revision. A machine remembers the value and revision it last agreed on, and
+compares both sides with it. Not aware of where the tables are kept.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ Value = dict[str, Any] | None
 
 
 class MergeBase(NamedTuple):
-    """What was last the same on both sides; revision 0 is before the beginning."""
+    """The value both sides last agreed on; revision 0 means there was none."""
 
     revision: int = 0
     value: Value = None
 
 
 class MergeStep(NamedTuple):
-    """What is to be done: `push` this value to the table, or `take` this one from it; neither where all is well."""
+    """The decision: `push` the local value to the table, `take` the table's value, or neither."""
 
     push: Value = None
     pushes: bool = False
@@ -28,11 +28,11 @@ class MergeStep(NamedTuple):
 
 
 def compare(agreed: MergeBase, here: Value, there: MergeBase, *, merge: bool) -> MergeStep:
-    """What to do with an entry. Where both sides have changed it, `merge` joins them field by field; else theirs wins.
+    """Decide what to do with an entry. If both sides changed it, `merge` combines them by field; otherwise theirs wins.
 
-    >>> compare(Agreed(1, {"a": 1}), {"a": 2}, Agreed(1, {"a": 1}), merge=False).push
+    >>> compare(MergeBase(1, {"a": 1}), {"a": 2}, MergeBase(1, {"a": 1}), merge=False).push
     {'a': 2}
-    >>> compare(Agreed(1, {"a": 1}), {"a": 1}, Agreed(2, None), merge=False).takes
+    >>> compare(MergeBase(1, {"a": 1}), {"a": 1}, MergeBase(2, None), merge=False).takes
     True
     """
     if there.revision == agreed.revision:

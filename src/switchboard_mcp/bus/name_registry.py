@@ -1,7 +1,8 @@
-"""Who lives where: names that are unique over all machines, and a mailbox here for everybody who lives elsewhere.
+"""Agent names that are unique across machines, and local mailboxes for agents on other machines.
 
-A name belongs to the machine that claimed it first, for as long as its relay is heard of; then another one may have it,
-with a higher fence. Owns the claims and the marks in `elsewhere/`; letters are carried by others.
+A name belongs to the machine that claimed it first for as long as that machine's relay holds its lease; after that,
+another machine may claim it with a higher fence. Also writes the files in `elsewhere/` that mark remote agents.
+Messages are carried by `sender` and `receiver`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from switchboard_mcp.mail.store.store import MessageStore
 
 
 class NameOwner(Struct, frozen=True):
-    """Who has a name."""
+    """The machine that holds a name."""
 
     node: str
     fence: int = 0
 
 
 class LocalAgents(Struct):
-    """The agents of this folder as its files have them."""
+    """The agents of this folder, according to its files."""
 
     local: list[str]
     remote: dict[str, RemotePresence]
@@ -42,20 +43,20 @@ class NameRegistry:
         self._client = client
         self._node = node
         self._presence = Presence(store.path)
-        # On which machine each agent of another machine lives.
+        # The machine of each remote agent.
         self.remote: dict[str, str] = {}
-        # Names that are used here although another machine has them: registered while the bus was away.
+        # Names in use here that another machine holds: both registered while the bus was unreachable.
         self.conflicts: dict[str, str] = {}
         self.owned: set[str] = set()
         self._published: dict[str, bytes] = {}
 
     async def recover(self) -> None:
-        """What was known before this start: mail for elsewhere must not be handed out here."""
+        """Restore the remote agents known before this start, so their mail is not delivered locally."""
         agents = await self._store.run(read_local_agents)
         self.remote = {name: presence.node for name, presence in agents.remote.items()}
 
     async def claim(self, name: str) -> str:
-        """Have a name for this machine; the machine that has it, which is this one where it could be had."""
+        """Claim a name for this machine; return the machine that holds it now."""
         owner = _owner((await self._client.claim_names(self._node.id, [name]))[0])
         if owner.node == self._node.id:
             self.owned.add(name)
@@ -64,7 +65,7 @@ class NameRegistry:
         return owner.node
 
     async def sync(self) -> None:
-        """Claim what is new here, and know what is new elsewhere."""
+        """Claim names that are new here, and learn those that are new elsewhere."""
         agents = await self._store.run(read_local_agents)
         names = {
             name: _owner(claim_value) for name, claim_value in (await self._client.get_all("names")).items()
@@ -76,7 +77,7 @@ class NameRegistry:
             ):
                 names[name] = _owner(claim_value)
         self.owned = {name for name in agents.local if names[name].node == self._node.id}
-        # What Redis has forgotten is remembered here: mail for elsewhere is not handed out for that.
+        # Remote agents that Redis has lost stay remote: their mail must not be delivered locally.
         remote = {name: presence.node for name, presence in agents.remote.items() if name not in names}
         remote |= {n: o.node for n, o in names.items() if o.node != self._node.id and is_agent_name(n)}
         in_use = {
@@ -106,7 +107,7 @@ class NameRegistry:
         return presences
 
     async def publish_presence(self) -> bool:
-        """Say who of ours is here, where that has changed."""
+        """Publish the presence of local agents if it has changed; return True if anything was published."""
         changed = False
         for name in sorted(self.owned):
             here, seen = self._presence.status(name)
@@ -122,7 +123,7 @@ class NameRegistry:
 
 
 def read_local_agents(tx: Transaction) -> LocalAgents:
-    """Who has a mailbox here, and who of them lives elsewhere."""
+    """Return the agents with a mailbox here, split into local and remote ones."""
     remote: dict[str, RemotePresence] = {}
     if tx.has(REMOTE_AGENTS):
         for name, _ in file_operations.entries(tx.folder(REMOTE_AGENTS)):
@@ -138,7 +139,7 @@ def read_local_agents(tx: Transaction) -> LocalAgents:
 def _write_remote_agents(
     tx: Transaction, fresh: Mapping[str, RemotePresence], returned: Sequence[str]
 ) -> None:
-    """Write who lives remote, and a mailbox for each; forget those who are returned."""
+    """Mark agents as remote, with a mailbox for each, and unmark those that are local again."""
     folder = tx.folder(REMOTE_AGENTS, make=True)
     for name, presence in fresh.items():
         draft = tx.write(msgspec.json.encode(presence))

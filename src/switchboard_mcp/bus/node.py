@@ -1,6 +1,6 @@
-"""One workspace folder as a place on the bus: its id, its lock, and the numbers it must not forget.
+"""The identity of one workspace folder on the bus: its id, its lock, and the counters it must keep.
 
-All of it stands in `.switchboard/bus/`, written through the store's own thread. Owns those files; does not know Redis.
+All of it is kept in `.switchboard/bus/` and written through the message store's own thread. Not aware of Redis.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ _MAX_BYTES = 1_048_576
 
 
 class BusNode(Struct, frozen=True):
-    """Who this folder is. `epoch` is new when its memory was lost, so that nobody takes new numbers for old ones."""
+    """Identity of this folder. `epoch` changes when the folder's state was lost, so old and new numbers are not
+    confused.
+    """
 
     id: str
     epoch: str
 
 
 def is_node_id(id: str) -> bool:
-    """Whether it can be the id of a machine; files are named by it."""
+    """Return True if the text is a valid node id; files are named by it."""
     return id.isascii() and id.isalnum() and len(id) <= MAX_ID_LENGTH
 
 
 def identify(tx: Transaction) -> BusNode:
-    """The identity of this folder, made once."""
+    """Return the identity of this folder, creating it on first use."""
     node = load(tx, "node.json", BusNode)
     if node is None:
         draft = tx.write(msgspec.json.encode(BusNode(os.urandom(6).hex(), os.urandom(6).hex())))
@@ -49,25 +51,25 @@ def identify(tx: Transaction) -> BusNode:
         tx.sync_folders()
         node = load(tx, "node.json", BusNode)
     if node is None:
-        raise OSError(5, "it cannot be read", f"{FOLDER}/node.json")
+        raise OSError(5, "cannot be read", f"{FOLDER}/node.json")
     return node
 
 
 def load(tx: Transaction, name: str, kind: type[T]) -> T | None:
-    """What a file of ours says; None where there is none that can be read."""
+    """Decode one of our files; return None if it is missing or unreadable."""
     if not tx.has(FOLDER):
         return None
-    found = file_operations.read(tx.folder(FOLDER), name, _MAX_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
+    content = file_operations.read(tx.folder(FOLDER), name, _MAX_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
         return None
     try:
-        return msgspec.json.decode(found.data, type=kind)
+        return msgspec.json.decode(content.data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 def save(tx: Transaction, name: str, value: object, *, durable: bool) -> None:
-    """Replace a file of ours. Where it is not durable a crash of the machine may bring back the one before."""
+    """Replace one of our files. Unless `durable`, a power failure may bring back the previous version."""
     draft = tx.write(msgspec.json.encode(value))
     if durable:
         tx.sync_file(draft)
@@ -77,22 +79,22 @@ def save(tx: Transaction, name: str, value: object, *, durable: bool) -> None:
 
 
 def received_file(node: str) -> str:
-    """How far what comes from a node has been stored."""
+    """Return the name of the file that records how far messages from a node are stored."""
     return f"from-{node}.json"
 
 
 def next_number_file(node: str) -> str:
-    """The next number for what goes to a node."""
+    """Return the name of the file with the next number for messages to a node."""
     return f"to-{node}.json"
 
 
 def load_sequence_mark(tx: Transaction, node: str) -> SequenceMark:
-    """How far we have come."""
+    """Return how far messages from a node are stored."""
     return load(tx, received_file(node), SequenceMark) or SequenceMark()
 
 
 def machine_id() -> str:
-    """This start of this machine: two relays on one cannot both have a folder's lock."""
+    """Identify this boot of this machine: two relays on it cannot both hold a folder's lock."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read(36).strip()
@@ -102,7 +104,9 @@ def machine_id() -> str:
 
 
 def acquire_lock(folder: str) -> int | None:
-    """Be the one relay of this folder; a descriptor to keep, or None while another process is."""
+    """Become the one relay of this folder. Return the descriptor to keep open, or None if another process holds the
+    lock.
+    """
     path = os.path.join(folder, FOLDER)
     os.makedirs(path, 0o700, exist_ok=True)
     descriptor = os.open(

@@ -1,8 +1,8 @@
-"""What comes in: letters of other machines, stored in order and once; then confirmed and acknowledged in one step.
+"""Receives messages from other machines: stores each once and in order, then confirms and acknowledges it.
 
-An entry is acknowledged when what it brought is on the disk, and not before. What cannot be stored is left to come
-again; what never can, or has failed too often, goes to the dead stream, and its sender is told. Owns the receiving
-side of every link; does not know who lives where.
+An entry is acknowledged only after its message is on disk. A message that cannot be stored now stays in the stream and
+is delivered again; one that never can be, or has failed too often, goes to the dead-letter stream and its sender is
+notified. Not aware of which agent is on which machine.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import remote_inbox
 from switchboard_mcp.mail.store.store import MessageStore
 
-# After so many failures that nobody foresaw, an entry is not tried any more. Nor is one that was handed out so often
-# without being acknowledged: whoever takes it seems to die of it. A bus that comes and goes hands out a few times too.
+# An entry is dead-lettered after this many unexpected failures, or this many deliveries without an acknowledgement:
+# it probably crashes the process. The second limit is higher because an unstable connection also causes redelivery.
 MAX_ATTEMPTS, MAX_DELIVERIES = 5, 50
-# As many entries are taken in together.
+# Entries processed together.
 MAX_BATCH = 512
-# These say that the disk, not the letter, is at fault: it waits for as long as that takes.
+# The disk, not the message, is at fault: the message waits as long as that takes.
 TEMPORARY = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
 
 
 class ReceivedMessage(Struct):
-    """A letter to be stored, and what became of it."""
+    """A message to be stored, and the outcome."""
 
     entry: StreamEntry
     message: MailMessage | None = None
@@ -41,7 +41,7 @@ class ReceivedMessage(Struct):
 
 
 class BusReceiver:
-    """The receiving side."""
+    """The receiving side of every link to this machine."""
 
     def __init__(
         self, store: MessageStore, client: BusClient, node: BusNode, step: Callable[[str], None]
@@ -51,8 +51,8 @@ class BusReceiver:
         self._node = node
         self._step = step
         self._marks: dict[str, SequenceMark] = {}
-        # By link, up to which number letters may be here although the mark does not say so: what was being stored when
-        # somebody was cut off.
+        # By link, the highest number that may be stored although the mark is lower: a commit may have been interrupted
+        # before its mark was written.
         self._maybe_stored_upto: dict[str, int] = {}
         self._attempts: dict[str, int] = {}
         self._resend_requested: dict[str, SequenceMark] = {}
@@ -60,11 +60,11 @@ class BusReceiver:
         self.dead = 0
 
     def on_disconnect(self) -> None:
-        """What was confirmed may not have been heard; nothing here depends on it."""
+        """Forget which gaps were reported: the request to resend may have been lost."""
         self._resend_requested.clear()
 
     async def receive(self, entries: Sequence[StreamEntry]) -> None:
-        """Store what the entries bring, then confirm and acknowledge them. Raises where the disk or the bus fails."""
+        """Store the messages of these entries, then confirm and acknowledge them. Raises if disk or bus fail."""
         out: list[tuple[str, Fields]] = []
         acked = [entry.id for entry in entries if entry.text("kind") not in ("letter", "receipt")]
         links: dict[str, list[StreamEntry]] = {}
@@ -72,13 +72,16 @@ class BusReceiver:
             if entry.text("kind") == "letter" and not nodes.is_node_id(entry.text("from")):
                 acked.append(entry.id)
                 out.append(
-                    ("dead", {**entry.fields, "to": self._node.id, "reason": "It comes from no machine."})
+                    (
+                        "dead",
+                        {**entry.fields, "to": self._node.id, "reason": "The sender is not a valid node id."},
+                    )
                 )
             elif entry.text("kind") == "letter":
                 links.setdefault(entry.text("from"), []).append(entry)
         trouble: Exception | None = None
-        for node, letters in links.items():
-            problem = await self._receive_messages(node, letters, out, acked)
+        for node, messages in links.items():
+            problem = await self._receive_messages(node, messages, out, acked)
             trouble = trouble or problem
         receipts = [entry for entry in entries if entry.text("kind") == "receipt"]
         if receipts:
@@ -94,7 +97,7 @@ class BusReceiver:
             await self._client.send(out, self._node.id, acked)
         except SwitchboardError as problem:
             if problem.failure.code == "bus_full" and not any(node == "dead" for node, _ in out):
-                # What is stored need not stay in Redis, and Redis needs the room. Its sender asks again.
+                # Stored messages can be dropped to free memory. Without our confirmation the sender sends them again.
                 await self._client.send([], self._node.id, acked)
                 await self._client.trim(self._node.id)
             raise
@@ -102,7 +105,7 @@ class BusReceiver:
     async def _receive_messages(
         self, node: str, entries: Sequence[StreamEntry], out: list[tuple[str, Fields]], acked: list[str]
     ) -> Exception | None:
-        """One link's letters; returns what kept some of them from being stored."""
+        """Store the messages of one link; return the problem that kept some of them from being stored."""
         mark = self._marks.get(node)
         if mark is None:
             mark = await self._store.run(lambda tx: nodes.load_sequence_mark(tx, node))
@@ -122,12 +125,12 @@ class BusReceiver:
                     continue
                 reached = SequenceMark(reached.epoch, entry.number("seq"))
             incoming.append(ReceivedMessage(entry))
-        # Of an earlier run it is only known how much it took in at once; of a sender that lost its memory, how much it
-        # had on its way.
+        # After a restart the previous run may have stored up to one batch beyond the mark; a sender that lost its state
+        # may have had a full window and batch in transit.
         maybe_stored_upto = self._maybe_stored_upto.get(node, before.last + MAX_BATCH)
         if reached.epoch != before.epoch:
             maybe_stored_upto = reached.last + WINDOW + BATCH
-        # Cut off in the middle, it is not known what was stored: the next time it is looked for.
+        # If this commit is interrupted, the next attempt must check which of these messages are already stored.
         self._maybe_stored_upto[node] = max(maybe_stored_upto, reached.last)
         await self._store_messages(incoming, maybe_stored_upto)
         self._step("stored")
@@ -140,7 +143,7 @@ class BusReceiver:
             self._maybe_stored_upto[node] = maybe_stored_upto
         link: dict[str, str | bytes | int] = {"from": self._node.id, "epoch": mark.epoch}
         out.append((node, {"kind": "stored", **link, "upto": mark.last}))
-        # Once for each gap: what is asked for twice comes twice.
+        # Once per gap: a repeated request would make the sender send everything twice.
         if gap and self._resend_requested.get(node) != mark:
             self._resend_requested[node] = mark
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
@@ -158,8 +161,8 @@ class BusReceiver:
             entry = each.entry
             each.maybe_stored = entry.number("seq") <= maybe_stored_upto or bool(entry.number("again"))
             if self._attempts.get(each.entry.id, 0) >= MAX_ATTEMPTS or each.entry.deliveries > MAX_DELIVERIES:
-                told = "It could not be stored, however often it was tried."
-                each.problem = refused("mail_message_invalid", told)
+                message = "The message could not be stored after repeated attempts."
+                each.problem = refused("mail_message_invalid", message)
             else:
                 new.append(each)
         if not new:
@@ -167,32 +170,32 @@ class BusReceiver:
         trouble = await self._commit(new)
         if trouble is None or is_temporary(trouble):
             return
-        # One of them is a trap: one at a time, it keeps back nobody before it.
+        # One of them fails the whole commit: store them one at a time, so those before it get through.
         for each in new:
             each.problem = None
             if await self._commit([each]) is not None:
                 return
 
-    async def _commit(self, letters: Sequence[ReceivedMessage]) -> Exception | None:
-        """Store these together; what went wrong is noted with the first that was not stored."""
+    async def _commit(self, messages: Sequence[ReceivedMessage]) -> Exception | None:
+        """Store these messages in one commit. A failure is recorded with the first message that was not stored."""
         items = [
             remote_inbox.RemoteMessage(
                 each.message, each.entry.fields.get("attachment", b""), each.maybe_stored
             )
-            for each in letters
+            for each in messages
             if each.message is not None
         ]
         rules = self._store.rules
         try:
-            told = await self._store.commit(
+            refusals = await self._store.commit(
                 lambda tx: remote_inbox.receive(tx, items, rules), numbers=len(items)
             )
-        except Exception as problem:  # noqa: BLE001 - whatever it is, it is counted, and the letter waits
-            letters[0].problem = problem
+        except Exception as problem:  # noqa: BLE001 - any failure is counted, and the message is retried
+            messages[0].problem = problem
             return problem
-        for each, refusal in zip(letters, told, strict=True):
+        for each, refusal in zip(messages, refusals, strict=True):
             each.problem = SwitchboardError(refusal) if refusal is not None else None
-        self.stored += sum(refusal is None for refusal in told)
+        self.stored += sum(refusal is None for refusal in refusals)
         return None
 
     def _settle(
@@ -202,7 +205,7 @@ class BusReceiver:
         out: list[tuple[str, Fields]],
         acked: list[str],
     ) -> tuple[SequenceMark, Exception | None]:
-        """How far the link has come: up to the first letter that has to be tried again."""
+        """Return the link's progress, up to the first message that must be retried, and that message's problem."""
         for each in incoming:
             problem, entry = each.problem, each.entry
             if problem is not None and not _is_permanent(problem):
@@ -219,7 +222,7 @@ class BusReceiver:
         return reached, None
 
     def _dead_letter(self, entry: StreamEntry, reason: str) -> list[tuple[str, Fields]]:
-        """To the dead stream, whole, and word of it to the sender."""
+        """Return the entries that dead-letter a message and notify its sender."""
         dead: dict[str, str | bytes | int] = {**entry.fields, "to": self._node.id, "reason": reason}
         link: dict[str, str | bytes | int] = {
             "kind": "refused",
@@ -242,12 +245,12 @@ class BusReceiver:
                 return problem
             return None
 
-        told = await asyncio.gather(*(one(entry) for entry in entries))
+        problems = await asyncio.gather(*(one(entry) for entry in entries))
         self._step("filed")
         filed: dict[tuple[str, str], list[str]] = {}
-        for entry, problem in zip(entries, told, strict=True):
+        for entry, problem in zip(entries, problems, strict=True):
             if problem is not None and not _is_permanent(problem):
-                continue  # It comes again.
+                continue  # It will be delivered again.
             if problem is not None:
                 out.append(("dead", {**entry.fields, "to": self._node.id, "reason": str(problem)}))
             acked.append(entry.id)
@@ -259,10 +262,10 @@ class BusReceiver:
 
 
 def is_temporary(problem: Exception) -> bool:
-    """Whether it is waited for, for as long as it takes."""
+    """Return True if the problem may pass, so the message is retried without limit."""
     return isinstance(problem, SwitchboardError) and problem.failure.code in TEMPORARY
 
 
 def _is_permanent(problem: Exception) -> bool:
-    """Whether trying again cannot help. What nobody foresaw is tried a few times."""
+    """Return True if a retry cannot help. Unexpected exceptions are retried a few times."""
     return isinstance(problem, SwitchboardError) and problem.failure.code not in TEMPORARY

@@ -1,7 +1,7 @@
-"""Redis as the relay sees it: streams, hashes and a few steps at once. The one module that knows the client library.
+"""The Redis commands the relay uses: streams, hashes and a few scripts. The only module that knows the client library.
 
-Everything that can go wrong is raised as a failure that says what to do. Nothing is tried again here: the relay knows
-what is safe to repeat. Owns the connection; does not know letters.
+Every error is raised as a failure that says what to do. Commands are not retried here: the relay knows which ones are
+safe to repeat. Not aware of messages.
 """
 
 from __future__ import annotations
@@ -31,36 +31,37 @@ GROUP = "relay"
 MAX_CHANGES = 10_000
 MAX_DIGITS = 18
 CONNECT_TIMEOUT_S = 3.0
-# Beyond this a connection is taken for cut: Redis answers in milliseconds, and a blocking read ends by itself.
+# After this long a connection is considered dead: Redis answers in milliseconds, and blocking reads end by themselves.
 ANSWER_TIMEOUT_S = 5.0
-# What an ACL user needs on the keys of the workspace.
+# The permissions an ACL user needs on the keys of the workspace.
 RIGHTS = "+@read +@write +@scripting +@transaction +@connection -@dangerous"
-# How Redis says that it refuses a command within a script: up to 7.0, and since then.
+# How Redis reports a command denied inside a script: up to 7.0, and since then.
 SCRIPT_DENIED = ("can't run this command", "ACL failure in script")
 Fields = Mapping[str, "str | bytes | int"]
 
 
 class StreamEntry(Struct, frozen=True):
-    """One entry of a stream; `times` says how often it was handed out, where that is known."""
+    """One entry of a stream; `deliveries` counts how often it was delivered, if known."""
 
     id: str
     fields: dict[str, bytes]
     deliveries: int = 1
 
     def text(self, name: str) -> str:
-        """A field as text; empty where it is missing."""
+        """Return a field as text; empty if it is missing."""
         return self.fields.get(name, b"").decode("utf-8", "replace")
 
     def number(self, name: str) -> int:
-        """A field as a number; 0 where it is none."""
-        said = self.fields.get(name, b"")
-        return int(said) if said.isdigit() and len(said) <= MAX_DIGITS else 0
+        """Return a field as a number; 0 if it is missing or not a number."""
+        digits = self.fields.get(name, b"")
+        return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else 0
 
 
 class TlsConnection(SSLConnection):
-    """A connection with certificates of our own.
+    """A connection that uses our own TLS context.
 
-    The client would trust the authorities of the system besides, and in older versions take a certificate for any host.
+    The client would also trust the system's certificate authorities, and older versions accept a certificate of any
+    host.
     """
 
     def __init__(self, *, certificates: SSLContext, **options: Any) -> None:
@@ -74,11 +75,13 @@ class BusClient:
     def __init__(self, settings: BusSettings, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self.shown = connection_url.shown(settings.url)
         if not settings.prefix.replace("-", "").replace("_", "").replace(".", "").isalnum():
-            told = f"bus.prefix {settings.prefix!r} may hold letters, digits, _, . and - alone."
-            raise refused("config_invalid", told)
+            message = f"bus.prefix {settings.prefix!r} may only contain letters, digits, _, . and -."
+            raise refused("config_invalid", message)
         self._prefix = "{" + settings.prefix + "}:"
         self._timeout_s = answer_timeout_s
-        self._max_wait_ms = int(answer_timeout_s * 500)  # so that waiting for news is not taken for a cut
+        self._max_wait_ms = int(
+            answer_timeout_s * 500
+        )  # so a blocking read is not mistaken for a dead connection
         options: dict[str, Any] = {
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "socket_timeout": answer_timeout_s,
@@ -95,7 +98,7 @@ class BusClient:
             if issubclass(pool.connection_class, SSLConnection):
                 pool.connection_class = TlsConnection
                 pool.connection_kwargs["certificates"] = connection_url.certificates(settings.tls)
-            # Says now what it would say at the first question.
+            # Reports invalid options now instead of at the first command.
             pool.connection_class(**pool.connection_kwargs)
         except (ValueError, TypeError, exceptions.RedisError):
             raise connection_url.no_address(self.shown) from None
@@ -105,51 +108,52 @@ class BusClient:
         self._trim = self._redis.register_script(scripts.TRIM)
 
     def key(self, *parts: str) -> str:
-        """A key of this workspace."""
+        """Return the name of a key of this workspace."""
         return self._prefix + ":".join(parts)
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._redis.aclose()
 
     @asynccontextmanager
     async def _guard(self, extra_s: float = 0.0) -> AsyncIterator[None]:
+        """Limit the time of a command, and translate the client's errors."""
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         try:
             async with asyncio.timeout(self._timeout_s + CONNECT_TIMEOUT_S + extra_s):
                 yield
             if task is not None and task.cancelling() > before:
-                # The client may take a cancellation for a timeout of its own; whoever asked for it still waits.
+                # The client may swallow a cancellation as a timeout of its own; pass it on to whoever cancelled.
                 raise asyncio.CancelledError
         except (exceptions.RedisError, OSError, TimeoutError) as problem:
             raise self._translate_error(problem) from None
 
     def _translate_error(self, problem: Exception) -> SwitchboardError:
-        said, at = _error_text(problem), f"Redis at {self.shown}"
-        # A transaction is dropped as a whole when one of its commands finds no memory.
+        text, at = _error_text(problem), f"Redis at {self.shown}"
+        # A transaction is discarded as a whole when one of its commands runs out of memory.
         if isinstance(problem, exceptions.OutOfMemoryError | exceptions.ExecAbortError):
-            return refused("bus_full", f"{at} takes nothing in: {said}.")
+            return refused("bus_full", f"{at} is out of memory: {text}.")
         if isinstance(problem, exceptions.AuthenticationError):
-            return refused("bus_refused", f"{at} refuses: {said}.")
-        if isinstance(problem, exceptions.NoPermissionError) or any(mark in said for mark in SCRIPT_DENIED):
-            hint = f"Give the ACL user what it needs: ~{self._prefix}* {RIGHTS}"
-            told = f"{at} refuses: {said}{self._failed_command(said)}."
-            return refused("bus_refused", told, hint=hint)
-        told = f"{at} cannot be used: {said}.{connection_url.remedy(self.shown, said)}"
-        return refused("bus_unreachable", told)
+            return refused("bus_refused", f"{at} refuses: {text}.")
+        if isinstance(problem, exceptions.NoPermissionError) or any(mark in text for mark in SCRIPT_DENIED):
+            hint = f"Grant the ACL user: ~{self._prefix}* {RIGHTS}"
+            message = f"{at} refuses: {text}{self._failed_command(text)}."
+            return refused("bus_refused", message, hint=hint)
+        message = f"{at} cannot be used: {text}.{connection_url.remedy(self.shown, text)}"
+        return refused("bus_unreachable", message)
 
-    def _failed_command(self, said: str) -> str:
-        """The command in a script that is spoken of by its line, as Redis 7.0 does."""
+    def _failed_command(self, text: str) -> str:
+        """Return the script command that an error of Redis 7.0 identifies only by its line."""
         for script in (self._beat, self._claim, self._share, self._trim):
-            line = said.partition(f"script: {script.sha}, on @user_script:")[2]
+            line = text.partition(f"script: {script.sha}, on @user_script:")[2]
             if line.isdigit():
                 command = str(script.script).splitlines()[int(line) - 1].partition("redis.call('")[2]
                 return ": " + command.partition("'")[0]
         return ""
 
     async def renew_lease(self, node: str, token: str, place: str, lease_ms: int, card: bytes) -> bool:
-        """Be the relay of this node for a while longer; False where another one is."""
+        """Hold this node for another lease; return False if another relay holds it."""
         async with self._guard():
             if not await self._beat(keys=[self.key("alive", node)], args=[token, place, lease_ms]):
                 return False
@@ -157,13 +161,13 @@ class BusClient:
             return True
 
     async def release_lease(self, node: str, token: str, place: str) -> None:
-        """Be it no longer."""
+        """Give up the node, if this relay holds it."""
         async with self._guard():
             if await self._redis.get(self.key("alive", node)) == f"{token} {place}".encode():
                 await self._redis.delete(self.key("alive", node))
 
     async def create_stream(self, node: str) -> None:
-        """The stream of a node and its group, where they are missing."""
+        """Create a node's stream and its consumer group if they do not exist."""
         async with self._guard():
             try:
                 await self._redis.xgroup_create(self.key("in", node), GROUP, id="0", mkstream=True)
@@ -172,7 +176,7 @@ class BusClient:
                     raise
 
     async def send(self, to: Sequence[tuple[str, Fields]], own: str = "", acked: Sequence[str] = ()) -> None:
-        """Put entries into the streams of nodes, and acknowledge what was read from `own`: all of it or nothing."""
+        """Add entries to the streams of nodes, and acknowledge those read from `own`, in one transaction."""
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             for node, fields in to:
                 pipe.xadd(self.key(node) if node == "dead" else self.key("in", node), dict(fields))
@@ -181,31 +185,31 @@ class BusClient:
             await pipe.execute()
 
     async def read(self, node: str, consumer: str, count: int, wait_ms: int) -> list[StreamEntry]:
-        """The next entries of a node's stream; empty when none came in time."""
+        """Return the next entries of a node's stream; empty if none came in time."""
         wait_ms = min(wait_ms, self._max_wait_ms)
         async with self._guard(wait_ms / 1000):
             stream = {self.key("in", node): ">"}
-            told = await self._redis.xreadgroup(GROUP, consumer, stream, count=count, block=wait_ms)
-        return [entry for _, entries in _pairs(told) for entry in _entries(entries)]
+            reply = await self._redis.xreadgroup(GROUP, consumer, stream, count=count, block=wait_ms)
+        return [entry for _, entries in _pairs(reply) for entry in _entries(entries)]
 
     async def claim_idle(self, node: str, consumer: str, idle_ms: int, count: int) -> list[StreamEntry]:
-        """Entries that somebody was given and has not acknowledged for so long, in their order."""
+        """Return entries, in order, that a consumer received and has not acknowledged for `idle_ms`."""
         found: list[StreamEntry] = []
         start = "0-0"
         async with self._guard():
             while len(found) < count:
-                told = await self._redis.xautoclaim(
+                reply = await self._redis.xautoclaim(
                     self.key("in", node), GROUP, consumer, idle_ms, start_id=start, count=count
                 )
-                found += _entries(told[1])
-                start = told[0].decode()
+                found += _entries(reply[1])
+                start = reply[0].decode()
                 if start == "0-0":
                     break
             times = await self._delivery_counts(node, consumer, len(found))
         return [StreamEntry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in found]
 
     async def reset_delivery_counts(self, node: str, consumer: str, ids: Sequence[str]) -> None:
-        """That these were handed out does not count: it was not their fault that they could not be kept."""
+        """Set the delivery count of these entries to zero, when a failure to store them was not their fault."""
         async with self._guard():
             await self._redis.xclaim(
                 self.key("in", node), GROUP, consumer, 0, list(ids), retrycount=0, justid=True
@@ -214,37 +218,39 @@ class BusClient:
     async def _delivery_counts(self, node: str, consumer: str, count: int) -> dict[str, int]:
         if not count:
             return {}
-        told = await self._redis.xpending_range(
+        reply = await self._redis.xpending_range(
             self.key("in", node), GROUP, min="-", max="+", count=count, consumername=consumer
         )
-        return {each["message_id"].decode(): each["times_delivered"] for each in told}
+        return {each["message_id"].decode(): each["times_delivered"] for each in reply}
 
     async def trim(self, node: str) -> int:
-        """Drop from a stream what nobody needs any more."""
+        """Drop entries from a stream that no group needs any more."""
         async with self._guard():
             return int(await self._trim(keys=[self.key("in", node)]))
 
     async def claim_names(self, node: str, names: Sequence[str]) -> list[bytes]:
-        """Have these names, where they are free; who has each afterwards."""
+        """Claim the names that are free; return the owner of each afterwards."""
         async with self._guard():
             keys = [self.key("names"), self.key("fence"), self.key("changes")]
             return list(await self._claim(keys=keys, args=[node, self.key("alive", ""), *names]))
 
     async def compare_and_set(self, kind: str, name: str, value: bytes, revision: int) -> tuple[bytes, bool]:
-        """Replace a value unless somebody did since `revision`; the value that counts, and whether it is this one."""
+        """Replace a value unless it was changed since `revision`. Return the value now in force, and True if it is this
+        one.
+        """
         async with self._guard():
             keys = [self.key(kind), self.key("changes")]
-            told = await self._share(keys=keys, args=[kind, name, value, revision])
-            return told[0], told[1] == 1
+            reply = await self._share(keys=keys, args=[kind, name, value, revision])
+            return reply[0], reply[1] == 1
 
     async def get_all(self, kind: str) -> dict[str, bytes]:
-        """Every entry of a shared table."""
+        """Return every entry of a shared table."""
         async with self._guard():
-            told = await self._redis.hgetall(self.key(kind))
-        return {name.decode(): value for name, value in told.items()}
+            reply = await self._redis.hgetall(self.key(kind))
+        return {name.decode(): value for name, value in reply.items()}
 
     async def set_shared(self, kind: str, name: str, value: bytes) -> None:
-        """Replace a value, and tell everybody."""
+        """Replace a value and announce the change."""
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             pipe.hset(self.key(kind), name, value)
             change = {"kind": kind, "name": name}
@@ -252,53 +258,53 @@ class BusClient:
             await pipe.execute()
 
     async def alive(self, nodes: Sequence[str]) -> set[str]:
-        """Which of these nodes have a relay now."""
+        """Return those of these nodes that have a relay now."""
         if not nodes:
             return set()
         async with self._guard():
-            told = await self._redis.mget([self.key("alive", node) for node in nodes])
-        return {node for node, held in zip(nodes, told, strict=True) if held is not None}
+            reply = await self._redis.mget([self.key("alive", node) for node in nodes])
+        return {node for node, held in zip(nodes, reply, strict=True) if held is not None}
 
     async def wait_for_change(self, after: str, wait_ms: int) -> str:
-        """Wait until something shared has changed; the place of the newest change."""
+        """Wait until a shared value has changed; return the id of the newest change."""
         wait_ms = min(wait_ms, self._max_wait_ms)
         async with self._guard(wait_ms / 1000):
-            told = await self._redis.xread({self.key("changes"): after}, count=1000, block=wait_ms)
-        entries = [entry for _, some in _pairs(told) for entry in _entries(some)]
+            reply = await self._redis.xread({self.key("changes"): after}, count=1000, block=wait_ms)
+        entries = [entry for _, some in _pairs(reply) for entry in _entries(some)]
         return entries[-1].id if entries else after
 
     async def last_id(self, stream: str) -> str:
-        """The id of the last entry of a stream."""
+        """Return the id of the last entry of a stream."""
         async with self._guard():
-            told = _entries(await self._redis.xrevrange(self.key(*stream.split(":")), count=1))
-        return told[0].id if told else "0-0"
+            reply = _entries(await self._redis.xrevrange(self.key(*stream.split(":")), count=1))
+        return reply[0].id if reply else "0-0"
 
     async def last_entries(self, stream: str, count: int) -> list[StreamEntry]:
-        """The last entries of a stream, oldest first."""
+        """Return the last entries of a stream, oldest first."""
         async with self._guard():
-            told = await self._redis.xrevrange(self.key(*stream.split(":")), count=max(1, count))
-        return _entries(told)[::-1]
+            reply = await self._redis.xrevrange(self.key(*stream.split(":")), count=max(1, count))
+        return _entries(reply)[::-1]
 
     async def entries_after(self, stream: str, after: str, count: int) -> list[StreamEntry]:
-        """Entries of a stream behind an id."""
+        """Return the entries of a stream after an id."""
         async with self._guard():
             key = self.key(*stream.split(":"))
             return _entries(await self._redis.xrange(key, min=f"({after}", count=count))
 
     async def delete_entries(self, stream: str, ids: Sequence[str]) -> None:
-        """Take entries out of a stream."""
+        """Delete entries from a stream."""
         async with self._guard():
             await self._redis.xdel(self.key(*stream.split(":")), *ids)
 
     async def append(self, stream: str, entries: Sequence[Fields], most: int) -> None:
-        """Put entries into a stream that keeps about `most` of them: all or none."""
+        """Append entries to a stream that keeps about `most` of them, in one transaction."""
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             for fields in entries:
                 pipe.xadd(self.key(*stream.split(":")), dict(fields), maxlen=most, approximate=True)
             await pipe.execute()
 
     async def stream_counts(self, node: str) -> tuple[int, int, int]:
-        """Of a node's stream: entries, handed out and not acknowledged, not handed out yet."""
+        """Return three counts of a node's stream: entries, delivered but not acknowledged, not yet delivered."""
         async with self._guard():
             key = self.key("in", node)
             if not await self._redis.exists(key):
@@ -311,13 +317,13 @@ class BusClient:
             return length, int(mine["pending"]), int(mine.get("lag") or 0)
 
     async def stream_length(self, stream: str) -> int:
-        """How many entries a stream has."""
+        """Return the number of entries of a stream."""
         async with self._guard():
             return int(await self._redis.xlen(self.key(*stream.split(":"))))
 
 
 def _error_text(problem: Exception) -> str:
-    """What went wrong, without the command that the client puts before it: that holds the words of a letter."""
+    """Return the error's text without the command the client puts before it: that contains text of a message."""
     text = (str(problem) or type(problem).__name__).rstrip(".")
     command, found, reason = text.rpartition(") of pipeline caused error: ")
     if not found:
@@ -326,16 +332,16 @@ def _error_text(problem: Exception) -> str:
     return name + ": " + reason.strip("(,)'\"").rstrip(".")
 
 
-def _pairs(told: Any) -> list[tuple[Any, Any]]:
-    """What a read answers: pairs in the older protocol, a map in the newer one."""
-    if not told:
+def _pairs(reply: Any) -> list[tuple[Any, Any]]:
+    """Return the reply of a read as pairs: it is a list of pairs in RESP2, and a map in RESP3."""
+    if not reply:
         return []
-    return [(key, some[0]) for key, some in told.items()] if isinstance(told, dict) else list(told)
+    return [(key, some[0]) for key, some in reply.items()] if isinstance(reply, dict) else list(reply)
 
 
-def _entries(told: Any) -> list[StreamEntry]:
-    """Entries as they come; one that was deleted meanwhile has no fields."""
+def _entries(reply: Any) -> list[StreamEntry]:
+    """Decode stream entries; one that was deleted meanwhile has no fields."""
     return [
         StreamEntry(id.decode(), {name.decode(): value for name, value in (fields or {}).items()})
-        for id, fields in told
+        for id, fields in reply
     ]

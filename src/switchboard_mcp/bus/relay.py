@@ -1,8 +1,8 @@
-"""The relay of one folder: carries letters and receipts both ways while Redis can be reached, and says how it goes.
+"""The relay of one folder: carries messages and receipts both ways while Redis is reachable, and reports its status.
 
-One relay serves a folder at a time; others stand by for it. Whatever fails is tried again after a pause: what must
-not be lost is on the disk, what came twice is noticed. Mail on this machine never waits for it. Owns the loops; what
-they do is in `sender`, `receiver`, `names` and `shared_state`.
+One relay serves a folder at a time; others wait on standby. Failures are retried after a delay: everything that must
+not be lost is on disk, and duplicates are detected. Local mail never waits for the relay. This module runs the loops;
+the work is done by `sender`, `receiver`, `name_registry` and `shared_state`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
-# Without a sign of life for so long a machine is taken for gone, and its names may be had by others.
+# A machine that has not renewed its lease for this long is considered gone, and others may claim its names.
 LEASE_MS = 60_000
 LEASE_RENEWAL_S = 5.0
-# How often the directory is compared although no_step is known to have changed.
+# How often names and shared state are compared even if no change was announced.
 SYNC_INTERVAL_S = 2.0
 READ_WAIT_MS = 1_000
-# Entries that another consumer of this folder was given and has not acknowledged for so long are ours.
+# Entries that another consumer of this folder has not acknowledged for this long are claimed.
 CLAIM_IDLE_MS, CLAIM_INTERVAL_S = 60_000, 30.0
 TRIM_INTERVAL_S = 10.0
 EVENTS_INTERVAL_S = 0.5
-# After a failure: at first, and at most.
+# Delay after a failure: initial, and the limit it doubles up to.
 RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.2, 5.0
 STANDBY_INTERVAL_S = 1.0
 
@@ -46,11 +46,11 @@ _STATES: dict[str, State] = {"bus_full": "full", "bus_refused": "refused"}
 
 
 def no_step(_: str) -> None:
-    """Called between steps; a test may end the process there."""
+    """Do nothing between steps; a fault test may end the process there."""
 
 
 class BusRelay:
-    """See the module. `step` is called between any two steps with the name of the one that is done."""
+    """Relays one folder's mail. `step` is called after each step with its name."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BusRelay:
         step: Callable[[str], None] = no_step,
         audit: str = "",
     ) -> None:
-        """`audit` is the folder of the audit record, where one is kept: its lines become events."""
+        """`audit` is the folder of the audit log, if one is kept: its lines are published as events."""
         self._store = store
         self._client = client
         self._log = log
@@ -81,7 +81,7 @@ class BusRelay:
         self.names: NameRegistry | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Relay mail until cancelled."""
         lock = await self._acquire_folder()
         stop = self._store.subscribe(self._on_mailbox_change)
         try:
@@ -94,7 +94,7 @@ class BusRelay:
             while True:
                 try:
                     await self._connected(sender, self.receiver, names)
-                except* Exception as problems:  # noqa: BLE001 - it is told, and tried again
+                except* Exception as problems:  # noqa: BLE001 - it is logged and retried
                     await self._on_failure(problems)
         finally:
             stop()
@@ -116,19 +116,19 @@ class BusRelay:
             await asyncio.sleep(STANDBY_INTERVAL_S)
 
     async def _on_failure(self, problems: BaseExceptionGroup[BaseException]) -> None:
-        """Say it once, wait a while, and begin anew: what Redis still has is not known."""
+        """Log the failure once, wait, and start over: the contents of Redis are unknown now."""
         problem: BaseException = problems
         while isinstance(problem, BaseExceptionGroup):
             problem = problem.exceptions[0]
-        told = problem.failure if isinstance(problem, SwitchboardError) else None
-        code = told.code if told is not None else ""
-        # What nobody foresaw may be of one letter: it must not keep all the others.
-        said = str(problem) if isinstance(problem, SwitchboardError | OSError) else repr(problem)
-        if self._last_logged != said:
-            self._log.warning("bus.away", problem=said)
-            self._last_logged = said
-        self._state, self._problem = _STATES.get(code, "away"), said
-        self._remedy = (told.hint or "") if told is not None else ""
+        failure = problem.failure if isinstance(problem, SwitchboardError) else None
+        code = failure.code if failure is not None else ""
+        # An unexpected exception may concern a single message, so it must not stop the relay.
+        text = str(problem) if isinstance(problem, SwitchboardError | OSError) else repr(problem)
+        if self._last_logged != text:
+            self._log.warning("bus.away", problem=text)
+            self._last_logged = text
+        self._state, self._problem = _STATES.get(code, "away"), text
+        self._remedy = (failure.hint or "") if failure is not None else ""
         self.ready.clear()
         for part in (self.sender, self.receiver):
             if part is not None:
@@ -164,14 +164,14 @@ class BusRelay:
             {"host": self._machine.partition("/")[0], "folder": self._store.path, "pid": os.getpid()}
         )
         if not await self._client.renew_lease(self.node.id, self._token, self._machine, LEASE_MS, card):
-            told = (
+            message = (
                 f"Another relay serves the node {self.node.id} of {self._store.path}: was the folder copied?"
             )
             hint = "Remove .switchboard/bus in the copy, so that it becomes a node of its own."
-            raise refused("bus_busy", told, hint=hint)
+            raise refused("bus_busy", message, hint=hint)
 
     async def _drain(self) -> bool:
-        """Take in what there is, so that Redis has room again; whether there was anything."""
+        """Receive pending entries to free memory in Redis; return True if there were any."""
         if self.receiver is None or self.sender is None:
             return False
         try:
@@ -181,7 +181,7 @@ class BusRelay:
             await self._client.trim(self.node.id)
             return bool(entries)
         except SwitchboardError:
-            return True  # The next round tells.
+            return True  # The next attempt reports it.
 
     async def _lease_loop(self) -> None:
         while True:
@@ -193,7 +193,7 @@ class BusRelay:
             self._backlog = min(length, pending + lag)
             await self._write_status()
             await asyncio.sleep(LEASE_RENEWAL_S)
-            # Not before: what fails whenever it is connected is not tried, and told, several times a second.
+            # Only now: a failure right after each connect must not be retried and logged several times a second.
             self._retry_delay_s, self._last_logged = RETRY_DELAY_S, ""
 
     async def _sync_loop(self, names: NameRegistry, shared_state: SharedState) -> None:
@@ -221,7 +221,7 @@ class BusRelay:
                 await _wait_at_most(self._wake_sender.wait(), SYNC_INTERVAL_S / 2)
 
     async def _receive_loop(self, receiver: BusReceiver, sender: BusSender) -> None:
-        # Only one relay holds this node: whatever was handed out before belongs to somebody who is no more.
+        # Only one relay holds this node, so every earlier consumer is gone and its entries can be claimed at once.
         idle_ms, inherited = 0, 0.0
         while True:
             entries = []
@@ -281,7 +281,7 @@ class BusRelay:
         return sum(len(os.listdir(tx.folder("inbox", name))) for name in remote if tx.has("inbox", name))
 
     def status(self) -> BusStatus:
-        """How it goes."""
+        """Return the current status."""
         links = self.sender.links.values() if self.sender is not None else ()
         busy = [link for link in links if link.window]
         names = self.names
@@ -307,7 +307,7 @@ class BusRelay:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether it is known that Redis cannot be used now."""
+        """True if Redis is known to be unusable now."""
         return self._state not in ("standby", "connected")
 
 

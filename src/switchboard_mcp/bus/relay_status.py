@@ -1,7 +1,4 @@
-"""How the relay of a folder is, as it says itself in a file; for `status`, `doctor` and `/health`.
-
-Owns the shape and how it is read; needs no Redis for it.
-"""
+"""The relay's status file, read by `status`, `doctor` and `/health`. Needs no Redis."""
 
 from __future__ import annotations
 
@@ -13,43 +10,43 @@ import msgspec
 from msgspec import Struct
 
 STATUS_FILE = "status.json"
-# A relay says how it is every few seconds; one that has been silent for so long is not there.
+# A relay reports every few seconds; after this long without a report it is not running.
 STALE_S = 20.0
 
 State = Literal["standby", "away", "full", "refused", "connected"]
 
 
 class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the relay of a folder is."""
+    """Status of a folder's relay, as the relay last reported it."""
 
     state: State
     node: str
     url: str
     pid: int
     at: float
-    """When this was true, in seconds of the clock here."""
+    """The time of this report, in seconds of the local clock."""
     problem: str = ""
     remedy: str = ""
     waiting: int = 0
-    """Letters for other machines that have not left."""
+    """Messages for other machines that were not sent yet."""
     on_their_way: int = 0
-    """Letters that have left and are not confirmed."""
+    """Messages sent and not confirmed yet."""
     oldest_s: float = 0.0
-    """For how long nothing of what is on its way was confirmed."""
+    """Seconds since the last confirmation of a message in transit."""
     backlog: int = 0
-    """Entries in Redis for this machine that are not acknowledged."""
+    """Entries in Redis for this machine that are not acknowledged yet."""
     shipped: int = 0
     stored: int = 0
     dead: int = 0
-    """Letters that could not be stored here, since the relay runs."""
+    """Messages that could not be stored here since the relay started."""
     agents: int = 0
     elsewhere: int = 0
     conflicts: list[str] = []
-    """Names used here that another machine has."""
+    """Names in use here that another machine holds."""
 
 
 def read(workspace: str) -> BusStatus | None:
-    """What the relay of a workspace said last; None where none has ever run there."""
+    """Return the last status of a workspace's relay; None if none has ever run there."""
     try:
         with open(os.path.join(workspace, ".switchboard", "bus", STATUS_FILE), "rb") as file:
             return msgspec.json.decode(file.read(1_048_576), type=BusStatus)
@@ -58,25 +55,25 @@ def read(workspace: str) -> BusStatus | None:
 
 
 def is_stale(status: BusStatus) -> bool:
-    """Whether the relay has not been heard of for too long."""
+    """Return True if the relay has not reported for too long."""
     return time.time() - status.at > STALE_S
 
 
 def describe_problem(status: BusStatus | None) -> str:
-    """What somebody should know; empty where all is well."""
+    """Return the problem to report to a user; empty if all is well."""
     if status is None:
-        return "The bus is configured, and no relay has run here yet."
+        return "The bus is configured, but no relay has run here yet."
     if is_stale(status):
-        return f"No relay runs here: the last one was heard of {int(time.time() - status.at)} s ago."
+        return f"No relay is running here; the last one reported {int(time.time() - status.at)} s ago."
     if status.state != "connected":
         return f"The relay is {status.state}: {status.problem}"
     if status.conflicts:
-        return f"Names that another machine has are used here: {', '.join(status.conflicts)}."
+        return f"These names are in use here, but belong to another machine: {', '.join(status.conflicts)}."
     return ""
 
 
 def summary(status: BusStatus | None) -> dict[str, object]:
-    """For `/health`, which everybody may read: no addresses, no names."""
+    """Return the part that `/health` shows to everybody: no addresses, no names."""
     if status is None or is_stale(status):
         return {"state": "down"}
     return {

@@ -1,12 +1,12 @@
-"""What Redis does in one step, as Lua. All keys of a workspace share a hash tag, so that a cluster keeps them together.
+"""Lua scripts that Redis runs atomically. All keys of a workspace share a hash tag, so a cluster keeps them together.
 
-Time is Redis's own: a machine whose clock is wrong has its leases like any other. Owns the scripts alone.
+Leases use the clock of Redis, so a machine with a wrong clock is treated like any other.
 """
 
 from __future__ import annotations
 
-# alive:<node> | token, place, ttl ms. 1 where the relay of this token holds the node now, 0 where another one does.
-# A relay that has the folder's lock on the same machine (place) knows that the one before it is no more.
+# alive:<node> | token, machine, ttl ms. Returns 1 if the relay with this token holds the node now, 0 if another does.
+# A relay on the same machine holds the folder's lock, so the previous holder there must be gone and can be replaced.
 BEAT = """
 local held = redis.call('GET', KEYS[1])
 local mine = ARGV[1] .. ' ' .. ARGV[2]
@@ -17,10 +17,10 @@ redis.call('SET', KEYS[1], mine, 'PX', ARGV[3])
 return 1
 """
 
-# names, fence, changes | node, prefix of alive keys, name… The owner of each name afterwards, as JSON.
-# A name whose node has been silent for longer than its lease may be had by another one, with a higher fence.
+# names, fence, changes | node, prefix of alive keys, name… Returns the owner of each name afterwards, as JSON.
+# A name whose node has lost its lease can be claimed by another node, with a higher fence.
 CLAIM = """
-local told = {}
+local owners = {}
 for at = 3, #ARGV do
   local held = redis.call('HGET', KEYS[1], ARGV[at])
   local owner = held and cjson.decode(held).node
@@ -29,13 +29,13 @@ for at = 3, #ARGV do
     redis.call('HSET', KEYS[1], ARGV[at], held)
     redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', 'kind', 'name', 'name', ARGV[at], 'node', ARGV[1])
   end
-  told[#told + 1] = held
+  owners[#owners + 1] = held
 end
-return told
+return owners
 """
 
-# hash, changes | kind, key, value, revision that was read (0: none). The value afterwards, and 1 where it is ours.
-# Whoever has read an older revision does not overwrite a newer one.
+# hash, changes | kind, key, value, revision that was read (0: none). Returns the value afterwards, and 1 if it is ours.
+# A writer that read an older revision does not overwrite a newer one.
 SHARE = """
 local held = redis.call('HGET', KEYS[1], ARGV[2])
 local revision = held and cjson.decode(held).revision or 0
@@ -45,7 +45,7 @@ redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'kind', ARGV[1], 'name', 
 return {ARGV[3], 1}
 """
 
-# stream. Drop what every group has had and acknowledged; whatever one of them still needs stays.
+# stream. Drops entries that every group has received and acknowledged.
 TRIM = """
 local function before(a, b)
   local am, as = string.match(a, '(%d+)-(%d+)')
@@ -56,11 +56,11 @@ end
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local lowest = nil
 for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  local told = {}
-  for at = 1, #group, 2 do told[group[at]] = group[at + 1] end
-  local needed = told['last-delivered-id']
-  if told['pending'] > 0 then
-    local pending = redis.call('XPENDING', KEYS[1], told['name'])
+  local info = {}
+  for at = 1, #group, 2 do info[group[at]] = group[at + 1] end
+  local needed = info['last-delivered-id']
+  if info['pending'] > 0 then
+    local pending = redis.call('XPENDING', KEYS[1], info['name'])
     if before(pending[2], needed) then needed = pending[2] end
   end
   if lowest == nil or before(needed, lowest) then lowest = needed end

@@ -1,8 +1,7 @@
-"""What goes out: letters to agents on other machines, in order and under numbers, until they are confirmed.
+"""Sends messages to agents on other machines, in order and numbered, until they are confirmed.
 
-A letter is numbered on the disk before it leaves, stays in `shipped/` until its receiver says that it is stored, and
-goes again where that takes too long or the bus was away. Owns the sending side of every link; what a receiver does is
-in `inward`.
+A message is numbered on disk before it leaves, stays in `shipped/` until its receiver confirms that it is stored, and
+is sent again if that takes too long or the bus was unreachable. The receiving side is in `receiver`.
 """
 
 from __future__ import annotations
@@ -21,43 +20,43 @@ from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.remote_outbox import MessageInTransit, ShippedMessage, ShippedReceipt
 from switchboard_mcp.mail.store.store import MessageStore
 
-# One step takes at most this many letters, or bytes; with more, Redis would be kept from others for too long.
+# Limits of one transaction, in messages and bytes: a larger one would block Redis for other clients too long.
 BATCH, BATCH_BYTES = 256, 4 * 1_048_576
-# Letters on their way to one machine; more wait in their inbox.
+# Messages in transit to one machine; further ones wait in their inbox.
 WINDOW = 4_096
-# Without a confirmation for so long, and with nothing left in Redis that is still to be read, everything goes again;
-# each time it waits twice as long, and at the latest after the longer one.
+# Without a confirmation for this long, and with nothing left to read in Redis, everything is sent again. The delay
+# doubles each time, up to the maximum.
 RESEND_AFTER_S, MAX_RESEND_AFTER_S = 3.0, 60.0
 MAX_RECEIPTS = 512
 
 
 class PeerLink:
-    """The way to one machine."""
+    """Send state of the link to one machine."""
 
     def __init__(self, node: str, saved_next: int, window: Sequence[MessageInTransit]) -> None:
         self.node = node
         self.window = deque(window)
-        # The next number as it is on the disk, and as it is.
+        # The next number as saved on disk, and in memory.
         self.saved_next = saved_next
         self.next = max(saved_next, window[-1].sequence + 1 if window else 1)
-        # The highest number that was put on the bus; 0 sends everything again.
+        # The highest number sent; 0 sends everything again.
         self.sent = 0
         self.progressed_at = self.checked_at = time.monotonic()
         self.resend_after_s = RESEND_AFTER_S
 
     @property
     def base(self) -> int:
-        """The lowest number that is still kept here."""
+        """The lowest number still kept here."""
         return self.window[0].sequence if self.window else self.next
 
     def unsent(self) -> list[MessageInTransit]:
-        """What is to go (again), as far as one step takes it."""
+        """Return the messages to send, or send again, limited to one batch."""
         if not self.window or self.window[-1].sequence <= self.sent:
             return []
         return [each for each in self.window if each.sequence > self.sent][:BATCH]
 
     def confirm(self, upto: int) -> list[MessageInTransit]:
-        """These have arrived."""
+        """Remove and return the messages up to this number: they have arrived."""
         arrived = []
         while self.window and self.window[0].sequence <= upto:
             arrived.append(self.window.popleft())
@@ -66,14 +65,14 @@ class PeerLink:
         return arrived
 
     def remove(self, sequence: int) -> MessageInTransit | None:
-        """One that will not be stored there."""
+        """Remove a message that will not be stored by the receiver."""
         found = next((each for each in self.window if each.sequence == sequence), None)
         if found is not None:
             self.window.remove(found)
         return found
 
     def is_stalled(self, now: float) -> bool:
-        """Whether no answer has come for long, and that was not looked into yet."""
+        """Return True if no confirmation has come for long, and that was not checked yet."""
         waiting = bool(self.window) and self.sent > 0
         return waiting and now - max(self.progressed_at, self.checked_at) >= self.resend_after_s
 
@@ -84,7 +83,7 @@ class PeerLink:
 
 
 class BusSender:
-    """All links of this machine."""
+    """The sending side of every link of this machine."""
 
     def __init__(
         self, store: MessageStore, client: BusClient, node: BusNode, step: Callable[[str], None]
@@ -94,17 +93,17 @@ class BusSender:
         self._node = node
         self._step = step
         self.links: dict[str, PeerLink] = {}
-        # Receipts that are on the bus, with when they were put there.
+        # Receipts sent and not confirmed, with the time they were sent.
         self._sent_receipts: dict[tuple[str, str], float] = {}
         self.shipped = 0
 
     async def recover(self) -> None:
-        """Know again what was on its way."""
+        """Restore the messages that were in transit."""
         for node in await self._store.run(remote_outbox.in_transit):
             await self._link(node)
 
     async def _link(self, node: str) -> PeerLink:
-        """The link to a machine; where it is not known, or no longer, as the disk has it."""
+        """Return the link to a machine, loading it from disk if necessary."""
         if node not in self.links:
             stored, there = await self._store.run(
                 lambda tx: (
@@ -116,13 +115,15 @@ class BusSender:
         return self.links[node]
 
     def on_disconnect(self) -> None:
-        """The bus was away: what it held may be gone, so that everything goes again."""
+        """Send everything again: what the bus held may be lost."""
         for link in self.links.values():
             link.sent = 0
         self._sent_receipts.clear()
 
     async def pump(self, node_of: Mapping[str, str]) -> bool:
-        """One step on every link; `node_of` says on which machine an agent lives. True where there is more to do."""
+        """Make one step on every link; `node_of` maps each remote agent to its machine. Return True if there is more to
+        do.
+        """
         agents: dict[str, list[str]] = {}
         for agent, node in node_of.items():
             agents.setdefault(node, []).append(agent)
@@ -138,7 +139,7 @@ class BusSender:
         return await self._send_receipts(node_of) or more
 
     async def _has_drained(self, node: str) -> bool:
-        """Whether a machine has taken in all that Redis has for it: else its answer is yet to come, not lost."""
+        """Return True if a machine has processed all its entries in Redis; else its reply is only late, not lost."""
         _, pending, lag = await self._client.stream_counts(node)
         return pending + lag == 0
 
@@ -147,7 +148,7 @@ class BusSender:
         if unsent:
             messages = await self._store.run(lambda tx: remote_outbox.reship(tx, unsent, BATCH_BYTES))
             upto = messages[-1].shipped.sequence if messages else unsent[-1].sequence
-            # What somebody has taken away cannot go; kept in the window, it would hold up what comes behind it.
+            # A file removed from disk cannot be sent; left in the window it would block the messages after it.
             found = {message.shipped.sequence for message in messages}
             for each in unsent:
                 if each.sequence <= upto and each.sequence not in found:
@@ -161,7 +162,7 @@ class BusSender:
             link.sent = max(link.sent, upto)
             return bool(unsent)
         if link.saved_next < link.next:
-            # Nothing leaves under a number that could be given again when it has arrived, and so is out of sight.
+            # Save the counter before sending: after a crash a number that has already left must not be used again.
             name, number = nodes.next_number_file(link.node), link.next
             await self._store.run(lambda tx: nodes.save(tx, name, number, durable=True))
             link.saved_next = number
@@ -184,7 +185,7 @@ class BusSender:
         try:
             messages = await self._store.run(work)
         except BaseException:
-            # Some may have been moved before it failed; what they are is on the disk.
+            # Some may have been moved before the failure; reload the link's state from disk.
             self.links.pop(link.node)
             raise
         link.window.extend(message.shipped for message in messages)
@@ -230,7 +231,7 @@ class BusSender:
         return {"kind": "receipt", **named, "receipt": receipt.receipt}
 
     async def on_reply(self, entry: StreamEntry) -> None:
-        """What a receiver says of what was sent."""
+        """Process a receiver's reply to messages or receipts we sent."""
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
         if kind == "filed" and is_agent_name(entry.text("agent")):
             names = entry.text("names").split()

@@ -1,7 +1,4 @@
-"""The bus beside a message desk: runs the relay of its workspace, and asks for names before anybody takes them.
-
-Owns putting the parts together for a server; what they do is theirs.
-"""
+"""Runs the relay beside a mail server, and claims agent names on the bus before they are registered."""
 
 from __future__ import annotations
 
@@ -15,39 +12,41 @@ from switchboard_mcp.inprocess.server_app import ServerApp
 from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.observability.log import Log
 
-# Whoever registers does not wait long for a Redis that may be away.
+# Registering an agent waits for the claim, so an unreachable Redis must not delay it for long.
 NAME_TIMEOUT_S = 2.0
 
 
-async def run_relay(program: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:
-    """Carry the mail of the workspace whose desk this is, until it is cancelled."""
-    desk = program
-    if not isinstance(desk, MailServer):
+async def run_relay(app: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:
+    """Relay the mail of this server's workspace until cancelled."""
+    server = app
+    if not isinstance(server, MailServer):
         return
-    store = await desk.store()
+    store = await server.store()
     node = await store.run(nodes.identify)
     try:
-        asking, carrying = BusClient(settings, answer_timeout_s=NAME_TIMEOUT_S), BusClient(settings)
+        name_client, relay_client = BusClient(settings, answer_timeout_s=NAME_TIMEOUT_S), BusClient(settings)
     except SwitchboardError as problem:
         log.error("bus.off", problem=str(problem))
         return
-    names = NameRegistry(store, asking, node)
-    relay = BusRelay(store, carrying, log, audit=audit)
+    names = NameRegistry(store, name_client, node)
+    relay = BusRelay(store, relay_client, log, audit=audit)
 
-    async def taken(name: str) -> str:
-        """On which other machine an agent of this name lives. While Redis is away, what was known last counts."""
+    async def find_remote(name: str) -> str:
+        """Return the other machine that holds this name, or an empty string. If Redis is unreachable, use the last
+        known state.
+        """
         if not relay.is_unreachable:
             try:
                 owner = await names.claim(name)
                 return "" if owner == node.id else owner
             except SwitchboardError as problem:
                 log.warning("bus.name", agent=name, problem=str(problem))
-        stay = desk.presence.remote(name)
-        return "" if stay is None else stay.node
+        presence = server.presence.remote(name)
+        return "" if presence is None else presence.node
 
-    desk.find_remote = taken
+    server.find_remote = find_remote
     try:
         await relay.run()
     finally:
-        desk.find_remote = None
-        await asking.close()
+        server.find_remote = None
+        await name_client.close()

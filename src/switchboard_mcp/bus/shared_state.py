@@ -1,7 +1,7 @@
-"""What the machines know together: entries of agents, teams and workflows, as parts of each one's `state.json`.
+"""Synchronises the parts of `state.json` that all machines share: agents, teams and workflows.
 
-Changes made here go to Redis, changes made elsewhere come into the state; which counts is decided in `bus.merge`.
-Owns the exchange; what the entries mean is for those who write them.
+Local changes are pushed to Redis, remote changes are written to the state; `merge` decides which side wins. Not aware
+of what the entries mean.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from switchboard_mcp.bus.merge import MergeBase, Value, compare
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.mail.store.store import MessageStore, State
 
-# Part of the state, and whether two changes of one entry are joined by its fields.
+# Parts of the state; True if concurrent changes of one entry are merged by field.
 PARTS = {"agents": True, "teams": False, "workflows": False}
 FILE = "shared.json"
-# These change all the time, and matter where the agent lives.
+# Fields that change constantly and only matter on the agent's own machine.
 PRIVATE = frozenset({"seenAt", "pid"})
 
 
 class SharedState:
-    """The shared parts, as last agreed on."""
+    """Synchronises the shared parts with the last agreed version."""
 
     def __init__(self, store: MessageStore, client: BusClient) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class SharedState:
         self._agreed: dict[str, dict[str, MergeBase]] | None = None
 
     async def sync(self) -> bool:
-        """Exchange what has changed; True where something was pushed."""
+        """Exchange changes; return True if anything was pushed."""
         if self._agreed is None:
             kind = dict[str, dict[str, MergeBase]]
             self._agreed = await self._store.run(lambda tx: nodes.load(tx, FILE, kind)) or {}
@@ -62,7 +62,7 @@ class SharedState:
             if takes:
                 missed: list[str] = []
                 await self._store.update(partial(_apply, part=part, takes=takes, here=here, missed=missed))
-                for name in missed:  # Changed here meanwhile: the next round compares anew.
+                for name in missed:  # Changed here meanwhile: the next sync compares again.
                     _put_back(agreed, name, earlier)
         if changed:
             kept = self._agreed
@@ -77,15 +77,15 @@ class SharedState:
 
 def _read(value: bytes) -> MergeBase:
     try:
-        said: dict[str, Any] = msgspec.json.decode(value)
-        return MergeBase(int(said["revision"]), said["value"])
+        decoded: dict[str, Any] = msgspec.json.decode(value)
+        return MergeBase(int(decoded["revision"]), decoded["value"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return MergeBase()
 
 
 def _entries(state: State, part: str) -> dict[str, Value]:
-    found = state.get(part)
-    entries = found if isinstance(found, dict) else {}
+    value = state.get(part)
+    entries = value if isinstance(value, dict) else {}
     return {
         name: {key: value for key, value in entry.items() if key not in PRIVATE}
         for name, entry in entries.items()
@@ -104,10 +104,10 @@ def _put_back(agreed: dict[str, MergeBase], name: str, earlier: dict[str, MergeB
 def _apply(
     state: State, part: str, takes: dict[str, Value], here: dict[str, Value], missed: list[str]
 ) -> None:
-    """Take over what was decided, but for entries that are no longer as they were when it was."""
+    """Apply the merged values, except to entries that were changed since the comparison."""
     table = state.setdefault(part, {})
     now = _entries(state, part)
-    missed.clear()  # An update may be tried again.
+    missed.clear()  # An update may be retried.
     for name, value in takes.items():
         if now.get(name) != here.get(name):
             missed.append(name)

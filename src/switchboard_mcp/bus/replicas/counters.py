@@ -1,6 +1,6 @@
-"""What replicas of one server keep together in Redis: how often suites are called, which children are in quarantine.
+"""Counters that the replicas of one server share in Redis: rate-limit tokens per suite, and quarantined children.
 
-Everything in it ends by itself, by the clock of Redis. Owns the keys and the sums; does not know what waits for them.
+Every key expires by itself, by the clock of Redis. Not aware of what waits for the answers.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from msgspec import Struct
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.config.sections import BusSettings
 
-# Redis answers in milliseconds; beyond this it is taken for away, and calls go on without it.
+# Redis answers in milliseconds; after this long it is considered unreachable, and calls proceed without it.
 REPLICA_TIMEOUT_S = 1.0
-# rate keys | for each: calls a minute, how many at once, how many are wanted. For each: how many are granted, and after
-# how many milliseconds there is room for one more.
-# A key lives until its bucket is full again: the time it has left, less the part of a millisecond in it, is the debt.
-# So no time is asked for, which a user of limited rights may not do, and none is written down.
+# rate keys | per key: calls per minute, burst, tokens requested. Returns per key: tokens granted, and the milliseconds
+# until the next token.
+# A key expires when its bucket is full again, so its remaining TTL, less the stored fraction of a millisecond, is the
+# debt. This needs no TIME command, which a restricted ACL user may not call, and stores no timestamp.
 TAKE = """
-local told = {}
+local grants = {}
 for at, key in ipairs(KEYS) do
   local each = 60000 / tonumber(ARGV[3 * at - 2])
   local most, wanted = tonumber(ARGV[3 * at - 1]), tonumber(ARGV[3 * at])
@@ -32,14 +32,14 @@ for at, key in ipairs(KEYS) do
     local whole = math.ceil(debt)
     redis.call('SET', key, whole - debt, 'PX', whole)
   end
-  told[at] = {granted, math.max(0, math.ceil(debt - (most - 1) * each))}
+  grants[at] = {granted, math.max(0, math.ceil(debt - (most - 1) * each))}
 end
-return told
+return grants
 """
 
 
 class TokenRequest(Struct, frozen=True):
-    """Calls that somebody would like to make."""
+    """A request for tokens of one rate limit."""
 
     key: str
     calls_per_minute: int
@@ -48,37 +48,37 @@ class TokenRequest(Struct, frozen=True):
 
 
 class ReplicaCounters(BusClient):
-    """See the module."""
+    """The shared counters of one workspace."""
 
     def __init__(self, settings: BusSettings) -> None:
         super().__init__(settings, answer_timeout_s=REPLICA_TIMEOUT_S)
         self._take = self._redis.register_script(TAKE)
 
     async def take_tokens(self, requests: Sequence[TokenRequest]) -> list[tuple[int, float]]:
-        """Of each request how much is granted, and the seconds until there is more."""
+        """Return for each request the number of tokens granted, and the seconds until the next one."""
         keys = [self.key("rate", request.key) for request in requests]
         args = [
             part for request in requests for part in (request.calls_per_minute, request.burst, request.count)
         ]
         async with self._guard():
-            told = await self._take(keys=keys, args=args)
-        return [(int(granted), int(wait_ms) / 1000) for granted, wait_ms in told]
+            replies = await self._take(keys=keys, args=args)
+        return [(int(granted), int(wait_ms) / 1000) for granted, wait_ms in replies]
 
     async def set_quarantine(self, child: str, notice: bytes, for_ms: int) -> None:
-        """Put a child into quarantine for all; where it was, this counts."""
+        """Quarantine a child for all replicas, replacing an earlier notice."""
         async with self._guard():
             await self._redis.set(self.key("quarantine", child), notice, px=for_ms)
 
     async def clear_quarantine(self, child: str) -> None:
-        """End a quarantine, whoever began it."""
+        """End a quarantine, whichever replica began it."""
         async with self._guard():
             await self._redis.delete(self.key("quarantine", child))
 
     async def quarantine(self, child: str) -> tuple[bytes, float] | None:
-        """What was said of a child in quarantine, and for how many seconds it holds."""
+        """Return the notice of a quarantined child and the seconds it remains in force."""
         key = self.key("quarantine", child)
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             pipe.get(key)
             pipe.pttl(key)
-            said, left_ms = await pipe.execute()
-        return (said, left_ms / 1000) if said is not None and left_ms > 0 else None
+            notice, left_ms = await pipe.execute()
+        return (notice, left_ms / 1000) if notice is not None and left_ms > 0 else None

@@ -1,8 +1,8 @@
-"""One of several servers behind the same address: limits and quarantine that count for all of them, by way of Redis.
+"""Rate limits and quarantine shared by several servers behind one address, through Redis.
 
-Calls that wait for the count of all are asked for together: one question is under way at a time, and whoever comes
-meanwhile is in the next, whatever its suite. While Redis is away, each replica counts and judges alone; nothing waits
-for it then, and it is looked for again by and by. Owns when to ask and whom to tell; the sums are in `counters`.
+Waiting calls are counted in batches: one query is in flight at a time, and calls that arrive meanwhile go into the
+next, whatever their suite. While Redis is unreachable, each replica counts and decides alone without waiting, and
+Redis is probed from time to time. The counters themselves are in `counters`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from switchboard_mcp.observability.log import Log
 
 T = TypeVar("T")
 
-# How long until it is looked for again: at first, and at most.
+# Delay before Redis is probed again: initial, and the limit it doubles up to.
 RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.5, 5.0
-# Takes the way of every call, rights and memory included, and leaves nothing behind.
+# Exercises the same script as every call, permissions and memory included, and leaves nothing behind.
 PROBE = TokenRequest("", 60_000, 1, 1)
 MAX_PROBLEM_LENGTH = 500
 
 
 class Notice(Struct, frozen=True):
-    """What stands in Redis of a child in quarantine. `token` is of one run of a replica."""
+    """The notice in Redis about a quarantined child. `token` identifies one run of a replica."""
 
     replica: str
     token: str
@@ -42,7 +42,7 @@ class Notice(Struct, frozen=True):
 
 
 class RedisReplicas:
-    """See the module. Is a `children.replica_types.Replicas`."""
+    """Shares limits and quarantine through Redis. Implements `children.replica_types.Replicas`."""
 
     def __init__(self, name: str, counters: ReplicaCounters, log: Log) -> None:
         self.name = name
@@ -50,30 +50,29 @@ class RedisReplicas:
         self._counters = counters
         self._log = log
         self._token = os.urandom(6).hex()
-        self._meters: dict[CallMeter, None] = {}  # with calls that wait, in the order they came
-        self._quarantine_updates: dict[
-            str, tuple[float, bytes]
-        ] = {}  # of children: until when, and the notice, or none
+        self._meters: dict[CallMeter, None] = {}  # with waiting calls, in order of arrival
+        # By child: the end of the quarantine and its notice, empty to clear it.
+        self._quarantine_updates: dict[str, tuple[float, bytes]] = {}
         self._wake = asyncio.Event()
 
     def count(self, meter: CallMeter) -> None:
-        """Calls wait; the meter is grants how many of them may go on."""
+        """Queue a meter with waiting calls; it is told how many of them may proceed."""
         self._meters[meter] = None
         self._wake.set()
 
     def gave_up(self, spec: ChildSpec, failures: int, problem: str, for_s: float) -> None:
-        """The child is in quarantine here."""
+        """Publish that the child is quarantined here."""
         notice = Notice(self.name, self._token, failures, problem[:MAX_PROBLEM_LENGTH])
         self._quarantine_updates[child_key(spec)] = (time.monotonic() + for_s, msgspec.json.encode(notice))
         self._wake.set()
 
     def trusts(self, spec: ChildSpec) -> None:
-        """The child has won back trust here."""
+        """Publish that the child is trusted here again."""
         self._quarantine_updates[child_key(spec)] = (0.0, b"")
         self._wake.set()
 
     async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
-        """What another one thinks of the child, where it should not be started."""
+        """Return another replica's quarantine of this child, if it should not be started."""
         value = await self._query(self._counters.quarantine(child_key(spec))) if self.reachable else None
         if value is None:
             return None
@@ -86,23 +85,21 @@ class RedisReplicas:
         return RemoteQuarantine(notice.replica, notice.failures, notice.problem, value[1])
 
     async def run(self) -> None:
-        """Until cancelled; whoever waits then is not forgotten."""
-        pause_s = RETRY_DELAY_S
+        """Run until cancelled; calls still waiting then are decided locally."""
+        delay_s = RETRY_DELAY_S
         try:
-            await self._query(
-                self._counters.take_tokens([PROBE])
-            )  # What is to be said of Redis is said at the start.
+            await self._query(self._counters.take_tokens([PROBE]))  # Report an unreachable Redis at startup.
             while True:
                 while self._meters:
                     await self._count_calls()
                 if not self.reachable:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 2, MAX_RETRY_DELAY_S)
+                    await asyncio.sleep(delay_s)
+                    delay_s = min(delay_s * 2, MAX_RETRY_DELAY_S)
                     await self._probe()
                 elif self._quarantine_updates:
                     await self._publish_quarantine()
                 else:
-                    pause_s = RETRY_DELAY_S
+                    delay_s = RETRY_DELAY_S
                     self._wake.clear()
                     await self._wake.wait()
         finally:
@@ -113,7 +110,7 @@ class RedisReplicas:
             await self._counters.close()
 
     async def _count_calls(self) -> None:
-        """One question for all that wait now."""
+        """Send one query for all meters that wait now."""
         meters, self._meters = self._meters, {}
         requests = [
             TokenRequest(meter.key, meter.calls_per_minute, meter.burst, meter.next_batch())
@@ -131,7 +128,7 @@ class RedisReplicas:
                     meter.on_granted(*grants[place])
 
     async def _publish_quarantine(self) -> None:
-        """Say what is new of children; what could not be said is said later, if it is still true."""
+        """Publish the next quarantine update; one that could not be published is retried while it is still in force."""
         child, (until, notice) = next(iter(self._quarantine_updates.items()))
         left_ms = round((until - time.monotonic()) * 1000)
         if not notice:
@@ -142,28 +139,28 @@ class RedisReplicas:
             del self._quarantine_updates[child]
 
     async def _probe(self) -> None:
-        """Whether Redis is there again."""
+        """Check if Redis is reachable again."""
         if await self._query(self._counters.take_tokens([PROBE])) is not None:
             self.reachable = True
             self._log.info("replicas.back", url=self._counters.shown)
 
     async def _query(self, question: Coroutine[object, object, T]) -> T | None:
-        """The answer, or None where there is none in time: then we are alone."""
+        """Return the result of a query, or None if there is none in time: then this replica is on its own."""
         try:
             async with asyncio.timeout(REPLICA_TIMEOUT_S):
                 return await question
         except (SwitchboardError, TimeoutError) as problem:
             if self.reachable:
-                grants = str(problem) or f"No answer within {REPLICA_TIMEOUT_S:g} s."
-                note = "limits and quarantine are this replica's own until Redis is back"
-                self._log.warning("replicas.away", problem=grants, note=note)
+                message = str(problem) or f"No answer within {REPLICA_TIMEOUT_S:g} s."
+                note = "until Redis is back, limits and quarantine apply to this replica only"
+                self._log.warning("replicas.away", problem=message, note=note)
             self.reachable = False
             self._wake.set()
             return None
 
 
 def child_key(spec: ChildSpec) -> str:
-    """Names a child as it is configured, wherever its folder is: while a new config is rolled out there are two."""
+    """Return a key for a child as it is configured: during the rollout of a new config there are two."""
     parts = (
         spec.kind,
         spec.command,
