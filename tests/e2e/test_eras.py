@@ -119,7 +119,7 @@ def test_one_pipe_serves_both_eras(workspace: Path) -> None:
         assert done == {"resultType": "complete", "content": [{"type": "text", "text": "Hello new"}]}
         assert host.notifications("elicitation/create") == []
         old = host.result("tools/call", greet())  # this host declared nothing in its handshake
-        assert old["content"][0]["text"].startswith("Hello No host can be asked")
+        assert old["content"][0]["text"].startswith("Hello No host can answer")
 
 
 def test_what_was_asked_is_parked_until_the_right_request_comes_back(workspace: Path) -> None:

@@ -56,7 +56,7 @@ COUPLES: list[Row] = [
 # nothing in a question or a log message says which call that is; so with several hosts at work it is nobody's. (The way
 # out is a process for each, `isolation: session`.) Over HTTP each call has a way back of its own, and questions of the
 # modern era are in results. A host over pipes has a Switchboard of its own, and is never one of several.
-ONE_CHANNEL = "No host can be asked"
+ONE_CHANNEL = "No host can answer"
 IMPOSSIBLE: dict[tuple[str, str], str] = {
     ("stdio-legacy", "question"): ONE_CHANNEL,
     ("stdio-legacy", "log"): ONE_CHANNEL,

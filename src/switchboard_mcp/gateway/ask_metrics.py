@@ -1,6 +1,6 @@
-"""What requests in natural language have cost, by wrapped child, as their wrappers tell it.
+"""Totals of requests in natural language, per wrapped child, as reported by the wrappers.
 
-Owns the sums. A wrapper is a process of its own; what it says here is counted and reaches no host.
+A wrapper is a separate process; its usage notifications are counted here and reach no host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder(AskUsage).decode
 
 
 class AskTotals(Struct):
-    """Of one child."""
+    """Totals of one child."""
 
     outcomes: dict[str, int] = {}
     turns: int = 0
@@ -26,7 +26,7 @@ class AskTotals(Struct):
     seconds: dict[str, float] = {}
 
     def add(self, params: Raw) -> AskUsage:
-        """One more request, which is given back as it was told."""
+        """Add one request's usage and return it decoded."""
         used = _decode(params)
         outcome = used.outcome if used.outcome in OUTCOMES else "other"
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
@@ -41,18 +41,18 @@ class AskTotals(Struct):
 
 
 def values(sums: dict[str, AskTotals]) -> list[Value]:
-    """As metrics."""
-    found = []
-    for child, each in sums.items():
-        told: list[tuple[str, str, dict[str, int] | dict[str, float]]] = [
-            ("requests", "outcome", each.outcomes),
-            ("tokens", "kind", each.tokens),
-            ("seconds", "kind", each.seconds),
+    """Return the totals as metrics."""
+    metrics = []
+    for child, child_totals in sums.items():
+        series: list[tuple[str, str, dict[str, int] | dict[str, float]]] = [
+            ("requests", "outcome", child_totals.outcomes),
+            ("tokens", "kind", child_totals.tokens),
+            ("seconds", "kind", child_totals.seconds),
         ]
-        for name, label, by_label in told:
-            found += [
+        for name, label, by_label in series:
+            metrics += [
                 Value(f"switchboard_ask_{name}_total", value, {"child": child, label: key})
                 for key, value in by_label.items()
             ]
-        found.append(Value("switchboard_ask_turns_total", each.turns, {"child": child}))
-    return found
+        metrics.append(Value("switchboard_ask_turns_total", child_totals.turns, {"child": child}))
+    return metrics

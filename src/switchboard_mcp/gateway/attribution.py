@@ -1,7 +1,8 @@
-"""Whose a child's unasked message is: the one host it belongs to, or nobody's.
+"""Attributes messages that a child sends on its own to the one host they belong to.
 
-A child on a pipe does not say for which request it asks or logs. It is taken to be for the request it works on, as long
-as all it works on is of one host; where several hosts are at work with it, nobody hears what may be another's.
+A child on stdio does not say which request a log message or client request belongs to. It is attributed to the request
+in flight if all requests in flight come from one host. If several hosts use the child, the message reaches none of
+them: it might belong to another.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from switchboard_mcp.transport.rpc import Peer
 
 
 class MessageOwner(Struct, frozen=True):
-    """A host, and the request of it that a message belongs to, where there is one."""
+    """A host and, if known, its request that a message belongs to."""
 
     session: Session
     request: HostRequest | None = None
 
     @property
     def channel(self) -> ReplyChannel | None:
-        """Where it is told: on the road of the request while that is open, and not at all while it is parked."""
+        """The channel to reply on: the request's own while it is open; None while the request is suspended."""
         if self.request is None:
             return self.session.channel if self.session.initialized else None
         return self.request.channel if self.request.is_awaited else None
 
     @property
     def capabilities(self) -> bytes:
-        """What the host can do for a child that asks."""
+        """The host's client capabilities."""
         return self.session.capabilities if self.request is None else self.request.capabilities
 
 
 def owner_of(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
-    """Whose a message is that comes from the child now."""
-    related: bytes = getattr(peer.transport, "related", b"")  # where each request has a way back of its own
+    """Return the owner of a message that the child sends now; None if it is ambiguous."""
+    related: bytes = getattr(peer.transport, "related", b"")  # transports with a reply channel per request
     if related:
         call = peer.pending.get(related)
         if isinstance(call, HostRequest):
@@ -50,23 +51,23 @@ def owner_of(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOw
     latest = (waiting or requests)[-1]
     if any(request.session is not latest.session for request in waiting):
         return None
-    # One that is parked waits for its host, and asks nothing meanwhile as a rule: its own host is not in doubt then.
+    # A suspended request waits for its host and usually sends nothing meanwhile, so only its principal must match.
     if any(request.session.principal != latest.session.principal for request in requests):
         return None
     return MessageOwner(latest.session, latest)
 
 
 def requests_in_flight(peer: Peer) -> Iterator[HostRequest]:
-    """The requests of hosts that a child works on, oldest first."""
+    """Yield the host requests that a child is working on, oldest first."""
     for call in peer.pending.values():
         if isinstance(call, HostRequest):
             yield call
 
 
 def _owner_when_idle(child: Child, sessions: Sequence[Session]) -> MessageOwner | None:
-    """Whom a child may mean that works on nothing: the host it is kept for, or the only one there is.
+    """Return the host an idle child may address: the one it is kept for, or the only one connected.
 
-    But not where it was another that used it last: what that one has left behind is not for those who came after.
+    None if a different host used the child last: its late messages are not for later hosts.
     """
     if isinstance(child.owner, Session):
         return MessageOwner(child.owner)

@@ -1,16 +1,18 @@
-"""The desk where children's questions to their client are passed on: sampling, elicitation, roots, and what is unknown.
+"""Relays children's requests to their client: sampling, elicitation, roots, and unknown methods.
 
-Four ways, by the eras of both ends:
+The route depends on the protocol versions of both ends:
 
-| host | child | way |
+| host | child | route |
 | --- | --- | --- |
-| handshake | handshake | the question goes to the host with an id of ours, the answer back with the child's |
-| modern | handshake | the request is *parked*: answered with `input_required`, it goes on when the host comes back |
-| handshake | modern | the child's `input_required` is asked question by question, then the child is called again |
-| modern | modern | passes untouched; nothing to do here |
+| legacy | legacy | the request goes to the host under our id, the response back under the child's |
+| modern | legacy | the host's request is *suspended*: answered with `input_required`, continued when the host resumes
+it |
+| legacy | modern | each item of the child's `input_required` is sent to the host, then the child is called again |
+| modern | modern | passes through unchanged; nothing to do here |
 
-A question belongs to the one session whose requests the child is working on. Where that cannot be told, the child gets
-an error: nobody is asked on behalf of somebody else. The second way is in `parking`, the third in `rounds`.
+A client request belongs to the one session whose requests the child is working on. If that is ambiguous, the child gets
+an error: no host is asked on behalf of another. The second route is in `suspended_requests`, the third in
+`input_required`.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
 
 ROOTS = "roots/list"
-# A person may have to answer; longer than this nobody is there.
+# A person may have to answer; after this long they are not coming back.
 ANSWER_TIMEOUT_S = 3600.0
-# So many at once are no questions but a flood.
+# Upper bound on outstanding requests to one host.
 MAX_PENDING = 256
-# The question expires first, so that the child hears why.
+# The client request expires before the call's deadline, so the child receives the reason.
 GRACE_S = 60.0
 
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
@@ -50,7 +52,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class PendingClientRequest(Struct):
-    """A question that a handshake-era host has not answered yet."""
+    """A client request that a legacy host has not answered yet."""
 
     on_response: Callable[[RpcMessage], None]
     request: HostRequest | None
@@ -60,7 +62,7 @@ class PendingClientRequest(Struct):
 
 
 class ClientRequestBroker:
-    """See the module."""
+    """Sends client requests to hosts and routes the responses back."""
 
     def __init__(self, loop: AbstractEventLoop, workspace: str, sessions: list[Session]) -> None:
         self.suspended = SuspendedRequests(loop)
@@ -69,7 +71,7 @@ class ClientRequestBroker:
         self._sessions = sessions
 
     def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
-        """A child asks its client something."""
+        """Handle a request from a child to its client."""
         assert message.id is not UNSET
         origin = ChildRequest(peer.transport, bytes(message.id))
         method = str(message.method)
@@ -79,7 +81,7 @@ class ClientRequestBroker:
             return
         missing = client_requests.missing_capability(owner.capabilities, method, message.params)
         if len(owner.session.pending_client_requests) >= MAX_PENDING:
-            origin.refuse(INTERNAL_ERROR, "Too many questions are open.")
+            origin.refuse(INTERNAL_ERROR, "Too many client requests are pending.")
         elif missing is not None:
             if owner.request is not None and method != ROOTS:  # those we know ourselves
                 owner.request.add_missing_capability(missing)
@@ -104,7 +106,7 @@ class ClientRequestBroker:
         on_response: Callable[[RpcMessage], None],
         origin: ChildRequest | None = None,
     ) -> None:
-        """Ask a handshake-era host, on the channel of the request the question belongs to."""
+        """Send a request to a legacy host, on the channel of the request it belongs to."""
         id = next_id()
         params, token = client_requests.replace_progress_token(params, id)
         timer = self.loop.call_later(ANSWER_TIMEOUT_S, self._expire, session, id)
@@ -116,7 +118,7 @@ class ClientRequestBroker:
         )
 
     def on_host_response(self, session: Session, message: RpcMessage) -> None:
-        """A host answers a question of ours."""
+        """Handle a host's response to a client request."""
         pending = (
             session.pending_client_requests.pop(bytes(message.id), None) if message.id is not UNSET else None
         )
@@ -127,7 +129,7 @@ class ClientRequestBroker:
             pending.on_response(message)
 
     def on_host_progress(self, session: Session, params: Raw) -> None:
-        """A host reports progress with a question: the child hears of it under its own token."""
+        """Relay a host's progress on a client request to the child, under the child's own token."""
         token = _decode_progress(params).progress_token
         pending = session.pending_client_requests.get(bytes(token)) if token is not UNSET else None
         if pending is not None and pending.origin is not None and pending.token is not None:
@@ -135,7 +137,7 @@ class ClientRequestBroker:
             pending.origin.link.send(jsonrpc.notification("notifications/progress", params_for_child))
 
     def on_child_cancelled(self, peer: Peer, params: Raw) -> None:
-        """A child no longer wants the answer to its question."""
+        """Cancel a client request that its child has withdrawn."""
         cancelled = _decode_cancelled(params)
         if cancelled.request_id is UNSET:
             return
@@ -147,7 +149,7 @@ class ClientRequestBroker:
                     self._cancel(session, id, cancelled.reason or "withdrawn by the server")
 
     def request_ended(self, request: HostRequest, reason: str) -> None:
-        """A request has ended, and with it its questions."""
+        """Cancel the client requests of a request that has ended."""
         session = request.session
         for id, pending in list(session.pending_client_requests.items()):
             if pending.request is request:
@@ -156,11 +158,11 @@ class ClientRequestBroker:
         self.suspended.drop_inputs(request, reason)
 
     def session_closed(self, session: Session) -> None:
-        """A host has gone: whoever waits for its answers is told."""
+        """Fail the client requests of a host that has disconnected."""
         pending, session.pending_client_requests = session.pending_client_requests, {}
         for client_request in pending.values():
             client_request.timer.cancel()
-            client_request.on_response(_error_response("The host has gone."))
+            client_request.on_response(_error_response("The host has disconnected."))
         self.suspended.session_closed(session)
 
     def _expire(self, session: Session, id: bytes) -> None:
@@ -169,7 +171,7 @@ class ClientRequestBroker:
         pending.on_response(_error_response("The host did not answer."))
 
     def _cancel(self, session: Session, id: bytes, reason: str) -> None:
-        """Tell a host that its answer is no longer wanted."""
+        """Tell a host that its response is no longer needed."""
         pending = session.pending_client_requests.pop(id)
         pending.timer.cancel()
         request = pending.request
@@ -179,13 +181,13 @@ class ClientRequestBroker:
         _restore_deadline(session, request)
 
     def _answer_without_host(self, child: Child, origin: ChildRequest, method: str) -> None:
-        """Nobody can be asked; the workspace we know ourselves."""
+        """Answer a client request that no host can answer; the roots are known without one."""
         if method == ROOTS:
             origin.answer(roots(self._workspace))
             return
-        message = f"No host can be asked: {method}."
+        message = f"No host can answer {method}."
         if len(self._sessions) > 1 and child.owner is None:
-            message += f' With several hosts at once, set suites.{child.name}.isolation to "session".'
+            message += f' If several hosts are connected, set suites.{child.name}.isolation to "session".'
         origin.refuse(METHOD_NOT_FOUND, message)
 
 
@@ -198,14 +200,14 @@ def _restore_deadline(session: Session, request: HostRequest | None) -> None:
 
 
 def roots(folder: str) -> bytes:
-    """The workspace as the only root."""
+    """Return a `roots/list` result with the workspace as the only root."""
     from urllib.parse import quote
 
     return jsonrpc.encode({"roots": [{"uri": "file://" + quote(folder), "name": os.path.basename(folder)}]})
 
 
 def _relay_response(origin: ChildRequest, message: RpcMessage) -> None:
-    """The host's answer, under the id the child gave its question."""
+    """Send the host's response to the child, under the child's own id."""
     error = jsonrpc.get_error(message)
     if error is None:
         origin.answer(message.result)  # type: ignore[arg-type]  # there is one, where there is no error

@@ -1,7 +1,6 @@
-"""Putting a gateway together as the config asks for it: what stands before suites, who sees what, what is built in.
+"""Assembles a gateway from the config: pipelines, views and built-in suites.
 
-Done once at the start, and again for what is new when the config has changed. Whatever the config does not ask for is
-not loaded.
+Runs once at startup, and again for new suites after a config reload. Features that are not configured are not imported.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Runtime(Struct):
-    """What is running. `profile` is that of all who have none of their own."""
+    """The running components. `profile` applies to every client without a profile of its own."""
 
     workspace: Workspace
     supervisor: Supervisor
@@ -34,7 +33,7 @@ class Runtime(Struct):
 
 
 def load_middleware(config: Config) -> LoadedMiddleware | None:
-    """What the config names, found before anything runs."""
+    """Import the middleware that the config names, before anything runs."""
     if not config.middleware and not any(suite.middleware for suite in config.suites.values()):
         return None
     from switchboard_mcp.gateway.pipeline.plugins import load
@@ -45,7 +44,7 @@ def load_middleware(config: Config) -> LoadedMiddleware | None:
 def attach_pipelines(
     suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
-    """Put between hosts and children what the config asks for."""
+    """Attach a call pipeline to the suites that need one."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
     if loaded or own or services.recorder or services.audit or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
@@ -54,7 +53,7 @@ def attach_pipelines(
 
 
 def enable_switchboard_suite(config: Config, services: ChildContext) -> None:
-    """The switchboard suite, where it is on, and what it remembers."""
+    """Add the switchboard suite and its record of recent errors, if enabled."""
     if config.find.enabled and SWITCHBOARD_NAME not in services.builtin_apps:
         from switchboard_mcp.children.recent_errors import RecentErrors
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
@@ -69,7 +68,7 @@ def enable_switchboard_suite(config: Config, services: ChildContext) -> None:
 def apply_views(
     gateway: Gateway, workspace: Workspace, services: ChildContext, profile: str, disabled: Failure | None
 ) -> None:
-    """Who sees what, and what governed mode keeps from all of them."""
+    """Build the view of each client, without the suites that governed mode blocks."""
     config = workspace.config
     of_principal = token_profiles(config.http.tokens)
     if profile or of_principal:

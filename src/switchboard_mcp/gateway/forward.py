@@ -1,6 +1,6 @@
-"""A request that goes to a child as it is: direct tools, prompts, resources, completion, and methods nobody knows.
+"""Requests forwarded to a child as they are: direct tools, prompts, resources, completion, and unknown methods.
 
-Only what names the child is rewritten; the result comes back untouched but for its era.
+Only names that identify the child are rewritten; the result is returned unchanged apart from its protocol version.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import next_id
 
 Rewrite = Callable[[Raw], bytes]
-# Answered when the task is done, however long that takes.
+# Answered only when the task has finished, however long that takes.
 TIMEOUTS = {"tasks/result": TASK_TIMEOUT_S}
 
 
 def _completed_prompt(members: dict[str, Raw]) -> str | None:
-    """The prompt that a completion is for; None where it is for something else."""
+    """Return the prompt that a completion is for; None if it is for something else."""
     ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
     return (
         (message_meta.decode_text(ref.get("name")) or "")
@@ -37,7 +37,7 @@ def _completed_prompt(members: dict[str, Raw]) -> str | None:
 
 
 PROMPT_REF = "ref/prompt"
-# Requests about a prompt, and which one it is.
+# Methods about a prompt, and how to read its name from the params.
 PROMPT_NAME: dict[str, Callable[[dict[str, Raw]], str | None]] = {
     "prompts/get": lambda members: message_meta.decode_text(members.get("name")) or "",
     "completion/complete": _completed_prompt,
@@ -45,7 +45,7 @@ PROMPT_NAME: dict[str, Callable[[dict[str, Raw]], str | None]] = {
 
 
 class ForwardedRequest(HostRequest):
-    """See the module. `rewrite` changes a result where it names what the host knows by another name."""
+    """A request forwarded to one child. `rewrite` replaces names in the result with those the host knows."""
 
     __slots__ = ("inbound", "members", "method", "rewrite")
 
@@ -73,14 +73,14 @@ class ForwardedRequest(HostRequest):
 
     @property
     def cacheable(self) -> bool:  # type: ignore[override]
-        """Whether a modern host expects cache hints."""
+        """True if a modern host expects cache hints."""
         return self.method == "resources/read"
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready; a state that we did not give is its own, if it is one that gives any."""
+        """Send the request. A `requestState` that we did not issue is the child's own, if the child is modern."""
         if self.is_stateless and not child.is_stateless and "requestState" in self.members:
-            told = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
-            self.finish_with_error(jsonrpc.encode(told))
+            error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
+            self.finish_with_error(jsonrpc.encode(error))
         elif child.inventory.governed and self.method in PROMPT_NAME:
             if child.inventory.is_complete:
                 self._send(child)
@@ -90,7 +90,7 @@ class ForwardedRequest(HostRequest):
             self._send(child)
 
     def _continue(self, child: Child) -> None:
-        """The child has told its prompts, or ended over it; a host that has cancelled meanwhile does not care."""
+        """Continue once the child has listed its prompts or has exited; a cancelled request does nothing."""
         if not self.is_awaited:
             return
         if child.peer is None:
@@ -107,21 +107,21 @@ class ForwardedRequest(HostRequest):
             self.dispatch(child, id, self.build(child, id), TIMEOUTS.get(self.method, 0.0))
 
     def _lock_failure(self, child: Child) -> Failure | None:
-        """Why what is another than was locked, or was not locked at all, must not be used."""
+        """Return the failure for an item that is unlocked or differs from its lock, or None."""
         if self.method in PROMPT_NAME:
             prompt = PROMPT_NAME[self.method](self.members)
             return child.inventory.prompt_blocked_reason(prompt) if prompt is not None else None
         name = message_meta.decode_text(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.inventory.tools:
             return None
-        told = f"Child '{child.name}' has no tool '{name}' that was locked."
-        gone = failure(
-            "subtool_unknown", told, child=child.name, hint=child.inventory.removed_tool_hint(name)
+        message = f"Child '{child.name}' has no tool '{name}' that was locked."
+        unknown = failure(
+            "subtool_unknown", message, child=child.name, hint=child.inventory.removed_tool_hint(name)
         )
-        return child.inventory.tool_blocked_reason(name) or gone
+        return child.inventory.tool_blocked_reason(name) or unknown
 
     def build(self, child: Child, id: bytes) -> bytes:
-        """The same request, with what describes this hop."""
+        """Return the request with the `_meta` of this hop."""
         members = self.members
         extra: bytes = getattr(self, "extra_params", b"")
         if extra or (self.is_stateless and not child.is_stateless):
@@ -137,27 +137,27 @@ class ForwardedRequest(HostRequest):
         return jsonrpc.request(id, self.method, params)
 
     def fingerprint(self) -> bytes:
-        """What must be the same when a modern host comes back with input."""
+        """Return the part that must be identical when a modern host resumes the request."""
         kept = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
         return jsonrpc.encode((self.method, self.child.name)) + jsonrpc.canonicalize(jsonrpc.encode(kept))
 
     def answered(self, answer: RpcMessage) -> None:
-        """The child's answer, as it came."""
+        """Relay the child's answer."""
         error = jsonrpc.get_error(answer)
         if error is None:
-            result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
+            result: Raw = answer.result  # type: ignore[assignment]  # set, since there is no error
             if self.rewrite is not None:
                 result = Raw(self.rewrite(result))
             self.handle_result(result)
         elif not self.relist_and_retry(error) and not self.answer_host_error(error):
             native = self.child.is_stateless is self.is_stateless
-            told = message_meta.translate_error(
+            body = message_meta.translate_error(
                 error, stateless=self.is_stateless, same_family=native, uri=self._uri()
             )
-            self.finish_with_error(self.child.redact_body(told))
+            self.finish_with_error(self.child.redact_body(body))
 
     def on_failed(self, problem: Failure) -> None:
-        """A failure of ours: for a tool something a model can act on, else a JSON-RPC error."""
+        """Answer with a failure: for a tool as a result a model can act on, else as a JSON-RPC error."""
         problem = self.child.record_failure(problem, self.session.principal)
         if self.method == "tools/call":
             self.finish(tool_result(problem))
@@ -166,12 +166,12 @@ class ForwardedRequest(HostRequest):
 
     @property
     def runs_as_task(self) -> bool:
-        """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
+        """True for a tool that only runs as a task, called by a host without task support."""
         only = self.child.inventory.task_only_tools
         if self.method != "tools/call" or not self.is_stateless or not only:
             return False
         return message_meta.decode_text(self.members.get("name")) in only
 
     def _uri(self) -> str:
-        """The resource it is about, as the host calls it."""
+        """Return the resource it is about, as the host calls it."""
         return message_meta.decode_text(self.inbound.members.get("uri")) or ""

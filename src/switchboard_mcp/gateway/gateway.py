@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class PlainCall(Struct, gc=False):
-    """A whole `tools/call` of a suite as well-behaved hosts send it, read in one go: this is the hot path."""
+    """A whole `tools/call` of a suite tool, decoded in one go: this is the hot path."""
 
     id: Raw
     method: Literal["tools/call"]
@@ -63,13 +63,16 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
 NULL = b"null"
-# A request id is a text or a number; null, true, a list or an object is none.
+# First bytes of a valid request id: a string or a number.
 ID_BEGINS = frozenset(b'"-0123456789')
 
 
 class Gateway:
-    """See the module. `view` is what hosts see that have no profile of their own; `all` are the suites of all
-    children, whoever sees them.
+    """Serves hosts, and routes messages between them and the children.
+
+    `view` is the view of hosts without a profile of their own; `all_suites` holds the suites of all children, visible
+    or
+    not.
     """
 
     def __init__(
@@ -83,13 +86,11 @@ class Gateway:
         self.all_suites = child_suite.build(children, config)
         self.view = View(self.all_suites, log)
         self._watch_first_tools()
-        self.views: dict[str, View] = {}  # by principal, where it is another than that of all
-        self.on_first_response: Callable[[], object] | None = (
-            None  # told once, when the first host has its answer
-        )
+        self.views: dict[str, View] = {}  # by principal, if it differs from the default
+        self.on_first_response: Callable[[], object] | None = None  # called once
         self.audit: AuditLog | None = None
         self.default_principal = "stdio"
-        self.telemetry: Telemetry | None = None  # where it is on
+        self.telemetry: Telemetry | None = None  # if enabled
         self.ask_totals: dict[str, AskTotals] = {}  # by wrapped child
         self.sessions: list[Session] = []
         self.broker = ClientRequestBroker(loop, workspace, self.sessions)
@@ -99,22 +100,22 @@ class Gateway:
 
     @property
     def suites(self) -> dict[str, ChildSuite]:
-        """The children as hosts see them."""
+        """The children in the default view."""
         return self.view.suites
 
     @property
     def tools(self) -> dict[str, Suite]:
-        """The suite tools among them."""
+        """The suite tools in the default view."""
         return self.view.tools
 
     @property
     def absent(self) -> dict[str, Failure]:
-        """Suites of children that governed mode does not let exist, with what is said of them."""
+        """Suites that governed mode blocks, with the failure to report for each."""
         return self.view.absent
 
     def replace_children(self, children: Iterable[Child], config: Config) -> dict[str, ChildSuite]:
-        """Have these children from now on, those of before that are the same as they were; gives the suites that are
-        new. Hosts see them when they have their views.
+        """Replace the set of children, reusing unchanged suites. Returns the new suites; views must be applied
+        afterwards.
         """
         before = self.all_suites
         self.all_suites = child_suite.build(children, config, before)
@@ -126,35 +127,37 @@ class Gateway:
         return new
 
     def _watch_first_tools(self) -> None:
-        """Of some children hosts should hear when their tools are known for the first time."""
+        """Announce a changed tool list when the tools of certain children become known for the first time."""
         for suite in self.all_suites.values():
             if suite.exposure == "auto" or suite.pins is not None:
                 tell = partial(self.on_list_changed, suite.source, TOOLS_CHANGED, first=True)
                 suite.child.inventory.on_first_snapshot = tell
 
     def all_views(self) -> list[View]:
-        """All that anybody sees."""
+        """Return every distinct view."""
         return [self.view, *{id(view): view for view in self.views.values()}.values()]
 
     def view_of(self, principal: str) -> View:
-        """What somebody sees."""
+        """Return the view of a principal."""
         return self.views.get(principal, self.view)
 
     def open(self, channel: ReplyChannel, principal: str = "", *, ephemeral: bool = False) -> Session:
-        """One more host. `channel` is for what belongs to no request; `passing` where it is there for one request."""
+        """Open a session for a host. `channel` carries messages of no request; an `ephemeral` session serves one
+        request.
+        """
         session = Session(channel, self.broker, self.view_of(principal), principal, ephemeral=ephemeral)
         self.sessions.append(session)
         return session
 
     def record_refusal(self, session: Session, child: str, subtool: str, problem: Failure) -> None:
-        """Record a refusal that no suite of a child knows of."""
+        """Record a refusal for which there is no child suite."""
         if self.audit is not None:
             self.audit.record(
                 "decision", session.principal or self.default_principal, child, subtool, b"", problem.code
             )
 
     def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
-        """Serve a host on a link that carries everything."""
+        """Serve a host on a transport that carries all its messages."""
         session = self.open(link)
         link.start(
             partial(self.receive, session, link),
@@ -164,13 +167,13 @@ class Gateway:
         return session
 
     def close(self, session: Session) -> None:
-        """A host has gone: nobody waits for its answers."""
+        """Close the session of a host that has disconnected, and cancel its requests."""
         if session not in self.sessions:
             return
         self.sessions.remove(session)
         in_flight, session.in_flight = session.in_flight, {}
         for request in in_flight.values():
-            request.cancel("the host has gone")
+            request.cancel("the host has disconnected")
         for listen in session.listens.values():
             unsubscribe_all(listen.subscribed)
         session.listens.clear()
@@ -183,12 +186,12 @@ class Gateway:
             self.propagate_log_level()
 
     def stop_listening(self, session: Session) -> None:
-        """A host will say nothing more, but still takes its answers: whoever waits for a word of it need not."""
+        """Stop expecting messages from a host that still receives its answers, and fail what waits for it."""
         session.capabilities = b"{}"
         self.broker.session_closed(session)
 
     def receive(self, session: Session, channel: ReplyChannel, data: bytes) -> None:
-        """One message of a host; `channel` is where the answer goes."""
+        """Handle one message from a host; the answer goes to `channel`."""
         if not data.isascii():
             data = jsonrpc.replace_invalid_utf8(data)
         try:
@@ -210,17 +213,17 @@ class Gateway:
             else:
                 params.arguments = arguments
                 suite.begin(session, channel, id, params)
-        except Exception as problem:  # noqa: BLE001  the host must not be left waiting
+        except Exception as problem:  # noqa: BLE001 - the host must get an answer
             self._answer_internal_error(session, channel, id, "tools/call", problem)
 
     def notify_first_response(self) -> None:
-        """A host has been greeted."""
+        """Run the first-response callback, once."""
         if self.on_first_response is not None:
             callback, self.on_first_response = self.on_first_response, None
             callback()
 
     def propagate_log_level(self) -> None:
-        """Children are asked for the lowest level that any host wants."""
+        """Set the log level of the children to the lowest that any host has requested."""
         wanted = [session.log_level for session in self.sessions if session.log_level]
         if wanted:
             lowest = min(wanted, key=message_meta.LEVELS.index)
@@ -228,22 +231,22 @@ class Gateway:
                 suite.child.set_log_level(lowest)
 
     def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
-        """A child asks its client something."""
+        """Handle a request from a child to its client."""
         self.broker.on_child_request(child, peer, message)
 
     def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
-        """A notification of a child that is no progress and no change of a list."""
+        """Handle a child's notification other than progress and list changes."""
         self._notifications.on_child_notification(child, peer, message)
 
     def record_ask_usage(self, child: str, params: Raw) -> None:
-        """A wrapped child tells what a request in natural language has cost."""
-        from switchboard_mcp.gateway.ask_metrics import AskTotals  # Only where children are wrapped.
+        """Record the usage that a wrapped child reports for a request in natural language."""
+        from switchboard_mcp.gateway.ask_metrics import AskTotals  # Only if children are wrapped.
 
         used = self.ask_totals.setdefault(child, AskTotals()).add(params)
         self._log.info("ask.done", child=child, **msgspec.structs.asdict(used))
 
     def on_list_changed(self, child: str, method: str, *, first: bool = False) -> None:
-        """A child offers something else now, or what it offers is known for the first time."""
+        """Handle a changed list of a child, or `first` a list that is known for the first time."""
         for view in self.all_views():
             view.tool_list.invalidate()
         self._notifications.on_list_changed(child, method, first=first)
@@ -258,7 +261,7 @@ class Gateway:
             try:
                 self._handle_notification(session, str(message.method), message.params)
             except UNREADABLE:
-                return  # nobody waits for an answer
+                return  # a notification has no answer
         else:
             self._handle_request(session, channel, bytes(message.id), message)
 
@@ -275,13 +278,13 @@ class Gateway:
         self.attempt(inbound, partial(self._serve, inbound))
 
     def attempt(self, inbound: IncomingRequest, work: Callable[[], None]) -> None:
-        """Do something for a request: should it fail, the host gets an answer all the same."""
+        """Run `work` for a request; if it fails, answer the host with an error."""
         session, channel, id, method = inbound.session, inbound.channel, inbound.id, inbound.method
         try:
             work()
         except msgspec.ValidationError as problem:
             session.refuse(channel, id, INVALID_PARAMS, f"{method}: {problem}")
-        except Exception as problem:  # noqa: BLE001 - without our internals
+        except Exception as problem:  # noqa: BLE001 - answered without its details
             self._answer_internal_error(session, channel, id, method, problem)
 
     def _serve(self, inbound: IncomingRequest) -> None:
@@ -306,7 +309,7 @@ class Gateway:
     def _answer_internal_error(
         self, session: Session, channel: ReplyChannel, id: bytes, method: str, problem: Exception
     ) -> None:
-        """A fault of ours: told without its insides."""
+        """Log an unexpected exception, and answer without its details."""
         self._log.error("internal", method=method, problem=repr(problem))
         session.in_flight.pop(id, None)
         session.refuse(channel, id, INTERNAL_ERROR, "Internal error.")
@@ -324,7 +327,7 @@ class Gateway:
             "notifications/initialized",
             "notifications/cancelled",
         ):
-            # What nobody knows is for the one child that is shown as it is; a call without an id is for nobody.
+            # Unknown notifications go to the one directly exposed child; a request without an id goes nowhere.
             only = session.view.tool_list.only_direct()
             if only is not None and not only.child.inventory.governed:
                 self._notify_child(only, session, method, params)
@@ -332,8 +335,8 @@ class Gateway:
     def _notify_child(
         self, suite: ChildSuite, session: Session, method: str, params: Raw | UnsetType
     ) -> None:
-        """Tell a child that runs, unless it is of the era in which a host tells nothing."""
-        for child in suite.child.processes(session.home):
+        """Send a notification to a running child, unless it is modern: a modern server receives none."""
+        for child in suite.child.processes(session.process_owner):
             if child.peer is not None and not child.is_stateless:
                 child.peer.notify(method, None if params is UNSET else bytes(params))
 
@@ -366,7 +369,7 @@ class Gateway:
 
 
 def _is_simple(params: PlainParams) -> bool:
-    """Whether a suite call can take the short road: of the handshake era, or modern and in order."""
+    """Return True if a suite call can take the fast path: legacy, or modern with valid `_meta`."""
     if params.request_state is not UNSET:
         return False
     meta = params.meta

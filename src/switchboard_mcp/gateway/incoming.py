@@ -1,4 +1,4 @@
-"""One request of a host as it came in, and how it is answered in the host's own era."""
+"""A host's request as received, and how it is answered in the host's protocol version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import Meta
 
-# What a modern host adds when it comes back with input.
+# Params that a modern host adds when it resumes a request with its input.
 RETRY_MEMBERS = ("inputResponses", "requestState")
 NO_PARAMS = Raw(b"{}")
 
@@ -19,7 +19,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 class IncomingRequest(HostContext):
-    """See the module. `members` are the params, each still raw."""
+    """A request as received. `members` are the params, each still undecoded."""
 
     __slots__ = ("channel", "id", "members", "meta", "method", "params", "session")
 
@@ -43,11 +43,11 @@ class IncomingRequest(HostContext):
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether the host has a request of this id under way already."""
+        """True if a request with this id is already in flight."""
         return self.id in self.session.in_flight
 
     def text(self, name: str) -> str:
-        """A member of the params that must be a text."""
+        """Return a required text member of the params."""
         if name not in self.members:
             raise msgspec.ValidationError(f"Object missing required field `{name}`")
         return _decode_text(self.members[name])
@@ -63,17 +63,17 @@ class IncomingRequest(HostContext):
         self.channel.answer(jsonrpc.error(self.id, code, message, None if data is UNSET else bytes(data)))
 
     def fail(self, problem: Failure) -> None:
-        """Answer with a failure of ours, as a JSON-RPC error."""
+        """Answer with a failure, as a JSON-RPC error."""
         self.channel.answer(jsonrpc.error_body(self.id, rpc_error(problem)))
 
 
 def suite_call(session: Session, channel: ReplyChannel, id: bytes, meta: Meta | UnsetType) -> IncomingRequest:
-    """A suite call whose params have been read already."""
+    """Return the incoming request for a suite call whose params are already decoded."""
     return IncomingRequest(session, channel, id, "tools/call", NO_PARAMS, {}, meta)
 
 
 def refuse_call(
     session: Session, channel: ReplyChannel, id: bytes, meta: Meta | UnsetType, problem: Failure
 ) -> None:
-    """Answer a suite call that goes nowhere."""
+    """Answer a suite call that was refused before it reached a child."""
     suite_call(session, channel, id, meta).answer(tool_result(problem))

@@ -21,48 +21,50 @@ from switchboard_mcp.protocol.message_meta import InputRequired
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
 
-# As many rounds as the SDKs' own clients allow.
+# The limit of the SDKs' own clients.
 MAX_ROUNDS = 10
-# A child that asks nothing wants to be called again later; the wait doubles with each round.
+# A child that requests no input wants to be called again later; the wait doubles with each round.
 FIRST_WAIT_S, MAX_WAIT_S = 0.1, 5.0
 
 
 class InputRound:
-    """One round of one request."""
+    """One `input_required` round of a request."""
 
-    def __init__(self, request: HostRequest, asked: InputRequired) -> None:
+    def __init__(self, request: HostRequest, result: InputRequired) -> None:
         self._request = request
-        self._result = asked
+        self._result = result
         self._answers: dict[str, Raw] = {}
         self._finished = False
 
     def begin(self) -> None:
-        """Ask the host everything there is to ask, or say reason that cannot be."""
+        """Send every input request to the host, or answer with a failure if the host cannot handle one."""
         request, child = self._request, self._request.child.name
         request.rounds = number = getattr(request, "rounds", 0) + 1
         if number > MAX_ROUNDS:
             request.on_failed(
                 failure(
-                    "child_error", f"Child '{child}' asked {MAX_ROUNDS} times and asks again.", child=child
+                    "child_error",
+                    f"Child '{child}' requested input more than {MAX_ROUNDS} times.",
+                    child=child,
                 )
             )
             return
-        asked = {
+        requests = {
             key: client_requests.decode_client_request(raw)
             for key, raw in self._result.input_requests.items()
         }
-        for client_request in asked.values():
+        for client_request in requests.values():
             if (
                 client_requests.missing_capability(
                     request.capabilities, client_request.method, client_request.params
                 )
                 is not None
             ):
-                self._fail(f"it cannot be asked {client_request.method}")
+                self._fail(f"it does not support {client_request.method}")
                 return
-        for key, client_request in asked.items():
+        for key, client_request in requests.items():
             self._ask(key, client_request)
-        if not asked:
+        if not requests:
             wait_s = min(FIRST_WAIT_S * 2 ** (number - 1), MAX_WAIT_S)
             request.session.broker.loop.call_later(wait_s, self._retry)
 
@@ -82,18 +84,18 @@ class InputRound:
         if error is not None:
             self._fail(jsonrpc.parse_error(error).message or "no reason given")
             return
-        self._answers[key] = message.result  # type: ignore[assignment]  # there is one, where there is no error
+        self._answers[key] = message.result  # type: ignore[assignment]  # set, since there is no error
         if len(self._answers) == len(self._result.input_requests):
             self._retry()
 
     def _fail(self, reason: str) -> None:
         self._finished = True
         request, child = self._request, self._request.child.name
-        request.session.broker.request_ended(request, "another client_request was not answered")
+        request.session.broker.request_ended(request, "another client request was not answered")
         request.on_failed(
             failure(
                 "host_refused",
-                f"The host did not answer what child '{child}' asks: {reason}.",
+                f"The host did not provide the input that child '{child}' requested: {reason}.",
                 child=child,
             )
         )
@@ -107,7 +109,7 @@ class InputRound:
 
 
 class RetryWaiter(DelegatedWaiter):
-    """The same call once more, with the host's answers where it has given some."""
+    """Repeats a call, with the host's answers if there are any."""
 
     __slots__ = ("extra_params", "request")
 
@@ -118,19 +120,19 @@ class RetryWaiter(DelegatedWaiter):
 
     @property
     def is_stateless(self) -> bool:
-        """Only a child of that era is called again."""
+        """Only modern children are called again."""
         return True
 
     def rebind(self, child: Child) -> None:
-        """While the host thought about it, its own process may have gone."""
+        """Use this process: the host's own may have been replaced while it answered."""
         self.request.rebind(child)
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready, as it mostly is."""
+        """Send the call again, unless the host has cancelled it."""
         if self.request.is_awaited:
             self.request.extra_params = self.extra_params
             self.request.on_ready(child)
 
     def on_failed(self, problem: Failure) -> None:
-        """The child has gone meanwhile."""
+        """Answer the host: the child has exited meanwhile."""
         self.request.on_failed(problem)

@@ -1,4 +1,4 @@
-"""What a host may ask: one function a method, and the table that says in which era each exists."""
+"""The methods a host may call: one function each, and the table of the protocol versions each exists in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDENTITY = {"name": "switchboard", "version": __version__}
 
 
 class InitializeParams(Struct, rename="camel"):
-    """The part of `initialize` that we look at."""
+    """The params of `initialize` that are used here."""
 
     protocol_version: str | None = ""
     capabilities: Raw | UnsetType = UNSET
@@ -53,7 +53,7 @@ class CallParams(Struct, rename="camel"):
 
 
 class Reference(Struct):
-    """What a completion is for."""
+    """The object of a completion."""
 
     type: str = ""
     name: str = ""
@@ -68,7 +68,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """The handshake: version, capabilities, and how suites are used."""
+    """Answer the handshake: version, capabilities and instructions."""
     params = _decode_initialize(inbound.params)
     session = inbound.session
     session.version = versions.negotiate_legacy(params.protocol_version or "")
@@ -78,42 +78,42 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     def answer() -> None:
         session.initialized = True
         listing = session.view.tool_list
-        told = {
+        result = {
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
             "serverInfo": IDENTITY,
             "instructions": listing.instructions(),
         }
-        inbound.answer(jsonrpc.encode(told))
+        inbound.answer(jsonrpc.encode(result))
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
 def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """The same for the era without handshakes."""
+    """Answer `server/discover`, the modern counterpart of `initialize`."""
 
     def answer() -> None:
         listing = inbound.session.view.tool_list
-        told = {
+        result = {
             "supportedVersions": list(versions.STATELESS_VERSIONS),
             "capabilities": listing.capabilities(stateless=True),
             "instructions": listing.instructions(),
             "_meta": {message_meta.SERVER: IDENTITY},
         }
-        inbound.answer(jsonrpc.encode(told), cacheable=True)
+        inbound.answer(jsonrpc.encode(result), cacheable=True)
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
 
 
 def ping(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Answer."""
+    """Answer with an empty result."""
     inbound.answer(b"{}")
 
 
 def set_level(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """From which level on the host wants log messages."""
+    """Set the host's log level."""
     level = _decode_level(inbound.params).level
     if level not in LEVELS:
         inbound.refuse(INVALID_PARAMS, f"Unknown log level '{level}'; one of {', '.join(LEVELS)}.")
@@ -124,7 +124,7 @@ def set_level(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """One tool per suite, and the tools of children shown directly."""
+    """List one tool per suite, and the tools of directly exposed children."""
 
     def answer() -> None:
         inbound.answer(inbound.session.view.tool_list.tools(stateless=inbound.is_stateless), cacheable=True)
@@ -134,7 +134,7 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Prompts, resources or templates of all children."""
+    """List prompts, resources or templates of all children."""
     method = inbound.method
 
     def answer() -> None:
@@ -148,7 +148,7 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """A suite tool in a form that needs explaining, a direct tool, a request that was parked, or a tool nobody has."""
+    """Call a tool: a suite tool in a form the fast path does not take, a direct tool, or an unknown one."""
     params = _decode_call(inbound.params)
     view = inbound.session.view
     suite = view.tools.get(params.name)
@@ -180,7 +180,7 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
         and alone.access.permits(name)
         and not alone.child.inventory.governed
     ):
-        match = ResolvedName(alone, name)  # the child knows best what it has not
+        match = ResolvedName(alone, name)  # let the child itself report an unknown tool
     if match is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
         gateway.record_refusal(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
@@ -196,7 +196,7 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
 
 
 def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """A prompt of the child it names."""
+    """Forward to the child that has the prompt."""
     name = inbound.text("name")
     match = prompts_resources.find_prompt(inbound.session.view.suites.values(), name)
     if match is None:
@@ -206,7 +206,7 @@ def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """A resource of the child it names."""
+    """Forward to the child that has the resource."""
     match = _resolve_resource(gateway, inbound)
     if match is not None:
         rename = partial(prompts_resources.rename_contents, match.suite, inbound.text("uri"), match.name)
@@ -214,14 +214,14 @@ def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Follow the changes of a resource."""
+    """Subscribe to changes of a resource."""
     match = _resolve_resource(gateway, inbound)
     if match is not None:
         SubscribeRequest(inbound, match).begin()
 
 
 def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
-    """The resource a request names; where there is none the host is told."""
+    """Return the resource a request names; if there is none, answer with an error and return None."""
     uri = inbound.text("uri")
     match = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
     if match is None:
@@ -231,7 +231,7 @@ def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedNam
 
 
 def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Completion for a prompt's or a template's argument."""
+    """Complete an argument of a prompt or a resource template."""
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
     all_suites = inbound.session.view.suites.values()
     if reference.type == "ref/prompt":
@@ -244,15 +244,15 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_PARAMS, f"Unknown reference '{reference.name or reference.uri}'.")
         return
     members = _decode_object(inbound.members["ref"])
-    told = {**members, name: Raw(jsonrpc.encode(match.name))}
-    inbound.members["ref"] = Raw(jsonrpc.encode(told))
+    reference_members = {**members, name: Raw(jsonrpc.encode(match.name))}
+    inbound.members["ref"] = Raw(jsonrpc.encode(reference_members))
     _forward(inbound, match, "completion/complete")
 
 
 def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """A method nobody knows goes to the one child that is shown directly, if there is one.
+    """Forward an unknown method to the one directly exposed child, if there is one.
 
-    Of a governed child nothing is used that was not locked; its tasks come from calls that were.
+    A governed child only receives what was locked; its tasks come from locked calls.
     """
     method = inbound.method
     only = inbound.session.view.tool_list.only_direct()
@@ -265,7 +265,7 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def _is_stateless(suite: ChildSuite) -> bool:
-    """Whether a child speaks the era without handshakes, as far as is known."""
+    """Return True if a child is known to be modern."""
     knowledge = suite.child.snapshot
     return knowledge is not None and versions.is_stateless(knowledge.protocol)
 
@@ -277,7 +277,7 @@ def _forward(
     key: str = "",
     rewrite: Callable[[Raw], bytes] | None = None,
 ) -> None:
-    """Send a request on, its `key` being what the child calls it; or go on with one that was parked."""
+    """Forward a request with `key` set to the child's own name for the item, or resume one that was suspended."""
     members = {**inbound.members, key: Raw(jsonrpc.encode(match.name))} if key else inbound.members
     if match.suite.observer is not None:
         match.suite.observer.begin_request(inbound, match.name)
@@ -293,7 +293,7 @@ def _forward(
 
 
 class Method(Struct, frozen=True):
-    """A method, and the eras it exists in."""
+    """A method, and the protocol versions it exists in."""
 
     serve: Callable[[Gateway, IncomingRequest], None]
     legacy: bool = True

@@ -1,4 +1,4 @@
-"""What children say without being asked, on its way to the hosts it is for: logs, changes, and what is unknown."""
+"""Routes children's notifications to the hosts they are for: logs, list changes, resource updates, and unknown ones."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
-# Notifications that the modern era does not have.
+# Notifications that do not exist in the modern protocol.
 LEGACY_ONLY = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
 
 
 class LogHead(Struct):
-    """The part of a log message that decides whether a host wants it."""
+    """The part of a log message that decides if a host wants it."""
 
     level: str = ""
 
@@ -38,7 +38,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class NotificationRouter:
-    """See the module."""
+    """Routes notifications from children to hosts."""
 
     def __init__(self, gateway: Gateway, sessions: list[Session], broker: ClientRequestBroker) -> None:
         self._gateway = gateway
@@ -46,14 +46,14 @@ class NotificationRouter:
         self._broker = broker
 
     def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
-        """A notification of a child that is no progress and no change of a list."""
+        """Route a child's notification other than progress and list changes."""
         try:
             self._dispatch(child, peer, message)
         except UNREADABLE:
             return
 
     def on_list_changed(self, child: str, method: str, *, first: bool) -> None:
-        """A child offers something else now, or `first` what it offers is known at last."""
+        """Announce a changed list, or `first` a list that is known for the first time."""
         suite = self._suite_of(child)
         if first and suite is not None and not suite.should_announce(tools=method == TOOLS_CHANGED):
             return
@@ -65,7 +65,7 @@ class NotificationRouter:
         return next((suite for suite in self._gateway.all_suites.values() if suite.source == child), None)
 
     def _is_direct(self, child: str) -> bool:
-        """Whether a child is shown as it is."""
+        """Return True if a child is exposed directly."""
         suite = self._suite_of(child)
         return suite is not None and suite.direct
 
@@ -84,7 +84,7 @@ class NotificationRouter:
             and params is not UNSET
             and (self._notify_subscribers(child, params) or not self._is_direct(child.name))
         ):
-            return  # whoever follows it has delivered; elsewhere the name would mean nothing
+            return  # subscribers were notified; to other hosts the URI means nothing
         else:
             self._relay(owner_of(child, peer, self._sessions), method, params)
 
@@ -107,7 +107,7 @@ class NotificationRouter:
         channel.send(jsonrpc.notification("notifications/message", params))
 
     def _log_channel(self, owner: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
-        """Where a log message goes: a modern host has it with a request that asked for such, or not at all."""
+        """Return the channel for a log message, or None. A modern host gets it with a request that wants logs."""
         if owner.request is None or not owner.request.is_stateless:
             return owner.channel if meets_level(level, owner.session.log_level) else None
         related = getattr(peer.transport, "related", b"")
@@ -118,7 +118,7 @@ class NotificationRouter:
         return None
 
     def _notify_subscribers(self, child: Child, params: Raw) -> bool:
-        """Tell whoever follows a resource that it has changed; False where nobody does."""
+        """Notify the subscribers of a changed resource; return False if there are none."""
         members = _decode_object(params)
         updated = message_meta.decode_text(members.get("uri"))
         if updated is None:
@@ -127,8 +127,8 @@ class NotificationRouter:
         for session in list(self._sessions):
             for uri in _affected(session.subscribed, child, updated):
                 delivered = True
-                told = jsonrpc.encode({**_without_subscription_meta(members), "uri": uri})
-                session.channel.send(jsonrpc.notification(UPDATED, told))
+                params_for_host = jsonrpc.encode({**_without_subscription_meta(members), "uri": uri})
+                session.channel.send(jsonrpc.notification(UPDATED, params_for_host))
             for listen in list(session.listens.values()):
                 for uri in _affected(listen.subscribed, child, updated):
                     delivered = True
@@ -139,7 +139,7 @@ class NotificationRouter:
 
 
 def send_list_changed(session: Session, method: str) -> None:
-    """Tell one host that a list is another."""
+    """Tell one host that a list has changed."""
     if session.initialized:
         session.channel.send(jsonrpc.notification(method))
     for listen in list(session.listens.values()):
@@ -148,7 +148,7 @@ def send_list_changed(session: Session, method: str) -> None:
 
 
 def _affected(subscribed: Mapping[str, SubscribedResource], child: Child, updated: str) -> Iterable[str]:
-    """The changed resource as a host calls it, for each way in which it follows it."""
+    """Return the changed resource under each URI the host has subscribed to it by."""
     return [
         uri + updated[len(resource.uri) :]
         for uri, resource in subscribed.items()
@@ -157,7 +157,7 @@ def _affected(subscribed: Mapping[str, SubscribedResource], child: Child, update
 
 
 def _without_subscription_meta(members: dict[str, Raw]) -> dict[str, Raw]:
-    """The members of a notification without what belongs to our own subscription."""
+    """Return the members of a notification without the `_meta` of our own subscription."""
     meta = members.get("_meta")
     if meta is None or not message_meta.is_object(meta):
         return members

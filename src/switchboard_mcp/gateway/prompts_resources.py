@@ -1,8 +1,8 @@
-"""Prompts and resources of children, under names that tell them apart.
+"""Prompts and resources of children, under names that are unique across children.
 
-A child shown as a suite has its prompts as `<child>__<prompt>` and its resources under `switchboard://<child>/…`; one
-shown directly, or built in, keeps its own names, but for those that are taken. Lists come from what is known of a
-child: to list is no reason to start one, except for a child shown directly that has never been seen.
+A child exposed as a suite has its prompts as `<child>__<prompt>` and its resources under `switchboard://<child>/…`; one
+exposed directly, or built in, keeps its own names unless they are taken. Lists come from what is known of a child:
+listing does not start one, except a directly exposed child that has never been seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ListKind(Struct, frozen=True):
-    """One list: its method, the member it is in, what names an entry."""
+    """One kind of list: its method, the result member it is in, and the key that names an entry."""
 
     method: str
     member: str
@@ -39,23 +39,23 @@ KINDS = {
 
 
 def display_name(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) -> str:
-    """What the host calls it."""
+    """Return the name that hosts use."""
     if (suite.direct or suite.built_in) and name not in taken:
         return name
     return f"{suite.child.name}{SEPARATOR}{name}" if kind.key == "name" else resource_prefix(suite) + name
 
 
 def resource_prefix(suite: ChildSuite) -> str:
-    """With what the URI of a suite's resource begins."""
+    """Return the prefix of the URIs of a suite's resources."""
     from urllib.parse import quote
 
     return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
 def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) -> bytes:
-    """The result of a list request: what is known of all children, policy respected.
+    """Return the result of a list request: the known entries of all children that policy permits.
 
-    An entry that cannot be read is left out, so that it does not hide the others.
+    An unreadable entry is left out, so it does not hide the others.
     """
     entries: list[dict[str, Raw]] = []
     taken: set[str] = set()
@@ -74,14 +74,14 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
 
 
 def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
-    """The child whose prompt the host means."""
+    """Return the child and its own name for a prompt that a host names."""
     candidates = list(suites)
     direct = [suite for suite in candidates if suite.direct]
     known = [suite for suite in direct if name in suite.child.inventory.names(PROMPTS)]
     if known:
         return _resolve_permitted(known[0], name)
     marked = [suite for suite in candidates if name.startswith(suite.child.name + SEPARATOR)]
-    # One child's name may be the start of another's.
+    # One child's name may be a prefix of another's, so try the longest first.
     marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
     for suite in marked:
         own = name.removeprefix(suite.child.name + SEPARATOR)
@@ -94,7 +94,7 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
 
 
 def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
-    """The child whose resource the host means; a child's own URI is understood too, since results mention them."""
+    """Return the child and its own URI for a resource. A child's own URI is accepted too: results mention them."""
     candidates = list(suites)
     if uri.startswith(SCHEME):
         for suite in candidates:
@@ -126,7 +126,7 @@ def _has_matching_template(suite: ChildSuite, uri: str) -> bool:
 
 
 def matches_template(template: str, uri: str) -> bool:
-    """Whether a URI may be made from a template: it begins and ends as the template does."""
+    """Return True if a URI may result from a template: it begins and ends as the template does."""
     start, brace, rest = template.partition("{")
     end = rest.rpartition("}")[2]
     return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
@@ -137,7 +137,7 @@ def _resolve_permitted(suite: ChildSuite, name: str) -> ResolvedName | None:
 
 
 def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) -> bytes:
-    """A `resources/read` result with the URIs the host knows: the one it requested by, and what lies beside it."""
+    """Return a `resources/read` result with the host's URIs: the requested one, and those of nested resources."""
     members = _decode_or_empty(result)
     if requested == own or "contents" not in members:
         return bytes(result)

@@ -1,8 +1,8 @@
-"""A config that changes while Switchboard serves: what is new is taken over, and no call is lost.
+"""Reloads the config while Switchboard serves, without losing a call.
 
-Loaded when the first host has its answer. Owns when to look, what is kept as it was, and what hosts are told. A config
-that cannot be used is refused with a line in the log, and all stays as it was; so does a child whose own file has
-become unreadable. Calls under way end where they began.
+Imported after the first response to a host. An unusable config is refused with a log entry and the current one stays in
+force; so does a child whose own file has become unreadable. Connected hosts keep working: their views are updated,
+their subscriptions moved to the new children, and list changes announced. Calls in flight finish where they began.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from switchboard_mcp.gateway.session import Session, SubscribedResource
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.system.file_watch import FileWatcher
 
-# What can be another from one moment to the next; the rest counts from the next start on.
+# Settings that take effect at once; all others need a restart.
 RELOADABLE = frozenset(
     {
         "discover_globs",
@@ -56,9 +56,9 @@ LISTS = {
 
 
 class Reloader:
-    """Watches the files of a workspace, and brings what they say into force.
+    """Watches the files of a workspace and applies changes.
 
-    `load` reads the workspace as its files are, before any policy.
+    `load` reads the workspace from its files, before any policy is applied.
     """
 
     def __init__(self, runtime: Runtime, load: Callable[[], Workspace], config_file: str | None) -> None:
@@ -74,7 +74,7 @@ class Reloader:
         self._watch = FileWatcher(runtime.services.loop, self._changed.set)
 
     async def run(self) -> None:
-        """Until cancelled. The first look finds what has changed since the start."""
+        """Run until cancelled. The first pass finds changes made since startup."""
         try:
             while True:
                 await self._reload()
@@ -84,56 +84,56 @@ class Reloader:
             self._watch.stop()
 
     async def _reload(self) -> None:
-        """Watch first, then read: what comes between is told."""
+        """Load the workspace and apply it. Files are watched before they are read, so no change is missed."""
         await self._watch_files(self._loaded or self.runtime.workspace)
         try:
             fresh = await asyncio.to_thread(self._load)
-            # What is approved stands elsewhere.
+            # In governed mode approvals are kept in another file and may have changed too.
             if fresh != self._loaded or self.runtime.workspace.config.governance.mode != "open":
                 apply(self.runtime, fresh)
                 self._warn_restart_needed(fresh)
             self._reload_locks()
             self._loaded, self._last_refusal = fresh, ""
             if await self._watch_files(fresh):
-                self._changed.set()  # what came before the new folders were watched
+                self._changed.set()  # files may have changed before the new folders were watched
         except SwitchboardError as problem:
             self._log_refusal(problem.failure)
         except OSError as problem:
             self.runtime.services.log.warning("config.refused", problem=str(problem))
 
     def _reload_locks(self) -> None:
-        """Another lock counts at once: it may take something away."""
+        """Reload the locks at once: a new lock may withdraw a tool."""
         for child in self.runtime.supervisor.children.values():
             for one in {child, *child.processes()}:
                 one.inventory.reload_lock()
 
     async def _watch_files(self, workspace: Workspace) -> bool:
-        """Watch where the files of a workspace are; whether that is somewhere else than before."""
+        """Watch the files of a workspace; return True if their paths have changed."""
         environ = self.runtime.services.environ
-        found = await asyncio.to_thread(watched_files, workspace, self._config_file, environ)
-        before, self._watched = self._watched, found
-        self._watch.watch(found)
-        return before != found
+        files = await asyncio.to_thread(watched_files, workspace, self._config_file, environ)
+        before, self._watched = self._watched, files
+        self._watch.watch(files)
+        return before != files
 
     def _warn_restart_needed(self, fresh: Workspace) -> None:
-        """Say once what will count at the next start."""
+        """Warn once about changed settings that need a restart."""
         names = dict(zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True))
         restart_only = [names[name] for name in _restart_only(self.runtime.workspace.config, fresh.config)]
         if self.runtime.services.audit is not None and _redacted_args(fresh.config) != self._redacted_args:
-            restart_only.append("suites.*.redactArgs for the audit record")
+            restart_only.append("suites.*.redactArgs for the audit log")
         if restart_only and restart_only != self._restart_only:
             self.runtime.services.log.warning("config.restart_needed", keys=", ".join(restart_only))
         self._restart_only = restart_only
 
     def _log_refusal(self, problem: Failure) -> None:
-        if problem.message != self._last_refusal:  # told once, however often it is looked at
+        if problem.message != self._last_refusal:  # log each problem once
             self._last_refusal = problem.message
-            told = f"{problem.message} {problem.hint}"
-            self.runtime.services.log.warning("config.refused", problem=told, kept="what was in force before")
+            message = f"{problem.message} {problem.hint}"
+            self.runtime.services.log.warning("config.refused", problem=message, kept="the previous config")
 
 
 def apply(runtime: Runtime, fresh: Workspace) -> None:
-    """Bring another workspace into force. Raises before anything is changed where it cannot be used."""
+    """Apply a new workspace. Raises before anything is changed if it cannot be used."""
     services, gateway = runtime.services, runtime.gateway
     workspace = _keep_restart_only(runtime.workspace, fresh)
     disabled = None
@@ -160,18 +160,18 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
 
 
 def _restart_only(current: Config, fresh: Config) -> list[str]:
-    """The names of settings that are others now and only count at a start."""
+    """Return the changed settings that only take effect at the next start."""
     names = (name for name in Config.__struct_fields__ if name not in RELOADABLE)
     return [name for name in names if getattr(fresh, name) != getattr(current, name)]
 
 
 def _redacted_args(config: Config) -> dict[str, list[str]]:
-    """What the audit record was begun with."""
+    """Return the redacted arguments by suite; the audit log keeps those it was opened with."""
     return {name: suite.redact_args for name, suite in config.suites.items() if suite.redact_args}
 
 
 def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
-    """The new workspace, with what only counts at a start as it was."""
+    """Return the new workspace with the current values of settings that need a restart."""
     restart_only = _restart_only(current.config, fresh.config)
     config = replace(fresh.config, **{name: getattr(current.config, name) for name in restart_only})
     if "http" in restart_only:
@@ -184,7 +184,7 @@ def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
 
 
 def _tokens(current: Config, fresh: Config) -> dict[str, str | Token]:
-    """The tokens that are in force, each with the profile it has now; one that was taken away shows nothing more."""
+    """Return the tokens in force with their new profiles; a token removed from the config sees nothing any more."""
     profiles = token_profiles(fresh.http.tokens)
     kept: dict[str, str | Token] = {}
     for name, written in current.http.tokens.items():
@@ -199,7 +199,7 @@ def _needs_restart(spec: ChildSpec) -> bool:
 
 
 def _is_broken(spec: ChildSpec, fresh: Workspace) -> bool:
-    """Whether a child is missing only since what says of it cannot be read."""
+    """Return True if a child is missing only because its config has become unreadable."""
     return os.path.exists(spec.source) and any(
         warning.source == spec.source and (not warning.key or warning.key.startswith(spec.key))
         for warning in fresh.warnings
@@ -208,9 +208,9 @@ def _is_broken(spec: ChildSpec, fresh: Workspace) -> bool:
 
 def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -> None:
     log = runtime.services.log
-    told = {str(warning) for warning in before.warnings}
+    logged = {str(warning) for warning in before.warnings}
     for warning in runtime.workspace.warnings:
-        if str(warning) not in told:
+        if str(warning) not in logged:
             log.warning("config.warning", problem=str(warning))
     was, now = ({spec.name for spec in one.children} for one in (before, runtime.workspace))
     log.info(
@@ -222,7 +222,7 @@ def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -
 
 
 def migrate_sessions(gateway: Gateway, changed: frozenset[str]) -> None:
-    """Give every host its new view, and tell those who see something else now."""
+    """Give every host its new view, and announce the lists that changed for it."""
     changed_lists: dict[tuple[int, int], list[str]] = {}
     for session in list(gateway.sessions):
         old, session.view = session.view, gateway.view_of(session.principal)
@@ -237,7 +237,7 @@ def migrate_sessions(gateway: Gateway, changed: frozenset[str]) -> None:
 
 
 def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
-    """Which lists are others now. One that is not known yet may be another too."""
+    """Return the list-changed notifications to send. A list that is not known yet counts as changed."""
     visible = any(old.shows(child) or new.shows(child) for child in changed)
     families = (False, True)
     differs = any(
@@ -257,7 +257,7 @@ def _list_result(view: View, method: str) -> bytes:
 def _resubscribe(
     session: Session, subscribed: dict[str, SubscribedResource], changed: frozenset[str]
 ) -> None:
-    """Follow at the new child what was subscribed at the old one; where there is none, nobody follows."""
+    """Move subscriptions to the new child of the same name; drop those whose child is gone."""
     for uri, resource in list(subscribed.items()):
         suites = {suite.source: suite for suite in session.view.suites.values()}
         suite = suites.get(resource.child.name)
@@ -269,7 +269,7 @@ def _resubscribe(
 
 
 class ResubscribeWaiter(ReadyWaiter):
-    """A resource that is subscribed, on its way to the child that has it now."""
+    """Subscribes to a resource at its new child, once that is ready."""
 
     __slots__ = ("_own", "_session", "_subscribed", "_uri")
 
@@ -283,14 +283,14 @@ class ResubscribeWaiter(ReadyWaiter):
 
     @property
     def owner(self) -> object:
-        """The host's own."""
-        return self._session.home
+        """The owner of the host's own process, if processes are not shared."""
+        return self._session.process_owner
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready: follow, unless the host does so by itself again."""
+        """Subscribe, unless the host has subscribed again by itself."""
         if self._uri not in self._subscribed:
             self._subscribed[self._uri] = SubscribedResource(child, self._own)
             child.subscriptions.follow(self._own)
 
     def on_failed(self, problem: Failure) -> None:
-        """A child that cannot be started changes nothing either."""
+        """Ignore it: a child that cannot be started sends no updates either."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suspended_requests import SuspendedRequest
 
-# A child's first own progress is 0 or more: what we report while it starts stays beneath anything it could mean.
+# Progress must increase, and a child's own begins at 0 or more: ours, while it starts, must stay below any real step.
 STARTING_STEP = 1e-6
 URL_MODE = Raw(b'{"mode":"url"}')
 
@@ -41,7 +41,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class HostRequest(HostContext, ReadyWaiter, PendingRequest):
-    """See the module. Subclasses build the message to the child and the answer to a failure."""
+    """A host's request to a child. Subclasses build the message to the child and the answer to a failure."""
 
     __slots__ = (
         "channel",
@@ -59,24 +59,24 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     )
 
     suite: ChildSuite
-    child: Child  # the suite's, or where each host has its own, that of this host
+    child: Child  # the suite's child, or this host's own process of it
     host_id: bytes
     meta: Meta | UnsetType
     channel: ReplyChannel
     session: Session
-    # Most requests never have these.
+    # Most requests never set these. They are left unset, and read with getattr(), to keep construction cheap.
     extra_params: (
         bytes  # further members of the params, each with a comma before it: what the host has answered
     )
-    relisted: bool  # whether the child's tools were listed again for it
-    missing_capabilities: Capability  # what the host could not be asked for
+    relisted: bool  # the child's tools were listed again for this request
+    missing_capabilities: Capability  # capabilities the child needed and the host lacks
     suspended: SuspendedRequest
-    rounds: int  # how often a modern child has asked
-    task: str  # the child's, where the call only runs as one
-    cacheable = False  # whether a modern host expects cache hints with the answer
+    rounds: int  # how often a modern child has requested input
+    task: str  # the child's task id, if the call runs as a task
+    cacheable = False  # a modern host expects cache hints with the answer
 
     def begin(self) -> None:
-        """Go to the child, unless the host has a request of this id under way already."""
+        """Send the request to the child, unless one with the same id is in flight."""
         if self.session.in_flight.setdefault(self.host_id, self) is self:
             self.child.acquire(self)
         else:
@@ -86,32 +86,32 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     @property
     def log_level(self) -> str:
-        """From which level on the host wants log messages; empty where a modern host wants none."""
+        """The minimum level of log messages the host wants; empty if a modern host wants none."""
         if self.is_stateless and self.meta is not UNSET:
             return message_meta.decode_text(self.meta.get(message_meta.LEVEL)) or ""
         return self.session.log_level
 
     @property
     def progress_token(self) -> Raw | UnsetType:
-        """What the host wants progress to be marked with, where it wants any."""
+        """The host's progress token, if it wants progress."""
         return UNSET if self.meta is UNSET else self.meta.get("progressToken", UNSET)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the host still waits for the answer."""
+        """True while the host waits for the answer."""
         return self.session.in_flight.get(self.host_id) is self
 
     @property
     def runs_as_task(self) -> bool:
-        """Whether it is a tool that only runs as a task, for a host that knows no such tasks."""
+        """True for a tool that only runs as a task, called by a host without task support."""
         return False
 
     def rebind(self, child: Child) -> None:
-        """It is this child that is meant."""
+        """Use this process of the child."""
         self.child = child
 
     def meta_for_child(self, child: Child, id: bytes) -> bytes | None:
-        """`_meta` for the hop to the child."""
+        """Return `_meta` for the hop to the child."""
         if not child.is_stateless:
             if self.is_stateless and self.log_level:
                 child.lower_log_level(self.log_level)
@@ -124,15 +124,15 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         )
 
     def build(self, child: Child, id: bytes) -> bytes:
-        """The message to the child, with its `extra` members where it has some."""
+        """Return the message to the child, with `extra_params` if there are any."""
         raise NotImplementedError
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready: send the message."""
+        """Send the message to the ready child."""
         self.dispatch(child, id := next_id(), self.build(child, id))
 
     def dispatch(self, child: Child, id: bytes, message: bytes, timeout_s: float = 0.0) -> None:
-        """Send a message to the child that let us in; with patience where an answer may take longer than others."""
+        """Send a message to the ready child; `timeout_s` replaces the child's own timeout."""
         self.id, self.message, self.timeout = id, message, timeout_s or child.timeout_s
         child.last_session = self.session
         peer = child.peer
@@ -142,12 +142,12 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             peer.send(self)
 
     def extend_deadline(self, seconds: float) -> None:
-        """Give the child so much time from now on."""
+        """Give the child this many seconds from now."""
         if self.child.peer is not None:
             self.child.peer.reset_deadline(self, seconds)
 
     def add_missing_capability(self, capability: Capability) -> None:
-        """The child wanted to ask what this host cannot be asked."""
+        """Record a capability that the child needed and this host lacks."""
         missing = getattr(self, "missing_capabilities", {})
         self.missing_capabilities = {
             **missing,
@@ -155,7 +155,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         }
 
     def handle_result(self, result: Raw) -> None:
-        """The result of a child that needs a closer look, for a host of either era."""
+        """Handle a result that cannot be relayed as it is: of a task, or of a modern child."""
         if not self.child.is_stateless:
             if not self.runs_as_task or not await_task(self, result):
                 self.finish(result)
@@ -166,8 +166,11 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         kind = message_meta.result_type(result)
         if kind == "complete":
             self.finish(message_meta.to_legacy_result(result))
-        elif kind == "input_required" and (asked := message_meta.parse_input_required(result)) is not None:
-            InputRound(self, asked).begin()
+        elif (
+            kind == "input_required"
+            and (input_required := message_meta.parse_input_required(result)) is not None
+        ):
+            InputRound(self, input_required).begin()
         else:
             name = self.child.name
             self.on_failed(
@@ -175,7 +178,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             )
 
     def relist_and_retry(self, error: Raw) -> bool:
-        """Whether a child finds that headers do not repeat what its tools want now: list them and call again, once."""
+        """If a child rejects a call's headers, list its tools again and repeat the call once; return True if so."""
         if not self.child.is_stateless or jsonrpc.parse_error(error).code != versions.HEADER_MISMATCH:
             return False
         if getattr(self, "relisted", False):
@@ -185,22 +188,22 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         return True
 
     def answer_host_error(self, error: Raw) -> bool:
-        """Answer the host of an error that is about the host itself; False where it is about something else."""
+        """Answer the host if the error is about the host itself, such as a missing capability; else return False."""
         if not self.is_stateless:
             return False
-        told = jsonrpc.parse_error(error)
+        parsed = jsonrpc.parse_error(error)
         missing: Capability | None = getattr(self, "missing_capabilities", None)
-        if missing is None and told.code == URL_ELICITATION_REQUIRED and not self.child.is_stateless:
-            wanted = client_requests.url_input_requests(told.data)
+        if missing is None and parsed.code == URL_ELICITATION_REQUIRED and not self.child.is_stateless:
+            urls = client_requests.url_input_requests(parsed.data)
             missing = (
                 client_requests.missing_capability(self.capabilities, "elicitation/create", URL_MODE)
-                if wanted
+                if urls
                 else None
             )
-            if wanted and missing is None and self.is_awaited:
-                return self.session.broker.suspended.request_urls(self, wanted)
-        elif missing is None and told.code == versions.MISSING_CAPABILITY and self.child.is_stateless:
-            missing = client_requests.undeclared_capabilities(self.capabilities, told.data)
+            if urls and missing is None and self.is_awaited:
+                return self.session.broker.suspended.request_urls(self, urls)
+        elif missing is None and parsed.code == versions.MISSING_CAPABILITY and self.child.is_stateless:
+            missing = client_requests.undeclared_capabilities(self.capabilities, parsed.data)
         if missing is not None:
             self.finish_with_error(_missing_capability_error(missing))
         return missing is not None
@@ -217,7 +220,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         if current is self:
             self.channel.answer(jsonrpc.result(host_id, result))
         else:
-            if current is not None:  # the host has cancelled, and uses the id again
+            if current is not None:  # the host has cancelled and reused the id
                 under_way[host_id] = current
             self._store_outcome(jsonrpc.result, result)
 
@@ -230,31 +233,31 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             self._store_outcome(jsonrpc.error_body, body)
 
     def resume_as(self, inbound: IncomingRequest) -> None:
-        """The host has come back for a parked request: it goes on under the new one."""
+        """Continue a suspended request under the host's new one."""
         self.session, self.channel, self.host_id = inbound.session, inbound.channel, inbound.id
         self.meta = inbound.meta
         self.session.in_flight[self.host_id] = self
 
     def _store_outcome(self, encode: Encode, body: Raw | bytes) -> None:
-        """A parked request keeps its answer until the host comes back for it."""
+        """Keep the answer of a suspended request until the host resumes it."""
         suspended: SuspendedRequest | None = getattr(self, "suspended", None)
         if suspended is not None:
             suspended.outcome = (encode, body)
 
     def failed(self, problem: Failure) -> None:
-        """The child is gone, or did not take the call."""
+        """Answer the host: the child is gone, or did not accept the call."""
         self.session.broker.request_ended(self, problem.message)
         self.on_failed(problem)
 
     def timed_out(self) -> None:
-        """The child took too long and was told to stop."""
+        """Answer the host: the child took too long and was told to stop."""
         self.child.on_call_timeout()
         problem = self.timeout_failure()
         self.session.broker.request_ended(self, problem.message)
         self.on_failed(problem)
 
     def timeout_failure(self) -> Failure:
-        """What a host is told whose request took too long."""
+        """Return the failure for a request that took too long."""
         name = self.child.name
         return failure(
             "child_timeout", f"Child '{name}' did not answer within {self.timeout:g} s.", child=name
@@ -265,7 +268,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         self.finish_with_error(rpc_error(self.child.redact(problem)))
 
     def progressed(self, params: Raw) -> None:
-        """Pass the child's progress on under the host's own token."""
+        """Relay the child's progress under the host's own token."""
         token = self.progress_token
         if token is not UNSET and self.is_awaited:
             members = _decode_object(params)
@@ -276,11 +279,11 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """Tell a host that asked for progress why it waits."""
         token = self.progress_token
         if token is not UNSET:
-            told = {"progressToken": token, "progress": step * STARTING_STEP, "message": message}
-            self.channel.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(told)))
+            params = {"progressToken": token, "progress": step * STARTING_STEP, "message": message}
+            self.channel.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(params)))
 
     def cancel(self, reason: str) -> None:
-        """Tell the child to stop, or leave its waiting room."""
+        """Tell the child to stop, or leave its start queue."""
         child = self.child
         if self.suite.observer is not None:
             self.suite.observer.cancelled(self.channel)
@@ -293,21 +296,21 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             peer.cancel(self, reason)
 
     def answered(self, answer: RpcMessage) -> None:
-        """The child has answered."""
+        """Handle the child's answer."""
         raise NotImplementedError
 
     def fingerprint(self) -> bytes:
-        """What must be the same when a modern host comes back with input."""
+        """Return the part that must be identical when a modern host resumes the request."""
         raise NotImplementedError
 
 
 def _missing_capability_error(capability: Capability) -> bytes:
-    """The JSON-RPC error for a modern host that did not declare what a child needs."""
+    """Return the JSON-RPC error for a modern host that did not declare a capability the child needs."""
     names = ", ".join(capability)
     return jsonrpc.encode(
         {
             "code": versions.MISSING_CAPABILITY,
-            "message": f"The child needs a client with: {names}.",
+            "message": f"The child requires these client capabilities: {names}.",
             "data": {"requiredCapabilities": capability},
         }
     )

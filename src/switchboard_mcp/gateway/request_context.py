@@ -1,4 +1,4 @@
-"""Who stands behind a visit to a child: a host, as far as the child may know it."""
+"""The host behind a request, as far as a child may know it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from switchboard_mcp.protocol.message_meta import Meta
 
 
 class HostContext:
-    """A request of a host, in whichever form it is under way."""
+    """The protocol version, capabilities and session of the host behind a request."""
 
     __slots__ = ()
 
@@ -20,22 +20,22 @@ class HostContext:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the host speaks the era without handshakes."""
+        """True if the host speaks the modern protocol, without a handshake."""
         return message_meta.is_stateless(self.meta)
 
     @property
     def capabilities(self) -> bytes:
-        """What the host can do for a child that asks."""
+        """The host's client capabilities."""
         return message_meta.client_capabilities(self.meta, self.session.capabilities)
 
     @property
     def owner(self) -> object:
-        """For whom a child is kept that is not shared."""
-        return self.session.home
+        """The owner of child processes that are not shared."""
+        return self.session.process_owner
 
 
 class DelegatedWaiter(ReadyWaiter):
-    """A visit on behalf of a request. Subclasses say what is done there, and call the request by its own type."""
+    """Waits for a child on behalf of a request. Subclasses define what to do once it is ready."""
 
     __slots__ = ("_sender",)
 
@@ -44,15 +44,15 @@ class DelegatedWaiter(ReadyWaiter):
 
     @property
     def is_stateless(self) -> bool:
-        """The era of the host."""
+        """The host's protocol version."""
         return self._sender.is_stateless
 
     @property
     def capabilities(self) -> bytes:
-        """Those of the host."""
+        """The host's client capabilities."""
         return self._sender.capabilities
 
     @property
     def owner(self) -> object:
-        """The host's own."""
+        """The owner of child processes that are not shared."""
         return self._sender.owner

@@ -1,4 +1,4 @@
-"""One connected host: where its messages go, what it negotiated, and what is under way with it."""
+"""One connected host: its reply channel, what it negotiated, and its requests in flight."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ReplyChannel(Protocol):
-    """A road to a host. On stdio there is one; over HTTP each request has its own."""
+    """Carries messages to a host. On stdio there is one; over HTTP each request has its own."""
 
     def send(self, message: bytes) -> None:
-        """A notification, or a request of ours."""
+        """Send a notification, or a request of ours."""
 
     def answer(self, message: bytes) -> None:
-        """The response to the request this road belongs to."""
+        """Send the response to the request this channel belongs to."""
 
 
 class HostTransport(MessageTransport, ReplyChannel, Protocol):
-    """A link that carries everything of one host."""
+    """A transport that carries all messages of one host."""
 
 
 class Cancellable(Protocol):
-    """A request under way that the host may cancel."""
+    """A request in flight that the host may cancel."""
 
     def cancel(self, reason: str) -> None:
         """Stop; no answer is sent."""
 
 
 class SubscribedResource(Struct, frozen=True):
-    """A resource that a host follows: whose it is, and what the child itself calls it."""
+    """A resource a host has subscribed to: its child, and the child's own URI."""
 
     child: Child
     uri: str
 
     def covers(self, updated: str) -> bool:
-        """Whether a change of this resource concerns it: its own, or that of a part of it."""
+        """Return True if the updated resource is this one or a part of it."""
         return updated == self.uri or updated.startswith(self.uri.rstrip("/") + "/")
 
 
 class ListenSubscription(Struct, kw_only=True):
-    """A modern host's `subscriptions/listen`: what it wants to hear, and where. `followed` is by the host's URIs."""
+    """A modern host's `subscriptions/listen`. `subscribed` is keyed by the host's URIs."""
 
     id: bytes
     channel: ReplyChannel
@@ -70,7 +70,7 @@ class ListenSubscription(Struct, kw_only=True):
 
 
 class Session:
-    """See the module. `channel` carries what belongs to no request; `passing` ones live for one request only."""
+    """A connected host. `channel` carries messages of no request; an `ephemeral` session lives for one request."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class Session:
         self.capabilities = b"{}"
         self.log_level = ""
         self.in_flight: dict[bytes, Cancellable] = {}
-        self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # questions of ours, by id
+        self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id
         self.listens: dict[bytes, ListenSubscription] = {}
         self.subscribed: dict[str, SubscribedResource] = {}  # by the URI the host uses
 
     @property
-    def home(self) -> object:
-        """For whom a child is kept that is not shared: this host, or whoever comes anew with each request."""
+    def process_owner(self) -> object:
+        """The owner of child processes that are not shared: this session, or the principal of ephemeral sessions."""
         return EphemeralOwner(self.principal) if self.ephemeral else self
 
     def refuse(self, channel: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
@@ -105,7 +105,7 @@ class Session:
         channel.answer(jsonrpc.error(id, code, message))
 
     def cancel(self, id: Raw | UnsetType, reason: str) -> None:
-        """The host no longer wants the answer to one of its requests."""
+        """Cancel one of the host's requests or subscriptions."""
         if id is UNSET:
             return
         listen = self.listens.pop(bytes(id), None)
@@ -117,14 +117,14 @@ class Session:
 
 
 def meets_level(level: str, wanted: str) -> bool:
-    """Whether a log message may be sent to a host that asked for `wanted`; what is no level always may."""
+    """Return True if a log message may go to a host that asked for `wanted`; an unknown level always may."""
     if level not in LEVELS or wanted not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(wanted)
 
 
 def unsubscribe_all(subscribed: dict[str, SubscribedResource]) -> None:
-    """Nobody wants to hear of these any more, as far as one subscription is concerned."""
+    """Release the resources of one subscription."""
     for resource in subscribed.values():
         resource.child.subscriptions.unfollow(resource.uri)
     subscribed.clear()

@@ -1,7 +1,4 @@
-"""How the children are, as values: what `GET /status`, `switchboard status` and the switchboard suite show.
-
-Looks only: nothing is started for it.
-"""
+"""Status of the children, as shown by `GET /status`, `switchboard status` and the switchboard suite. Starts nothing."""
 
 from __future__ import annotations
 
@@ -23,14 +20,16 @@ UNAVAILABLE = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
 
 class LastProblem(Struct, frozen=True):
-    """What went wrong last."""
+    """The last failure of a child."""
 
     code: str
     message: str
 
 
 class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One child, or one of its processes where each host has its own. `subtools` is unset while nobody knows them."""
+    """Status of one child, or of one of its processes if each host has its own. `subtools` is unset until they are
+    known.
+    """
 
     suite: str
     child: str
@@ -42,20 +41,20 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     pid: int = 0
     calls: int = 0
     errors: int = 0
-    """Calls that failed, and how long the last ones took in milliseconds, where a server counts that."""
+    """Failed calls; `p50` and `p95` are milliseconds of recent calls. Counted by servers only."""
     p50: float | UnsetType = UNSET
     p95: float | UnsetType = UNSET
     under_way: int = 0
     subtools: int | UnsetType = UNSET
     tokens_saved: int = 0
-    """What a host has saved: the tools listed flat, less the suite tool, and less a look inside where there was one."""
+    """Tokens saved: all tools listed directly, less the suite tool, and less an introspection if there was one."""
     failures: int = 0
     retry_after_ms: int = 0
     last_failure: LastProblem | UnsetType = UNSET
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether calls to it are refused."""
+        """True if calls to it are refused."""
         return self.health in UNAVAILABLE
 
 
@@ -75,14 +74,14 @@ def children(
         timeline = timelines.get(suite.source)
         first = _status_of(suite, processes[0], timeline)
         if timeline is not None and len(processes) == 1 and timeline.calls > first.calls:
-            # A child that was made anew for another config has forgotten the calls of before.
+            # A child that was rebuilt for a new config has lost its earlier count.
             first = replace(first, calls=timeline.calls)
         statuses += [first, *(_status_of(suite, child) for child in processes[1:])]
     return statuses
 
 
 def tokens_saved_by(suite: ChildSuite) -> int:
-    """Tokens that a suite has saved a host, as far as its child is known."""
+    """Return the tokens that a suite has saved a host, as far as its child is known."""
     if suite.child.snapshot is None:
         return 0
     opened = any(child.lookups for child in suite.child.processes() or [suite.child])

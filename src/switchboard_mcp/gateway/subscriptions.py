@@ -1,4 +1,4 @@
-"""Hosts that want to hear of changes: `subscriptions/listen` in the modern era, `resources/subscribe` before it."""
+"""Subscriptions of hosts to changes: `subscriptions/listen` in the modern protocol, `resources/subscribe` before it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
-# What a modern host may listen to, by its name in the request, and the notification it stands for.
+# List changes a modern host may subscribe to: the name in the request, and the notification.
 LIST_CHANGED = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
@@ -30,7 +30,7 @@ LIST_CHANGED = {
 
 
 class ListenParams(Struct, rename="camel"):
-    """What a modern host wants to hear of."""
+    """Changes a modern host subscribes to."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
@@ -42,7 +42,7 @@ _decode_listen_params = msgspec.json.Decoder(ListenParams).decode
 
 
 def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """A modern host's subscription to changes; it stays open until the host cancels it or goes."""
+    """Open a modern host's subscription; it stays open until the host cancels it or disconnects."""
     if "notifications" not in inbound.members:
         inbound.refuse(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         return
@@ -59,23 +59,23 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
         subscribed={},
     )
     inbound.session.listens[inbound.id] = subscription
-    told: dict[str, object] = dict.fromkeys(kinds, True)
+    acknowledged: dict[str, object] = dict.fromkeys(kinds, True)
     resolved = [
         (uri, prompts_resources.find_resource(inbound.session.view.suites.values(), uri))
         for uri in params.resource_subscriptions
     ]
     honoured = {uri: match for uri, match in resolved if match is not None}
     if honoured:
-        told["resourceSubscriptions"] = list(honoured)
+        acknowledged["resourceSubscriptions"] = list(honoured)
     subscription.notify(
-        "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(told))}
+        "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(acknowledged))}
     )
     for uri, match in honoured.items():
         match.suite.child.acquire(ListenWaiter(inbound, subscription, uri, match))
 
 
 class ListenWaiter(DelegatedWaiter):
-    """A resource that a modern host listens to, while its child is started for it."""
+    """Subscribes a modern host to a resource, once its child is ready."""
 
     __slots__ = ("inbound", "listen", "match", "uri")
 
@@ -89,7 +89,7 @@ class ListenWaiter(DelegatedWaiter):
         self.match = match
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready: follow, if the host still listens."""
+        """Subscribe, if the host still listens."""
         if (
             self.inbound.session.listens.get(self.listen.id) is self.listen
             and self.uri not in self.listen.subscribed
@@ -98,11 +98,11 @@ class ListenWaiter(DelegatedWaiter):
             child.subscriptions.follow(self.match.name)
 
     def on_failed(self, problem: Failure) -> None:
-        """A child that cannot be started changes nothing either."""
+        """Ignore it: a child that cannot be started sends no updates either."""
 
 
 class SubscribeRequest(ForwardedRequest):
-    """`resources/subscribe` of a handshake-era host."""
+    """`resources/subscribe` of a legacy host."""
 
     __slots__ = ("resource",)
 
@@ -116,7 +116,7 @@ class SubscribeRequest(ForwardedRequest):
         self.resource = SubscribedResource(match.suite.child, match.name)
 
     def on_ready(self, child: Child) -> None:
-        """A modern child is followed by listening to it, any other is asked."""
+        """Subscribe: by listening to a modern child, with `resources/subscribe` to any other."""
         self.resource = SubscribedResource(child, self.resource.uri)
         if child.is_stateless:
             child.subscriptions.follow(self.resource.uri, self._on_subscribed)
@@ -124,7 +124,7 @@ class SubscribeRequest(ForwardedRequest):
             super().on_ready(child)
 
     def answered(self, answer: RpcMessage) -> None:
-        """Where the child agrees, it is followed."""
+        """Record the subscription if the child has accepted it."""
         if jsonrpc.get_error(answer) is None and self.is_awaited and self._record():
             self.child.subscriptions.follow(self.resource.uri, asked=True)
         super().answered(answer)
@@ -135,15 +135,18 @@ class SubscribeRequest(ForwardedRequest):
             return
         self.child.subscriptions.unfollow(
             self.resource.uri
-        )  # refused, unwanted, or followed by this host before
+        )  # refused, cancelled, or already subscribed by this host
         if in_force:
             self.finish(b"{}")
         else:
-            told = {"code": METHOD_NOT_FOUND, "message": f"Child '{self.child.name}' tells no changes."}
-            self.finish_with_error(jsonrpc.encode(told))
+            error = {
+                "code": METHOD_NOT_FOUND,
+                "message": f"Child '{self.child.name}' does not support subscriptions.",
+            }
+            self.finish_with_error(jsonrpc.encode(error))
 
     def _record(self) -> bool:
-        """Note that the host follows it; False match it does already."""
+        """Record the subscription; return False if the host already has it."""
         name = self.inbound.text("uri")
         if name in self.session.subscribed:
             return False
@@ -152,7 +155,7 @@ class SubscribeRequest(ForwardedRequest):
 
 
 def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """The host no longer follows a resource; the child hears of it when nobody does."""
+    """End a host's subscription; the child is told when no host is left."""
     followed = inbound.session.subscribed.pop(inbound.text("uri"), None)
     if followed is not None:
         followed.child.subscriptions.unfollow(followed.uri)

@@ -1,8 +1,8 @@
-"""Requests of modern hosts that wait for the host's input, while the child goes on as if it had asked a host of old.
+"""Requests of modern hosts that wait for the host's input, while a legacy child waits for the response to its request.
 
-What a child asks in one breath is asked in one `input_required`. The state that comes with it is a key into this lot:
-good for one return, by the same principal, with the same request. Between the rounds no request of the host is open;
-what the child answers meanwhile is kept for its return.
+Client requests that a child sends together go out in one `input_required` result. Its `requestState` is a key to the
+suspended request, valid once, for the same principal and the same request. Between rounds no request of the host is
+open; if the child answers meanwhile, the answer is kept until the host resumes the request.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.transport.base import MessageTransport
 
-# A host that does not come back for its suspended request within this time has request_state up.
+# A host that does not resume its request within this time has given up.
 SUSPEND_TIMEOUT_S = 600.0
-# What a child asks at once comes in a few pieces; a round trip to the host costs more than pending for the rest.
+# A child may send several requests at once; waiting briefly for the rest is cheaper than another round trip.
 COALESCE_S = 0.02
-# Each holds a call open in its child; so many are no hosts but a flood.
+# Each suspended request holds a call open in its child, so their number is limited.
 MAX_SUSPENDED = 1000
 MAX_PENDING_INPUTS = 64
 
@@ -32,29 +32,29 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ChildRequest(Struct, frozen=True):
-    """Where a child's question came from."""
+    """A request from a child, to be answered over the transport it came from."""
 
     link: MessageTransport
     id: bytes
 
     def answer(self, result: Raw | bytes) -> None:
-        """Give the child its answer."""
+        """Send the child a result."""
         self.link.send(jsonrpc.result(self.id, result))
 
     def refuse(self, code: int, message: str) -> None:
-        """Tell the child that there is none."""
+        """Send the child an error."""
         self.link.send(jsonrpc.error(self.id, code, message))
 
 
 class PendingInput(Struct):
-    """A question for the host, and who asks it."""
+    """Input requested from the host, and the child's request it answers."""
 
     origin: ChildRequest
     input_request: dict[str, object]
 
 
 class SuspendedRequest:
-    """A request in the lot. Without a call in the child it is `fresh`: its return is a call like the first."""
+    """A request waiting for its host. If `fresh`, no call is open in the child, and resuming repeats the call."""
 
     __slots__ = (
         "count",
@@ -81,31 +81,31 @@ class SuspendedRequest:
 
 
 class ResumeResult(Enum):
-    """What a request is that brings a state."""
+    """Outcome of an attempt to resume a request by its state."""
 
     HANDLED = "dealt with"
-    FRESH = "fresh"  # to be served as if it had brought none
-    FOREIGN = "foreign"  # the state is not one of ours
+    FRESH = "fresh"  # to be served as a new request
+    FOREIGN = "foreign"  # the state was not issued by this process
 
 
 class SuspendedRequests:
-    """See the module."""
+    """Suspends and resumes requests."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._by_state: dict[str, SuspendedRequest] = {}  # by state
-        self._by_origin: dict[ChildRequest, SuspendedRequest] = {}  # by what is asked and not answered
+        self._by_origin: dict[ChildRequest, SuspendedRequest] = {}  # by unanswered request
         self._prefix = ""
 
     def suspend(
         self, request: HostRequest, origin: ChildRequest, method: str, params: Raw | UnsetType
     ) -> None:
-        """A child asks in the middle of a modern host's request."""
+        """Request input for a child in the middle of a modern host's request."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is None:
             suspended = request.suspended = SuspendedRequest(request)
         if self._is_full or len(suspended.pending) >= MAX_PENDING_INPUTS:
-            origin.refuse(INTERNAL_ERROR, "Too many questions wait for an answer.")
+            origin.refuse(INTERNAL_ERROR, "Too many client requests are pending.")
             return
         suspended.count += 1
         suspended.pending[f"q{suspended.count}"] = PendingInput(
@@ -117,7 +117,7 @@ class SuspendedRequests:
             suspended.send_timer = self._loop.call_later(COALESCE_S, self._send_inputs, suspended)
 
     def request_urls(self, request: HostRequest, input_requests: dict[str, dict[str, object]]) -> bool:
-        """A child wants URLs to be visited before it is called again; False where there is no room to ask."""
+        """Ask the host to visit URLs before the child is called again; return False if there are too many suspended."""
         if self._is_full:
             return False
         self._answer_input_required(SuspendedRequest(request, fresh=True), input_requests)
@@ -130,12 +130,12 @@ class SuspendedRequests:
         request_state: Raw | UnsetType,
         input: Raw | UnsetType,
     ) -> ResumeResult:
-        """A modern host may bring a state, and input with it."""
+        """Resume a suspended request if a modern host brings its state, with its input."""
         if request_state is UNSET or not inbound.is_stateless:
             return ResumeResult.FOREIGN
         state = message_meta.decode_text(request_state)
         if state is None:
-            raise msgspec.ValidationError("`requestState` must be the text that was request_state")
+            raise msgspec.ValidationError("`requestState` must be the string that was issued")
         responses = {} if input is UNSET else _decode_object(input)
         if not self._prefix or not state.startswith(self._prefix):
             return ResumeResult.FOREIGN
@@ -173,7 +173,7 @@ class SuspendedRequests:
             request.extend_deadline(request.timeout)
 
     def cancel_input(self, origin: ChildRequest) -> None:
-        """A child no longer wants an answer."""
+        """Drop a client request that its child has withdrawn."""
         suspended = self._by_origin.pop(origin, None)
         if suspended is not None:
             suspended.pending = {
@@ -183,7 +183,7 @@ class SuspendedRequests:
                 suspended.request.extend_deadline(suspended.request.timeout)
 
     def drop_inputs(self, request: HostRequest, reason: str) -> None:
-        """The child is done with a request: what it asked needs no answer. Its host may still come back for it."""
+        """Refuse the pending client requests of a request the child has finished. Its host may still resume it."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is not None:
             if suspended.send_timer is not None:
@@ -195,17 +195,17 @@ class SuspendedRequests:
                 question.origin.refuse(INTERNAL_ERROR, reason)
 
     def forget(self, request: HostRequest) -> None:
-        """Nobody will come back for a request."""
+        """Release a request that will not be resumed."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is not None:
             self._release(suspended)
 
     def session_closed(self, session: Session) -> None:
-        """A host has gone for good, unless it is one that comes anew with each request."""
+        """Cancel the requests of a host that has disconnected, unless it opens a new session for each request."""
         if not session.ephemeral:
             for suspended in [*self._by_state.values()]:
                 if suspended.request.session is session:
-                    self._expire(suspended, "the host has gone")
+                    self._expire(suspended, "the host has disconnected")
 
     @property
     def _is_full(self) -> bool:
@@ -213,7 +213,7 @@ class SuspendedRequests:
 
     def _send_inputs(self, suspended: SuspendedRequest) -> None:
         suspended.send_timer = None
-        if not suspended.request.is_awaited:  # the child did not wait for its answers
+        if not suspended.request.is_awaited:  # the child answered without waiting for the input
             self.drop_inputs(suspended.request, "The request is over.")
         elif suspended.pending:
             self._answer_input_required(
@@ -225,7 +225,7 @@ class SuspendedRequests:
     ) -> None:
         from secrets import token_urlsafe
 
-        if not self._prefix:  # of this process alone: a child may be another Switchboard
+        if not self._prefix:  # unique to this process: a child may be another Switchboard
             self._prefix = f"switchboard:{token_urlsafe(6)}:"
         suspended.state = self._prefix + token_urlsafe(24)
         self._by_state[suspended.state] = suspended
@@ -254,6 +254,6 @@ class SuspendedRequests:
 
 
 def _matches(suspended: SuspendedRequest, inbound: IncomingRequest, fingerprint: bytes) -> bool:
-    """Whether a request is the suspended one come back."""
+    """Return True if a request resumes this suspended one."""
     principal = suspended.request.session.principal
     return principal == inbound.session.principal and suspended.fingerprint == fingerprint

@@ -1,7 +1,7 @@
-"""Tools of handshake-era children that only run as tasks, for hosts that know no such tasks.
+"""Tools of legacy children that only run as tasks, called by hosts without task support.
 
-The call is made as a task, and its result is waited for with `tasks/result`. To the host it is a call as any other.
-What the child asks while it works belongs to the request that waits.
+The call is started as a task and its result awaited with `tasks/result`, so the host sees an ordinary call. Client
+requests of the task belong to the waiting request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from switchboard_mcp.transport.rpc import AwaitedRequest, next_id
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.request import HostRequest
 
-# A task takes as long as it takes; its host can cancel it.
+# A task may run for a very long time; its host can cancel it.
 TASK_TIMEOUT_S = 24 * 3600.0
 
 
@@ -33,7 +33,7 @@ _decode_created = msgspec.json.Decoder(_Created).decode
 
 
 def await_task(request: HostRequest, result: Raw) -> bool:
-    """Where a result only says that a task has begun, wait for the task's own; False where it is the result."""
+    """If a result only announces a task, wait for the task's own result; return False if it is the result itself."""
     if getattr(request, "task", None) is not None or b'"taskId"' not in bytes(result):
         return False
     created = _decode_created(result).task
@@ -48,7 +48,7 @@ def await_task(request: HostRequest, result: Raw) -> bool:
 
 
 def cancel_task(request: HostRequest) -> None:
-    """The host no longer wants the result: tell the child, in the words that tasks have for it."""
+    """Cancel the child's task of a request that the host no longer awaits."""
     task: str | None = getattr(request, "task", None)
     peer = request.child.peer
     if task is not None and peer is not None:

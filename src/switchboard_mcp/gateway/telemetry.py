@@ -1,7 +1,7 @@
-"""Watching requests on their way to a child: how long each took, how it ended, and which trace it is part of.
+"""Measures and traces requests to children: duration, outcome, and trace context.
 
-Loaded only where `telemetry` asks for it. A observed request has a road back of its own, which sees its answer and
-passes it on; so nothing else needs to know. Owns what an answer is called when it is counted.
+Imported only if `telemetry` is configured. An observed request gets a reply channel that records its answer and passes
+it on, so no other code is involved. Also defines the outcome labels.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.suite_calls import PlainParams
     from switchboard_mcp.observability.tracing import OpenTelemetry
 
-# A loop that is so busy is not asked again for this report.
+# If the loop is too busy to answer within this time, the export skips these values.
 COLLECT_TIMEOUT_S = 5.0
-# A collector that does not answer must not keep us from stopping; hosts themselves wait little longer.
+# A collector that does not answer must not delay shutdown; hosts wait little longer than this before they kill us.
 CLOSE_TIMEOUT_S = 3.0
-# What precedes the id in every answer of ours; behind the id stands what kind of answer it is.
+# Every answer begins with this, then the id, then "result" or "error".
 _HEAD = len(b'{"jsonrpc":"2.0","id":')
 _ERROR = b',"error":'
 
 
 class Telemetry:
-    """What is on: the times of requests, their traces, or both. `public` where `/metrics` needs no token."""
+    """The configured telemetry: timings, traces, or both. `public` means `/metrics` needs no token."""
 
     def __init__(self, settings: Settings, otel: OpenTelemetry | None = None) -> None:
         self.timings = Timings() if settings.metrics else None
@@ -50,13 +50,13 @@ class Telemetry:
         self.public = settings.public
 
     def observe(self, suites: Iterable[ChildSuite]) -> None:
-        """Watch what goes to the children of these suites."""
+        """Observe the requests to the children of these suites."""
         if self.timings is not None or self.otel is not None:
             for suite in suites:
                 suite.observer = RequestObserver(suite, self.timings, self.otel)
 
     def report(self, collect: Callable[[], list[Value]], loop: AbstractEventLoop) -> None:
-        """Report what is counted elsewhere. Reports are made in a thread, while what is counted belongs to the loop."""
+        """Export values counted elsewhere. Exports run in a thread, while the values belong to the event loop."""
 
         def collect_on_loop() -> list[Value]:
             found: Future[list[Value]] = Future()
@@ -67,7 +67,7 @@ class Telemetry:
             self.otel.report_metrics(collect_on_loop)
 
     async def close(self) -> None:
-        """Send what has not been sent, unless that takes too long."""
+        """Flush the exporters, within a time limit."""
         if self.otel is None:
             return
         loop, done, otel = get_running_loop(), Event(), self.otel
@@ -82,7 +82,7 @@ class Telemetry:
 
 
 class RequestObserver:
-    """Watches the requests of one child."""
+    """Observes the requests of one child."""
 
     def __init__(self, suite: ChildSuite, timings: Timings | None, otel: OpenTelemetry | None) -> None:
         self.child = suite.source
@@ -91,36 +91,36 @@ class RequestObserver:
         self._suite = suite.name
 
     def begin_call(self, channel: ReplyChannel, id: bytes, params: PlainParams) -> ReplyChannel:
-        """A call of the suite tool begins; gives the road that its answer is to take."""
-        asked = params.arguments
-        introspects = asked.action == "introspect"
+        """Observe a call of the suite tool; return the channel for its answer."""
+        arguments = params.arguments
+        introspects = arguments.action == "introspect"
         method = "introspect" if introspects else "tools/call"
         observed = ObservedChannel(self, channel, id, method)
         if self.otel is not None:
-            tool = self._suite if introspects else asked.subtool
+            tool = self._suite if introspects else arguments.subtool
             meta = observed.begin_span("tools/call", tool, {"gen_ai.tool.name": tool}, params.meta)
             params.meta = meta
         return observed
 
     def begin_request(self, inbound: IncomingRequest, name: str) -> None:
-        """A request that goes to the child as it is begins; `name` is what the child calls the thing it is about."""
+        """Observe a request that is forwarded to the child; `name` is the child's own name of the item."""
         observed = ObservedChannel(self, inbound.channel, inbound.id, inbound.method)
         if self.otel is not None:
             kind = inbound.method.partition("/")[0]
-            told = {"gen_ai.tool.name": name} if kind == "tools" else {"gen_ai.prompt.name": name}
-            # Addresses of resources may be anything, and as many.
-            target, told = ("", {}) if kind in ("resources", "completion") else (name, told)
-            inbound.meta = observed.begin_span(inbound.method, target, told, inbound.meta)
+            attributes = {"gen_ai.tool.name": name} if kind == "tools" else {"gen_ai.prompt.name": name}
+            # Resource URIs are unbounded, so they are not used as a span attribute.
+            target, attributes = ("", {}) if kind in ("resources", "completion") else (name, attributes)
+            inbound.meta = observed.begin_span(inbound.method, target, attributes, inbound.meta)
         inbound.channel = observed
 
     def cancelled(self, channel: ReplyChannel) -> None:
-        """Nobody waits for the answer any more."""
+        """Finish a request whose answer is no longer awaited."""
         if isinstance(channel, ObservedChannel):
             channel.finish("cancelled")
 
 
 class ObservedChannel:
-    """The road back to one request."""
+    """The reply channel of one observed request."""
 
     __slots__ = ("_attributes", "_channel", "_id", "_method", "_observer", "_open", "_span", "_started_at")
 
@@ -134,27 +134,34 @@ class ObservedChannel:
         self._attributes: Mapping[str, str] = {}
         self._started_at = monotonic()
 
-    def begin_span(self, method: str, target: str, told: Mapping[str, str], meta: Meta | UnsetType) -> Meta:
-        """Begin its span; gives `_meta` for the child."""
+    def begin_span(
+        self, method: str, target: str, attributes: Mapping[str, str], meta: Meta | UnsetType
+    ) -> Meta:
+        """Begin the span; return `_meta` for the child."""
         observer = self._observer
         assert observer.otel is not None
-        self._attributes = {**told, "switchboard.child": observer.child}
-        said = {**self._attributes, "jsonrpc.request.id": self._id.decode("utf-8", "replace").strip('"')}
-        self._span, changed = observer.otel.start_span(method, target, said, {} if meta is UNSET else meta)
+        self._attributes = {**attributes, "switchboard.child": observer.child}
+        span_attributes = {
+            **self._attributes,
+            "jsonrpc.request.id": self._id.decode("utf-8", "replace").strip('"'),
+        }
+        self._span, changed = observer.otel.start_span(
+            method, target, span_attributes, {} if meta is UNSET else meta
+        )
         return changed
 
     def send(self, message: bytes) -> None:
-        """Something that is said before the answer."""
+        """Send a notification or a request of ours."""
         self._channel.send(message)
 
     def answer(self, message: bytes) -> None:
-        """The answer."""
+        """Record the outcome and send the answer."""
         if self._open:
             self.finish(outcome_of(message, len(self._id)))
         self._channel.answer(message)
 
     def finish(self, outcome: str) -> None:
-        """It has come to its end."""
+        """Record the outcome, once."""
         if not self._open:
             return
         self._open = False
@@ -190,7 +197,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def outcome_of(message: bytes, id_length: int) -> str:
-    """`ok`, `error` (the tool says so), the code of a failure of ours, or `protocol_error`."""
+    """Return `ok`, `error` (reported by the tool), the code of our own failure, or `protocol_error`."""
     place = _HEAD + id_length
     if message[place : place + len(_ERROR)] == _ERROR:
         return "protocol_error"
@@ -204,7 +211,7 @@ def outcome_of(message: bytes, id_length: int) -> str:
 
 
 def _code_of(structured: Raw | UnsetType) -> str:
-    """The code of a failure, where it is one of ours: a child may say anything, and each would be counted apart."""
+    """Return the failure code if it is ours; a child may report any, and each would become a label of its own."""
     try:
         error = _decode_error(structured).error if structured is not UNSET else UNSET
         code = _decode_code(error).code if error is not UNSET else ""
@@ -214,15 +221,15 @@ def _code_of(structured: Raw | UnsetType) -> str:
 
 
 def start(settings: Settings, environ: Mapping[str, str], source: str, log: Log) -> Telemetry:
-    """What the settings ask for; `source` is the file they stand in."""
+    """Return the telemetry that the settings ask for; `source` is their file."""
     if not settings.otel:
         return Telemetry(settings)
     try:
         from switchboard_mcp.observability.tracing import from_environment
     except ImportError as problem:
-        told = f"{source}: telemetry.otel needs a package that is not installed: {problem.name}."
+        message = f"{source}: telemetry.otel needs a package that is not installed: {problem.name}."
         hint = "Install it with `pip install 'switchboard-mcp[otel]'`, or set telemetry.otel to false."
-        raise refused("config_invalid", told, hint=hint) from None
+        raise refused("config_invalid", message, hint=hint) from None
     return Telemetry(
-        settings, from_environment(environ, lambda told: log.warning("otel.trouble", problem=told))
+        settings, from_environment(environ, lambda message: log.warning("otel.trouble", problem=message))
     )

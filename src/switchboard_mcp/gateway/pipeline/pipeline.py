@@ -138,7 +138,7 @@ class CallPipeline:
         """By what an answer is found again; None where it must not be kept."""
         if self.cache is None or not self.cache.covers(subtool):
             return None
-        home = session.home if self.isolated else None
+        home = session.process_owner if self.isolated else None
         return (session.principal, home, stateless, subtool, jsonrpc.canonicalize(args))
 
     async def run(self, call: ToolCall, innermost: Next) -> Answer:
