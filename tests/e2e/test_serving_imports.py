@@ -54,6 +54,7 @@ NEVER = {
     "tempfile",
     "tomllib",
     "unicodedata",
+    "yaml",
 }
 
 

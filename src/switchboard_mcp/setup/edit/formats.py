@@ -1,7 +1,7 @@
-"""One way to change a map of servers, whatever the format of the file it stands in.
+"""Reads and edits a map of servers in a JSON, TOML or YAML file.
 
-Owns which editor serves which format. Each works on text, reads back what it wrote, and raises `UnsafeEditError`
-where it cannot be sure.
+Selects the editor for the format. Every editor works on text, verifies its result, and raises `UnsafeEditError` if it
+cannot make the change safely.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from switchboard_mcp.setup.edit import jsonc_edit, toml_edit, yaml_edit
+from switchboard_mcp.setup.edit import jsonc_edit, toml_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 # `yaml-list`: the servers are items of a list, each with its `name`.
@@ -19,7 +19,7 @@ Values = Mapping[str, Mapping[str, object]]
 
 
 def decode(data: bytes) -> str:
-    """The text of a file."""
+    """Decode the content of a file."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -27,7 +27,7 @@ def decode(data: bytes) -> str:
 
 
 def read_servers(text: str, form: Format, key: Key) -> dict[str, object]:
-    """The map of servers by name; empty where there is none."""
+    """Return the servers by name; empty if there are none."""
     if not text.strip("\ufeff \t\r\n"):
         return {}
     if form == "json":
@@ -35,39 +35,47 @@ def read_servers(text: str, form: Format, key: Key) -> dict[str, object]:
     elif form == "toml":
         value = toml_edit.read(text, key)
     else:
+        from switchboard_mcp.setup.edit import yaml_edit  # PyYAML is loaded only for YAML files.
+
         value = yaml_edit.read(text, key, listed=form == "yaml-list")
     return value if isinstance(value, dict) else {}
 
 
 def replace_servers(text: str, form: Format, key: Key, remove: Sequence[str], put: Values) -> str:
-    """Take servers out, put others in."""
+    """Remove servers and add others."""
     if form == "json":
         return jsonc_edit.replace_members(text, key, remove, put)
     if form == "toml":
         return toml_edit.replace_tables(text, key, remove, put)
-    return yaml_edit.swap(text, key, remove, put, listed=form == "yaml-list")
+    from switchboard_mcp.setup.edit import yaml_edit
+
+    return yaml_edit.replace_entries(text, key, remove, put, listed=form == "yaml-list")
 
 
 def server_texts(text: str, form: Format, key: Key, names: Sequence[str]) -> dict[str, str]:
-    """Servers as they are written."""
+    """Return the source text of servers."""
     if form == "json":
         return jsonc_edit.member_texts(text, key, names)
     if form == "toml":
         return toml_edit.entry_texts(text, key, names)
+    from switchboard_mcp.setup.edit import yaml_edit
+
     return yaml_edit.entry_texts(text, key, names, listed=form == "yaml-list")
 
 
 def restore_servers(text: str, form: Format, key: Key, remove: Sequence[str], back: Mapping[str, str]) -> str:
-    """Take servers out, put others back as they were written."""
+    """Remove servers and put back others as they were written."""
     if form == "json":
         return jsonc_edit.restore_members(text, key, remove, back)
     if form == "toml":
         return toml_edit.restore_tables(text, key, remove, back)
-    return yaml_edit.restore(text, key, remove, back, listed=form == "yaml-list")
+    from switchboard_mcp.setup.edit import yaml_edit
+
+    return yaml_edit.restore_entries(text, key, remove, back, listed=form == "yaml-list")
 
 
 def guess_format(path: str) -> Format:
-    """What the name of a file says of its format."""
+    """Return the format of a file by its name."""
     if path.endswith(".toml"):
         return "toml"
     return "yaml" if path.endswith((".yaml", ".yml")) else "json"
