@@ -166,7 +166,7 @@ def test_teams_and_roles_are_written_to(shell: Shell) -> None:
     assert one["recipient"] == "rev"
     (one,) = shell.ask("send", "reviewer", "by role", "--as", "coder")["sent"]
     assert one["recipient"] == "rev"
-    assert "that is for the lead" in shell.refused("agents", "role", "coder", "lead", "--as", "coder")
+    assert "Only the lead" in shell.refused("agents", "role", "coder", "lead", "--as", "coder")
     assert "Nearest: crew" in shell.refused("send", "crwe", "x", "--team", "--as", "lead")
 
 
@@ -190,7 +190,7 @@ def test_whoever_waits_is_woken_by_a_dropped_file(shell: Shell, workspace: Path)
 
 
 def test_mail_that_waits_with_nobody_woken_is_warned_of(shell: Shell, workspace: Path) -> None:
-    configure(workspace, {"mail": {"starvingMs": 1}})
+    configure(workspace, {"mail": {"unreadWarnMs": 1}})
     shell.say("send", "coder", "x", "--as", "lead")
     assert "and nobody was woken" in shell.run("agents").stderr
     (entry,) = [each for each in shell.ask("agents")["agents"] if each["name"] == "coder"]

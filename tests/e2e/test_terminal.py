@@ -317,7 +317,7 @@ def test_one_name_is_one_terminal(desk: Path) -> None:
         (("term", "--", "no-such-program-anywhere"), 1, "There is no program 'no-such-program-anywhere'"),
         (("term",), 2, "PROGRAM behind `--` missing"),
         (("--", "sh"), 2, "NAME missing"),
-        (("../x", "--", "sh"), 1, "can be no name of an agent"),
+        (("../x", "--", "sh"), 1, "is not a valid agent name"),
         (("--copy", "../outside"), 1, "is not a file of the workspace"),
     ],
 )

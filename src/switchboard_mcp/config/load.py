@@ -22,7 +22,7 @@ TOML_NAME = "switchboard.config.toml"
 # A folder that contains one of these is a workspace.
 WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
-RENAMED_KEYS = {"audit.whenImpossible": "audit.onError"}
+RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mail.unreadWarnMs"}
 
 
 def nearest_workspace(here: str) -> str:

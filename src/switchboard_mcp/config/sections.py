@@ -167,7 +167,7 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """Enable the mail tools."""
     exposure: Literal["suite", "direct"] = "suite"
     """How the mail tools appear: `suite` is one tool, `mail_suite`; `direct` lists each tool."""
-    starving_ms: Annotated[int, Meta(ge=1)] = 300_000
+    unread_warn_ms: Annotated[int, Meta(ge=1)] = 300_000
     """Warn about mail that has been unread for this long, in milliseconds, if its recipient could not be woken."""
     keep_days: Annotated[int, Meta(ge=0)] = 0
     """Number of days for which settled messages and their receipts are kept. 0 keeps them forever. See

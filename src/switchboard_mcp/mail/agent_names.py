@@ -1,7 +1,4 @@
-"""Which words name an agent, and how the names people write become those of folders.
-
-Owns the allowlist. Does not know which agents there are.
-"""
+"""Agent names: the allowlist, and how names as people write them become folder names."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import re
 
 AGENT = r"[a-z0-9_-]{1,64}"
 _AGENT = re.compile(AGENT)
-# Words with single spaces between them, such as the role `coder 1`.
+# Words separated by single spaces, such as the role `coder 1`.
 _WRITTEN = re.compile(r"[A-Za-z0-9_-]+(?: [A-Za-z0-9_-]+)*")
 LONGEST = 64
 
 
 def agent_name(written: str) -> str | None:
-    """The agent's name as its folders have it; None where `written` can be no name.
+    """Return the name as used for folders; None if `written` is not a valid name.
 
     >>> agent_name("Coder 1"), agent_name("../etc")
     ('coder-1', None)
@@ -26,5 +23,5 @@ def agent_name(written: str) -> str | None:
 
 
 def is_agent_name(name: str) -> bool:
-    """Whether a folder of this name can be an agent's."""
+    """Return True if this folder name is a valid agent name."""
     return _AGENT.fullmatch(name) is not None

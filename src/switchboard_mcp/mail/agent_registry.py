@@ -1,7 +1,7 @@
-"""Who the agents are: their entries, roles and teams, as parts of the state that all processes share.
+"""Agents, roles and teams, as part of the shared state.
 
-Decides what a change of the state is; the store makes it under its lock (`Post.update`). Whether an agent is here is
-not a matter of the state (see `presence`).
+The functions return changes for `MessageStore.update`, which applies them under the lock. Presence is not part of the
+state (see `presence`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AgentStatus = Literal["available", "working", "blocked", "away"]
 
 
 class Agent(Struct, rename="camel", kw_only=True):
-    """One agent, as the state has it."""
+    """An agent's entry in the state."""
 
     kind: AgentKind = "chat"
     role: str = ""
@@ -42,7 +42,7 @@ class Agent(Struct, rename="camel", kw_only=True):
 
 
 class Team(Struct, rename="camel", kw_only=True):
-    """Agents that are written to together; in a composite one a single agent has several roles."""
+    """A group of agents; in a composite team one agent has several roles."""
 
     kind: Literal["manual", "composite"] = "manual"
     members: list[str] = []
@@ -51,39 +51,39 @@ class Team(Struct, rename="camel", kw_only=True):
 
 
 class Addressee(Struct, frozen=True):
-    """Whom a message to a team goes to, and as what, where that is not its own role."""
+    """A recipient of a team message, with the role it is addressed in if that differs from its own."""
 
     agent: str
     role: str = ""
 
 
 def now() -> str:
-    """The time, as it stands in files."""
+    """Return the current time as stored in files."""
     return stamp(datetime.now(UTC))
 
 
 def agents(state: State) -> dict[str, Agent]:
-    """All agents by name; of an entry that cannot be read the name is left."""
+    """Return all agents by name; an unreadable entry yields defaults."""
     entries = sorted(_section(state, "agents").items())
     return {name: _convert(entry, Agent) or Agent() for name, entry in entries if is_agent_name(name)}
 
 
 def teams(state: State) -> dict[str, Team]:
-    """All teams by name."""
+    """Return all teams by name."""
     found = {name: _convert(entry, Team) for name, entry in sorted(_section(state, "teams").items())}
     return {name: team for name, team in found.items() if team is not None}
 
 
 def parse_name(written: str) -> str:
-    """The name that is meant."""
+    """Return the normalized agent name. Raises `mail_name_invalid`."""
     name = agent_name(written)
     if name is None:
-        raise refused("mail_name_invalid", f"'{written[:80]}' can be no agent's name.")
+        raise refused("mail_name_invalid", f"'{written[:80]}' is not a valid agent name.")
     return name
 
 
 def register(name: str, **details: object) -> Callable[[State], Agent]:
-    """An agent introduces itself; what it was given by others stays."""
+    """Register an agent or update its entry; details not passed are kept."""
 
     def change(state: State) -> Agent:
         entry = _section(state, "agents").setdefault(name, {})
@@ -95,12 +95,12 @@ def register(name: str, **details: object) -> Callable[[State], Agent]:
 
 
 def set_status(name: str, status: AgentStatus, note: str) -> Callable[[State], Agent]:
-    """An agent says what it is at."""
+    """Set an agent's status."""
     return register(name, status=status, note=note)
 
 
 def assign_role(by: str, agent: str, written: str) -> Callable[[State], str]:
-    """An agent gets a role; answers with it."""
+    """Assign a role to an agent and return it."""
     role = require_role(written)
 
     def change(state: State) -> str:
@@ -108,7 +108,7 @@ def assign_role(by: str, agent: str, written: str) -> Callable[[State], str]:
         held = {name: entry.role for name, entry in known.items()}
         if not may_assign(by, agent, role, held):
             leads = ", ".join(name for name, theirs in held.items() if theirs == "lead")
-            message = f"'{by}' may not make '{agent}' {role}: that is for the lead ({leads})."
+            message = f"'{by}' may not make '{agent}' {role}. Only the lead ({leads}) may."
             raise refused("mail_forbidden", message)
         _section(state, "agents").setdefault(agent, {})["role"] = role
         return role
@@ -117,10 +117,12 @@ def assign_role(by: str, agent: str, written: str) -> Callable[[State], str]:
 
 
 def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) -> Callable[[State], Team]:
-    """Agents become a team; with roles it is one agent that plays them all."""
+    """Create or replace a team; with `roles`, one agent plays them all."""
     played = [require_role(role) for role in roles]
     if played and len(members) != 1:
-        message = f"Team '{team}': with `roles` it has one member, who plays them all; leave `roles` out for several."
+        message = (
+            f"Team '{team}' has `roles`, so it needs exactly one member. Omit `roles` for several members."
+        )
         raise refused("mail_team_invalid", message)
 
     def change(state: State) -> Team:
@@ -128,7 +130,7 @@ def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]
         earlier = teams(state).get(team)
         lead = known.get(by, Agent()).role == "lead"
         if earlier is not None and earlier.created_by not in ("", by) and not lead:
-            message = f"There is a team '{team}' already, made by '{earlier.created_by}'."
+            message = f"Team '{team}' already exists and belongs to '{earlier.created_by}'."
             raise refused("mail_forbidden", message)
         made = Team(
             kind="composite" if played else "manual",
@@ -143,7 +145,7 @@ def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]
 
 
 def addressees(state: State, team: str, role: str | None, sender: str) -> list[Addressee]:
-    """Whom a message to a team goes to: never back to its sender, but for a team of one."""
+    """Return the recipients of a team message: everyone but the sender, except in a team of one."""
     found = find_team(state, team)
     wanted = require_role(role) if role else ""
     if found.kind == "composite":
@@ -153,13 +155,13 @@ def addressees(state: State, team: str, role: str | None, sender: str) -> list[A
         others = [member for member in found.members if member != sender]
         chosen = [Addressee(name) for name in others if not wanted or roles.get(name) == wanted]
     if not chosen:
-        who = f"nobody with the role '{wanted}'" if wanted else "nobody but you"
-        raise refused("mail_team_unknown", f"In team '{team}' there is {who}.")
+        who = f"no member with the role '{wanted}'" if wanted else "no member but you"
+        raise refused("mail_team_unknown", f"Team '{team}' has {who}.")
     return chosen
 
 
 def find_team(state: State, written: str) -> Team:
-    """The team that is meant."""
+    """Return the named team. Raises `mail_team_unknown`."""
     known = teams(state)
     found = known.get(agent_name(written) or written)
     if found is None:
@@ -169,7 +171,7 @@ def find_team(state: State, written: str) -> Team:
 
 
 def resolve_recipient(state: State, written: str) -> str:
-    """The agent that is meant: by its name, or by a role that one agent has. The store knows whether there is one."""
+    """Return the agent with this name, or with this role if it is the only one. It need not exist."""
     known = agents(state)
     name = agent_name(written)
     role = read_role(written)
@@ -183,17 +185,17 @@ def resolve_recipient(state: State, written: str) -> str:
 
 
 def require_agent(agent: str, known: Collection[str]) -> None:
-    """Refuse the name of nobody."""
+    """Raise `mail_recipient_unknown` for an unknown agent."""
     if agent not in known:
         near = nearest(agent, known) or sorted(known)[:5]
         raise refused("mail_recipient_unknown", f"There is no agent '{agent}'.", nearest=near)
 
 
 def require_role(written: str) -> str:
-    """The role that is meant."""
+    """Return the normalized role. Raises `mail_role_unknown`."""
     role = read_role(written)
     if role is None:
-        message = f"There is no role '{written[:80]}'; roles are {', '.join(ROLES)}."
+        message = f"There is no role '{written[:80]}'. Roles: {', '.join(ROLES)}."
         raise refused("mail_role_unknown", message, nearest=nearest(written, ROLES))
     return role
 

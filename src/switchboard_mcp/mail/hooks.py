@@ -1,7 +1,7 @@
-"""What is unread, for a host that asks at every turn's end: said in a few lines, and said no oftener than it helps.
+"""Builds the unread-mail notice that a host hook prints after each turn, rate-limited per message.
 
-Owns whom a hook is run for, what it may say (never what stands in a message), and the notes between one run and the
-next. Loaded at every turn, so that it opens no store and no event loop. Which form a host wants is for its command.
+Finds the agent a hook runs for and keeps notes between runs. A notice never contains message text. Loaded at every
+turn, so it opens no `MessageStore` and no event loop. The output format of each host belongs to the command.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from switchboard_mcp.mail.store.dropped_files import Inbox
 from switchboard_mcp.system.processes import is_running
 
 NOTES_FOLDER = "hooks"
-# A host writes what it has to say at once; one that says nothing and keeps the pipe open must not hang its own turn.
+# Hosts write their input at once; one that keeps the pipe open without writing must not hang its turn.
 STDIN_TIMEOUT_S = 1.0
 MAX_INPUT_BYTES = 16 * 1_048_576
 MAX_LISTED = 8
 MAX_SUBJECT_CHARS = 80
-# The same unread mail is told at the end of this many turns; then the agent has decided.
+# The same unread mail is reported after at most this many turns; then the agent has decided to ignore it.
 MAX_REPEATS = 3
 _MAX_ANCESTORS = 64
 
 
 class HookInput(Struct):
-    """What a host tells its hooks on stdin, as far as it matters here."""
+    """Input of a host hook, as far as it is used."""
 
     event: str = ""
     session: str = ""
@@ -47,7 +47,7 @@ class HookInput(Struct):
 
 
 def read_hook_input(stream: BinaryIO) -> HookInput:
-    """What the host says; nothing where nobody says anything, or something else."""
+    """Read the hook input from stdin; empty if there is none or it is invalid."""
     data = b""
     with suppress(OSError, ValueError):
         if stream.isatty():
@@ -79,7 +79,7 @@ def _text(content: dict[str, Any], key: str) -> str:
 
 
 def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: HookInput) -> str:
-    """Whom the hook is run for: as it was told, else who registered from this host; empty where nobody knows."""
+    """Return the agent the hook runs for: named explicitly, else registered from this host; empty if unknown."""
     name = explicit or environ.get(AGENT, "")
     if name:
         return agent_name(name) or ""
@@ -89,7 +89,7 @@ def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: Ho
     best = ""
     for agent, entry in _read_object(os.path.join(folder, "state.json")).get("agents", {}).items():
         host = entry.get("host") if isinstance(entry, dict) else None
-        # What serves over HTTP is nobody's child: its hosts are elsewhere.
+        # An HTTP server is not a child of its hosts.
         if not isinstance(host, dict) or not is_agent_name(agent) or host.get("server") == front:
             continue
         if call.session and host.get("session") == call.session:
@@ -110,7 +110,7 @@ def _read_object(path: str) -> dict[str, Any]:
 
 
 def _ancestors(pid: int) -> list[int]:
-    """Who started us, and who started them, below the first process of all."""
+    """List our ancestor processes, except init."""
     found: list[int] = []
     parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
     while pid > 1 and len(found) < _MAX_ANCESTORS:
@@ -129,7 +129,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _parents_by_ps() -> dict[int, int]:
-    """Where there is no /proc."""
+    """Map each process to its parent, for systems without /proc."""
     import subprocess
 
     try:
@@ -143,7 +143,7 @@ def _parents_by_ps() -> dict[int, int]:
 
 
 class Unread(Struct):
-    """What waits for an agent: how much, the first of it, and a mark that changes when it does."""
+    """Unread mail of an agent: its number, the first messages, and a fingerprint that changes with it."""
 
     count: int = 0
     messages: list[StoredMessage] = []
@@ -151,7 +151,7 @@ class Unread(Struct):
 
 
 def find_unread(workspace: str, agent: str) -> Unread:
-    """What waits. Dropped files are delivered first; a folder that cannot be read or written is no host's concern."""
+    """Find unread mail, after delivering dropped files. Empty if the folder cannot be read or written."""
     directory = StoreDirectory(workspace, system_clocks())
     if not os.path.isdir(os.path.join(directory.path, "inbox", agent)):
         return Unread()
@@ -160,7 +160,7 @@ def find_unread(workspace: str, agent: str) -> Unread:
             inbox = dropped_files.scan(tx, agent)
             if not inbox.dropped:
                 return _summarize(tx, agent, inbox)
-        # Only where something is to be written does this process need to be known as alive.
+        # Only a writing process needs the lock that marks it as alive.
         from switchboard_mcp.mail.store.delivery_rules import load_rules
 
         directory.make()
@@ -180,7 +180,7 @@ def _summarize(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
 
 
 def format_notice(agent: str, waiting: Unread) -> str:
-    """What is said of it: who, what kind, and the subject a known sender gave. Nothing else of a message."""
+    """Format the notice: sender, action, and subject if the sender is verified; no other content."""
     count = f"{waiting.count} unread message{'s' if waiting.count != 1 else ''}"
     lines = [f"Switchboard mail: {count} for '{agent}'."]
     lines += [_line(stored) for stored in waiting.messages]
@@ -196,7 +196,7 @@ def format_notice(agent: str, waiting: Unread) -> str:
 def _line(stored: StoredMessage) -> str:
     message = stored.message
     subject_line = message.metadata.get("subject")
-    # A line of a stranger is not put before a model.
+    # Text of an unverified sender is not shown to a model.
     subject = one_line(subject_line) if stored.verified and isinstance(subject_line, str) else ""
     parts = [f"- {message.action} from {message.sender}"]
     parts.append("" if stored.verified else " (unverified)")
@@ -206,14 +206,14 @@ def _line(stored: StoredMessage) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without anything that is not to be read, cut."""
+    """Return printable text on one line, truncated."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1_000]).split())
     line = line.replace('"', "'")
     return line if len(line) <= MAX_SUBJECT_CHARS else line[: MAX_SUBJECT_CHARS - 1] + "…"
 
 
 def unread_notice(workspace: str, agent: str) -> str:
-    """What is unread, in words; empty where nothing is."""
+    """Return the notice for unread mail; empty if there is none."""
     waiting = find_unread(workspace, agent)
     return format_notice(agent, waiting) if waiting.count else ""
 
@@ -222,7 +222,7 @@ def unread_notice(workspace: str, agent: str) -> str:
 
 
 def may_repeat(folder: str, agent: str, fingerprint: str) -> bool:
-    """Whether the end of a turn may tell of this unread mail again; notes that it did."""
+    """Return True if this unread mail may be reported again, and record it."""
     note = _read_note(folder, f"{agent}.told")
     before, _, times = note.rpartition(" ")
     count = int(times) + 1 if before == fingerprint and times.isdigit() else 1
@@ -233,7 +233,7 @@ def may_repeat(folder: str, agent: str, fingerprint: str) -> bool:
 
 
 class Waiter:
-    """One program that waits to wake an agent's host; a newer one takes its place."""
+    """A program waiting to wake an agent's host; a newer one replaces it."""
 
     def __init__(self, folder: str, agent: str) -> None:
         self._folder = folder
@@ -242,11 +242,11 @@ class Waiter:
         _write_note(folder, self._name, self._me)
 
     def is_current(self) -> bool:
-        """Whether nobody has come after it, or sent it home."""
+        """Return True unless it was replaced or stopped."""
         return _read_note(self._folder, self._name) == self._me
 
     def finish(self) -> bool:
-        """It has done its work; False where it was not wanted any more."""
+        """Finish; returns False if it was already replaced."""
         current = self.is_current()
         if current:
             stop_older_waiter(self._folder, self._name.removesuffix(".waiter"))
@@ -254,7 +254,7 @@ class Waiter:
 
 
 def stop_older_waiter(folder: str, agent: str) -> None:
-    """The host is at work again: nobody needs to wake it."""
+    """Stop the waiting program: the host is active again."""
     with suppress(OSError):
         os.unlink(os.path.join(folder, NOTES_FOLDER, f"{agent}.waiter"))
 
@@ -268,7 +268,7 @@ def _read_note(folder: str, name: str) -> str:
 
 
 def _write_note(folder: str, name: str, text: str) -> None:
-    """A note that cannot be kept costs a repetition, no more."""
+    """Write a note. If that fails, a notice is repeated at worst."""
     with suppress(OSError):
         os.makedirs(os.path.join(folder, NOTES_FOLDER), mode=0o700, exist_ok=True)
         path = os.path.join(folder, NOTES_FOLDER, name)

@@ -1,6 +1,6 @@
-"""Where the mail is that a program at a shell means, and as whom it acts, by its environment and folder.
+"""Finds the mail folder and the agent of a program in a shell, from its environment and working directory.
 
-Owns the two variables' names. Cheap: hooks load it at every turn of a host.
+Cheap to import: hooks load it at every turn of a host.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 AGENT = "SWITCHBOARD_AGENT"
 WORKSPACE = "SWITCHBOARD_WORKSPACE"
-# Where a workspace has its mail, and all else of ours.
+# Folder of a workspace that holds its mail and other Switchboard files.
 FOLDER = ".switchboard"
 
 
 def workspace_of(environ: Mapping[str, str], here: str) -> str:
-    """The workspace: as the environment says, else the nearest folder at or above `here` with mail, else `here`."""
+    """Return the workspace from the environment, else the nearest folder at or above `here` with mail, else `here`."""
     configured = environ.get(WORKSPACE, "")
     if configured:
         return os.path.abspath(configured)
@@ -28,11 +28,11 @@ def workspace_of(environ: Mapping[str, str], here: str) -> str:
     return folder
 
 
-# Hosts that tell their servers and their hooks the same id of a session.
+# Variables in which hosts pass a session id to both their servers and their hooks.
 SESSIONS = ("CLAUDE_CODE_SESSION_ID", "GEMINI_SESSION_ID")
 
 
 def host_of(environ: Mapping[str, str]) -> dict[str, object]:
-    """Whose child this process is. A hook of the same host knows by it which agent it is run for."""
+    """Describe the host process, so that its hooks can find the agent registered from it."""
     session = next((environ[name] for name in SESSIONS if environ.get(name)), "")
     return {"server": os.getpid(), "pid": os.getppid(), "session": session}

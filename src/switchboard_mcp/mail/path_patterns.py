@@ -1,6 +1,6 @@
-"""Paths and patterns of paths inside a workspace: which are allowed, what fits, and whether two may mean one file.
+"""Paths and glob patterns inside a workspace: validation, matching and overlap.
 
-Understands `*` and `?` inside a name and `**` for any number of folders. Does not know which files there are.
+Supports `*` and `?` within a name and `**` for any number of folders. Not aware of which files exist.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 LONGEST_PATH = 400
-DESK = ".switchboard"
-# The one folder of the desk where agents leave files for each other.
+MAIL_FOLDER = ".switchboard"
+# The only folder below `.switchboard` in which agents share files.
 REVIEWS = ".switchboard/reviews/"
 
 
 def normal_path(written: str) -> str | None:
-    """A path or pattern relative to the workspace, in one form; None where it leads elsewhere, or can be none.
+    """Return a normalized path or pattern relative to the workspace; None if it is invalid or leads outside.
 
     >>> normal_path("./src//a.py"), normal_path("../etc"), normal_path("/etc")
     ('src/a.py', None, None)
@@ -28,26 +28,26 @@ def normal_path(written: str) -> str | None:
 
 
 def artifact_path(written: str) -> str | None:
-    """The same for what a workflow asks for: of the desk's own folder only the reviews are open to agents."""
+    """Like `normal_path`, for workflow artifacts: below `.switchboard`, only reviews are allowed."""
     path = normal_path(written)
-    # Where case does not count, another spelling is the same folder.
-    if path is None or (path.split("/")[0].casefold() == DESK and not path.startswith(REVIEWS)):
+    # On case-insensitive file systems another spelling is the same folder.
+    if path is None or (path.split("/")[0].casefold() == MAIL_FOLDER and not path.startswith(REVIEWS)):
         return None
     return path
 
 
 def is_pattern(path: str) -> bool:
-    """Whether it may mean several files."""
+    """Return True if it may match several files."""
     return "*" in path or "?" in path
 
 
 def fits(path: str, pattern: str) -> bool:
-    """Whether a path, taken as it is written, is one that the pattern means."""
+    """Return True if a path matches the pattern."""
     return _meet(path.split("/"), pattern.split("/"), plain=True)
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two patterns may mean one file. Each covers what it names and everything below.
+    """Return True if two patterns may match the same file. Each covers its matches and everything below.
 
     >>> overlap("src", "src/a.py"), overlap("src/*.py", "src/a.*"), overlap("docs", "src/*")
     (True, True, False)
@@ -56,12 +56,12 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _meet(one: Sequence[str], other: Sequence[str], *, plain: bool = False) -> bool:
-    """Whether some path has both forms; `plain` says that the first is a path itself."""
+    """Return True if some path matches both; `plain` means the first is a literal path."""
     return _walk(one, other, "**", lambda here, there: _names_meet(here, there, plain=plain), plain=plain)
 
 
 def _names_meet(one: str, other: str, *, plain: bool) -> bool:
-    """The same for two names. A `**` in the place of a name stands for any one name, too."""
+    """Return True if some name matches both. A `**` in place of a name matches any one name."""
     if one == other or (not is_pattern(other) and (plain or not is_pattern(one))):
         return one == other
 
@@ -74,7 +74,7 @@ def _names_meet(one: str, other: str, *, plain: bool) -> bool:
 def _walk(
     one: Sequence[str], other: Sequence[str], wild: str, same: Callable[[str, str], bool], *, plain: bool
 ) -> bool:
-    """Walk the places in both at once, keeping every pair that can be reached; `wild` stands for any number of them."""
+    """Match both sequences in parallel, tracking all reachable pairs; `wild` matches any number of elements."""
     reached, seen = [(0, 0)], set[tuple[int, int]]()
     while reached:
         pair = reached.pop()

@@ -1,7 +1,6 @@
-"""What an agent in a role is told with its tasks: the user's own text in `.switchboard/personas/`, else ours.
+"""Personas: texts for roles, added to tasks. The user's in `.switchboard/personas/`, else the bundled ones.
 
-Put into a message when it is accepted, whoever wrote it and however it came. Which role an agent has is read from the
-state's file; neither is read again while it has not changed.
+Added to a message when it is accepted. Roles are read from the state file; unchanged files are not read again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from switchboard_mcp.mail.roles import file_name, read_role
 
 FOLDER = "personas"
 BUNDLED = os.path.join(os.path.dirname(__file__), "bundled_personas")
-# What is asked of somebody is asked of the role; news and results are for whoever it is.
+# Requests are addressed to a role; status updates and results to the agent itself.
 ACTIONS = frozenset({"delegate_task", "request_review"})
 MAX_BYTES = 16_384
 
@@ -31,7 +30,7 @@ class _State(Struct):
 
 
 class PersonaText(Struct, frozen=True):
-    """A persona, and the file to edit for another."""
+    """A persona and the file that overrides it."""
 
     text: str
     file: str
@@ -39,7 +38,7 @@ class PersonaText(Struct, frozen=True):
 
 
 class Personas:
-    """Those of one workspace; `folder` is its `.switchboard`."""
+    """The personas of one workspace; `folder` is its `.switchboard`."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -47,7 +46,7 @@ class Personas:
         self._state: tuple[bytes, _State] = (b"", _State())
 
     def for_role(self, role: str) -> PersonaText:
-        """The persona of a role. Blocking."""
+        """Return the persona of a role. Blocking."""
         name = f"{file_name(role)}.md"
         own = self._read(os.path.join(self._folder, FOLDER, name))
         found = own or self._read(os.path.join(BUNDLED, name))
@@ -55,7 +54,7 @@ class Personas:
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
     def role_of(self, agent: str) -> str:
-        """The role of an agent, or an empty string. Blocking."""
+        """Return the role of an agent, or an empty string. Blocking."""
         data = self._read(os.path.join(self._folder, "state.json"))
         if data != self._state[0]:
             try:
@@ -66,7 +65,7 @@ class Personas:
         return held.role if held is not None else ""
 
     def apply(self, message: MailMessage) -> MailMessage | Failure:
-        """The message with the persona of its recipient's role, or of the one that it names itself."""
+        """Add the persona of the role that the message names, else of the recipient's role."""
         if message.persona or message.action not in ACTIONS:
             return message
         named = message.metadata.get("role")
@@ -75,7 +74,7 @@ class Personas:
         return msgspec.structs.replace(message, persona=text) if text else message
 
     def _read(self, path: str) -> bytes:
-        """A file, from memory while it is the same."""
+        """Return a file's content, cached while it is unchanged."""
         try:
             file = os.stat(path)
             mark = (file.st_ino, file.st_size, file.st_mtime_ns)
@@ -89,5 +88,5 @@ class Personas:
 
 
 def delivery_rule(folder: str) -> DeliveryRule:
-    """The look at every message that puts personas in."""
+    """Return the delivery rule that adds personas."""
     return Personas(folder).apply

@@ -1,8 +1,8 @@
-"""Who is here: one file an agent in `.switchboard/presence/`, locked by the process that it is connected to.
+"""Presence of agents: one file per agent in `.switchboard/presence/`, locked by the process it is connected to.
 
-The lock dies with its holder, so that a name is free again the moment its process is gone, however it went, and no
-two live processes are one agent. When an agent was last active, and when it was last told of mail, is the time of a
-file. Nothing here is forced to the disk: after a power cut nobody is here. Blocking; called in threads.
+The lock ends with its holder, so a name is free as soon as its process is gone, and no two live processes are the same
+agent. File times record the last activity and the last notification. Nothing is synced: after a power cut every agent
+is offline anyway. Blocking; call in threads.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
 PresenceStatus = Literal["online", "idle", "offline"]
-# An agent that thinks, or runs a long command, is silent for a while and still here.
+# An agent that is thinking or running a long command is silent for a while.
 ACTIVE_S = 300.0
-# Somebody who only looks whether a file is locked holds the lock for an instant.
+# A process checking whether a file is locked holds the lock for an instant.
 LOCK_ATTEMPTS, RETRY_S = 5, 0.01
-NOTIFIED_SUFFIX = ".record_notified"
+NOTIFIED_SUFFIX = ".woken"
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnclaimedMail(Struct, rename="camel", frozen=True):
-    """Mail in an inbox that nobody has claimed."""
+    """Unclaimed mail in an inbox."""
 
     unread: int = 0
     oldest_s: float = 0.0
-    starving: bool = False
+    overdue: bool = False
 
 
 class RemotePresence(Struct, frozen=True):
-    """Where somebody lives who does not live on this machine, as the bus says; `seen` is when it was last active."""
+    """Presence of an agent on another machine, as reported by the bus; `seen` is its last activity."""
 
     node: str
     here: PresenceStatus = "offline"
@@ -50,12 +50,12 @@ class RemotePresence(Struct, frozen=True):
 
 
 class PresenceLock(Struct):
-    """A name that is ours as long as this is kept."""
+    """A held name."""
 
     fd: int
 
     def release(self) -> None:
-        """Let others have it. That its access time is none says that it was left."""
+        """Release the name. An access time of 0 marks a clean departure."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             with suppress(OSError):
@@ -64,13 +64,13 @@ class PresenceLock(Struct):
 
 
 class Presence:
-    """Those of one workspace; `folder` is its `.switchboard`."""
+    """Presence in one workspace; `folder` is its `.switchboard`."""
 
     def __init__(self, folder: str) -> None:
         self._root = folder
 
     def acquire(self, agent: str) -> PresenceLock | None:
-        """Be this agent; None while another process is. Raises OSError where nothing can be locked."""
+        """Lock an agent's name; None if another process holds it. Raises OSError if files cannot be locked."""
         with self._open(agent) as file:
             for attempt in range(LOCK_ATTEMPTS):
                 try:
@@ -84,15 +84,15 @@ class Presence:
         return None
 
     def record_activity(self, agent: str) -> None:
-        """The agent does something."""
+        """Record that the agent is active."""
         self._touch(agent)
 
     def record_notified(self, agent: str) -> None:
-        """The agent has been told that there is mail."""
+        """Record that the agent was notified of its mail."""
         self._touch(agent + NOTIFIED_SUFFIX)
 
     def status(self, agent: str, pid: int = 0) -> tuple[PresenceStatus, float]:
-        """Whether the agent is here, and when it was last active; `pid` is a process that stands for it."""
+        """Return the agent's status and last activity; `pid` is a process that represents it."""
         stay = self.remote(agent)
         if stay is not None:
             return stay.here, stay.seen
@@ -105,12 +105,12 @@ class Presence:
         recent = time.time() - found.st_mtime < ACTIVE_S
         if held or alive:
             return ("online" if recent else "idle"), found.st_mtime
-        # One without MCP holds nothing, and is here while it does something.
+        # An agent without MCP holds no lock; it counts as online while it is active.
         left = bool(pid) or found.st_atime < 1
         return ("online" if recent and not left else "offline"), found.st_mtime
 
     def remote(self, agent: str) -> RemotePresence | None:
-        """Where the agent lives; None where that is here."""
+        """Return the presence of an agent on another machine; None for a local one."""
         try:
             with open(os.path.join(self._root, REMOTE_AGENTS, agent), "rb") as file:
                 data = file.read(4096)
@@ -121,8 +121,8 @@ class Presence:
         except (DecodeError, UnicodeDecodeError):
             return RemotePresence(node="")
 
-    def unclaimed(self, agent: str, starving_s: float) -> UnclaimedMail:
-        """What lies in its inbox, and whether somebody should be worried."""
+    def unclaimed(self, agent: str, unread_warn_s: float) -> UnclaimedMail:
+        """Count the unclaimed messages and check whether a warning is due."""
         inbox = os.path.join(self._root, "inbox", agent)
         try:
             names = [name for name in os.listdir(inbox) if name.startswith("msg_") and name.endswith(".json")]
@@ -130,17 +130,17 @@ class Presence:
             return UnclaimedMail()
         if not names:
             return UnclaimedMail()
-        came = _mtime(os.path.join(inbox, min(names)))  # names begin with when they were written
+        came = _mtime(os.path.join(inbox, min(names)))  # names sort by time
         age = max(0.0, time.time() - came) if came else 0.0
         notified = _mtime(os.path.join(self._root, FOLDER, agent + NOTIFIED_SUFFIX)) >= came
-        return UnclaimedMail(len(names), round(age, 1), age >= starving_s and not notified)
+        return UnclaimedMail(len(names), round(age, 1), age >= unread_warn_s and not notified)
 
     def _touch(self, name: str) -> None:
-        with suppress(OSError), self._open(name) as file:  # a sign of life that cannot be given is none
+        with suppress(OSError), self._open(name) as file:  # activity that cannot be recorded is skipped
             os.utime(file.fd)
 
     def _open(self, name: str, *, create: bool = True) -> _File:
-        """A file of ours, by handles: nothing that a link leads to is touched."""
+        """Open a presence file without following links."""
         if not is_agent_name(name.removesuffix(NOTIFIED_SUFFIX)):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
         root = os.open(self._root, _FOLDER_FLAGS)
@@ -166,7 +166,7 @@ class _File(Struct):
     fd: int
 
     def detach(self) -> int:
-        """The file stays open, and is somebody else's to close."""
+        """Return the descriptor without closing it; the caller closes it."""
         fd, self.fd = self.fd, -1
         return fd
 

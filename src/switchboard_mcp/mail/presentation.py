@@ -1,4 +1,4 @@
-"""Messages and agents as a model is shown them: briefly, and without what only costs tokens."""
+"""Messages and agents as shown to a model: short, to save tokens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.mail.store.store import MessageStore
 
-# Enough to see what a message is about; the whole comes with claiming it.
+# Enough to see what a message is about; claiming returns all of it.
 PREVIEW_CHARS = 280
 
 
 def summary_view(stored: StoredMessage) -> dict[str, object]:
-    """A message of which only the beginning is shown."""
+    """Return a message with a preview of its payload."""
     message = stored.message
     cut = len(message.payload) > PREVIEW_CHARS
     view: dict[str, object] = {
@@ -43,13 +43,13 @@ def summary_view(stored: StoredMessage) -> dict[str, object]:
 
 
 def claimed_view(claimed: Claimed) -> dict[str, object]:
-    """A claimed message, all of it."""
+    """Return a claimed message in full."""
     view = message_view(claimed.message) | {"fence": claimed.fence, "expiresAt": claimed.expires_at}
     return {**view, "deliveries": claimed.deliveries} if claimed.deliveries > 1 else view
 
 
 def message_view(message: MailMessage) -> dict[str, object]:
-    """All of a message."""
+    """Return a message in full."""
     view: dict[str, object] = {
         "id": message.id,
         "from": message.sender,
@@ -87,17 +87,19 @@ def _optional_fields(message: MailMessage) -> dict[str, object]:
 
 
 async def describe_agents(server: MailServer) -> list[dict[str, object]]:
-    """Everybody, as a desk knows them."""
-    return await list_agents(await server.store(), server.presence, server.starving_s)
+    """Return all agents of a server's workspace."""
+    return await list_agents(await server.store(), server.presence, server.unread_warn_s)
 
 
-async def list_agents(store: MessageStore, presence: Presence, starving_s: float) -> list[dict[str, object]]:
-    """Every agent: those with an entry in the state, and those who only have an inbox."""
+async def list_agents(
+    store: MessageStore, presence: Presence, unread_warn_s: float
+) -> list[dict[str, object]]:
+    """Return all agents: those in the state, and those that only have an inbox."""
     state = await store.state()
     known = {name: Agent(kind="chat", interface="files") for name in await store.agents()}
     known |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
-    found = await asyncio.to_thread(_agent_views, presence, known, starving_s)
+    found = await asyncio.to_thread(_agent_views, presence, known, unread_warn_s)
     for agent_view in found:
         within = [name for name, team in teams.items() if agent_view["name"] in team.members]
         if within:
@@ -105,14 +107,16 @@ async def list_agents(store: MessageStore, presence: Presence, starving_s: float
     return found
 
 
-def _agent_views(presence: Presence, known: dict[str, Agent], starving_s: float) -> list[dict[str, object]]:
-    return [agent_view(presence, name, agent, starving_s) for name, agent in sorted(known.items())]
+def _agent_views(
+    presence: Presence, known: dict[str, Agent], unread_warn_s: float
+) -> list[dict[str, object]]:
+    return [agent_view(presence, name, agent, unread_warn_s) for name, agent in sorted(known.items())]
 
 
-def agent_view(presence: Presence, name: str, agent: Agent, starving_s: float) -> dict[str, object]:
-    """One agent. Blocking."""
+def agent_view(presence: Presence, name: str, agent: Agent, unread_warn_s: float) -> dict[str, object]:
+    """Return one agent. Blocking."""
     status, seen = presence.status(name, agent.pid)
-    waiting = presence.unclaimed(name, starving_s)
+    waiting = presence.unclaimed(name, unread_warn_s)
     view: dict[str, object] = {"name": name, "kind": agent.kind, "presence": status}
     if seen and status != "online":
         view["lastSeenSecondsAgo"] = max(0, round(time.time() - seen))
@@ -127,7 +131,7 @@ def agent_view(presence: Presence, name: str, agent: Agent, starving_s: float) -
         "unread": waiting.unread,
     }
     view |= {key: value for key, value in more.items() if value}
-    if waiting.starving:
+    if waiting.overdue:
         view["starving"] = True
         view["oldestUnreadSeconds"] = round(waiting.oldest_s)
     return view

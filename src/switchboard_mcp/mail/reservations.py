@@ -1,7 +1,7 @@
-"""Paths that agents have reserved while they work on them: advice for the others, which ends by itself.
+"""Advisory path reservations: agents announce which files they are working on. They expire.
 
-Kept in the state that all processes share, a row for each path or pattern. A reservation is taken as a whole or not at
-all. Nothing stops anybody from writing; agents that ask learn who is at it, and until when.
+Kept in the shared state, one row per path or pattern. A reservation succeeds or fails as a whole. Nothing prevents
+writing; an agent that tries to reserve a path learns who holds it, and until when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_PER_AGENT = 200
 
 
 class Reservation(Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """One path or pattern, and who has it."""
+    """A reserved path or pattern and its holder."""
 
     path: str
     holder: str
@@ -32,19 +32,19 @@ class Reservation(Struct, rename="camel", kw_only=True, omit_defaults=True):
 
 
 def parse_paths(written: Sequence[str]) -> list[str]:
-    """The paths and patterns that are meant, each once."""
+    """Return the normalized paths and patterns, without duplicates."""
     found: dict[str, None] = {}
     for path in written:
         normal = normal_path(path)
         if normal is None:
-            message = f"'{path[:200]}' cannot be reserved: it must be relative to the workspace and inside it, with /."
+            message = f"'{path[:200]}' cannot be reserved. It must be relative to the workspace and inside it, with /."
             raise refused("arguments_invalid", message)
         found[normal] = None
     return list(found)
 
 
 def current(state: State, at: str) -> list[Reservation]:
-    """Those that hold at this time."""
+    """Return the reservations in force at this time."""
     rows = state.get(SECTION)
     return [row for row in map(_convert, rows if isinstance(rows, list) else ()) if row and row.until > at]
 
@@ -52,7 +52,7 @@ def current(state: State, at: str) -> list[Reservation]:
 def reserve(
     holder: str, paths: Sequence[str], minutes: int, reason: str = "", *, now: datetime | None = None
 ) -> Callable[[State], list[Reservation]]:
-    """Take paths for a time, or hold what one has longer. Refused as a whole where one is another's."""
+    """Reserve paths, or extend reservations. Fails as a whole if another agent holds one."""
     wanted = parse_paths(paths)
 
     def change(state: State) -> list[Reservation]:
@@ -71,7 +71,7 @@ def reserve(
         kept = [row for row in held if row.holder != holder or row.path not in wanted]
         own = [row for row in (*kept, *made) if row.holder == holder]
         if len(own) > MAX_PER_AGENT:
-            message = f"'{holder}' would have {len(own)} reservations; {MAX_PER_AGENT} are the most."
+            message = f"'{holder}' would have {len(own)} reservations. At most {MAX_PER_AGENT} are allowed."
             raise refused("arguments_invalid", message, hint="Release some, or reserve folders.")
         state[SECTION] = msgspec.to_builtins([*kept, *made])
         return own
@@ -82,7 +82,7 @@ def reserve(
 def release(
     holder: str, paths: Sequence[str] | None = None, *, now: datetime | None = None
 ) -> Callable[[State], list[str]]:
-    """Give paths back, or all of one's own; answers with those that were given back."""
+    """Release paths, or all of the holder's; returns those released."""
     wanted = None if paths is None else parse_paths(paths)
 
     def change(state: State) -> list[str]:
@@ -113,6 +113,6 @@ def _convert(row: object) -> Reservation | None:
     try:
         found = msgspec.convert(row, Reservation)
         datetime.fromisoformat(found.until)
-    except ValueError:  # which a ValidationError is, too
+    except ValueError:  # includes ValidationError
         return None
     return found

@@ -1,4 +1,4 @@
-"""The desk's resources: inboxes, agents and workflows to read, and what a change of files means for them."""
+"""The MCP resources of the mail server: inboxes, agents and workflows, and which changes affect them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESOURCES = (
     Resource(
         uri_template=INBOX + "{agent}",
         name="inbox",
-        description="Your unread mail. Reading consumes nothing. Subscribe to hear of new mail.",
+        description="Your unread mail. Reading consumes nothing. Subscribe to be notified of new mail.",
         mime_type=JSON,
     ),
     Resource(
@@ -43,20 +43,20 @@ RESOURCES = (
 
 
 def is_affected(change: MailboxChange, uri: str, agent: str) -> bool:
-    """Whether a resource is another after a change of files, and for this agent's eyes."""
+    """Return True if a file change affects a resource that this agent may see."""
     if change.kind == "inbox":
         return uri == INBOX + change.agent == INBOX + agent
     return change.kind == "state" and (uri == AGENTS or uri.startswith(WORKFLOW))
 
 
 async def read(session: AgentSession, uri: str) -> object:
-    """What a resource holds; None where there is no such."""
+    """Return the contents of a resource; None if there is no such resource."""
     if uri == AGENTS:
         return {"agents": await describe_agents(session.server)}
     if uri.startswith(INBOX):
         agent = await session.agent()
         if uri != INBOX + agent:
-            message = f"You are '{agent}'; '{uri}' is for another's eyes."
+            message = f"You are '{agent}', so you cannot read '{uri}'."
             return failure("mail_identity", message, hint=f"Read {INBOX}{agent}.")
         session.server.note_notified(agent)
         return await read_inbox(session.server, agent)
@@ -66,7 +66,7 @@ async def read(session: AgentSession, uri: str) -> object:
 
 
 async def _workflow(server: MailServer, agent: str) -> dict[str, object]:
-    from switchboard_mcp.mail.workflows.engine import run_of  # Only where somebody looks.
+    from switchboard_mcp.mail.workflows.engine import run_of  # Loaded on first use.
     from switchboard_mcp.mail.workflows.notices import run_view
 
     run = run_of(await (await server.store()).state(), agent)
@@ -76,10 +76,10 @@ async def _workflow(server: MailServer, agent: str) -> dict[str, object]:
 async def read_inbox(
     server: MailServer, agent: str, limit: int = MAX_MESSAGES, after: int = 0
 ) -> dict[str, object]:
-    """What waits for an agent, each message in brief."""
+    """Return an agent's unread messages as summaries."""
     store = await server.store()
     messages = await store.peek(agent, limit=limit, after=after)
-    waiting = await asyncio.to_thread(server.presence.unclaimed, agent, server.starving_s)
+    waiting = await asyncio.to_thread(server.presence.unclaimed, agent, server.unread_warn_s)
     return {
         "agent": agent,
         "unread": waiting.unread,

@@ -1,4 +1,4 @@
-"""Roles of agents, and who may give them. Pure."""
+"""Roles of agents, and who may assign them. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from switchboard_mcp.mail.agent_names import agent_name
 
 ROLES = ("lead", "coder 1", "coder 2", "reviewer", "tester", "researcher", "execution")
-# The person at the dashboard, under whose name nobody else can come; may what a lead may to terminals.
+# The person at the dashboard; no agent can use this name. May do to terminals what a lead may.
 OVERSEER = "overseer"
 _BY_NAME = {role.replace(" ", "-"): role for role in ROLES}
 
 
 def read_role(written: str) -> str | None:
-    """The role that is meant, in the protocol's own words; None where there is no such.
+    """Return the role in the protocol's spelling; None if there is no such role.
 
     >>> read_role("Coder 1"), read_role("coder-1"), read_role("boss")
     ('coder 1', 'coder 1', None)
@@ -23,14 +23,14 @@ def read_role(written: str) -> str | None:
 
 
 def file_name(role: str) -> str:
-    """The role as a file is named after it."""
+    """Return the role as used in file names."""
     return role.replace(" ", "-")
 
 
 def may_assign(by: str, agent: str, role: str, held: Mapping[str, str]) -> bool:
-    """Whether `by` may give `agent` a role, `held` being who has which.
+    """Return True if `by` may assign a role to `agent`; `held` maps agents to their roles.
 
-    A lead gives roles. Without one somebody has to begin; and what is not the lead's everybody may take on.
+    The lead assigns roles. Without a lead anyone may become it, and anyone may take any other role.
     """
     if held.get(by) == "lead" or "lead" not in held.values():
         return True

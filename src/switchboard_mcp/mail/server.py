@@ -1,8 +1,7 @@
-"""The desk: the message desk as an MCP server, with a seat for each client.
+"""The mail server: an in-process MCP server with one `AgentSession` per client.
 
-Opens the store when it is first needed, tells seats of news, warns of mail that waits while nobody was told of it, and
-takes away what was settled long ago.
-Who a client is, is its `seat`'s matter; what the tools do is in `tools`.
+Opens the store on first use, notifies sessions of changes, warns of mail that waits unnoticed, advances workflow
+notices, and prunes old messages. Identity is handled in `session`, the tools in `tools`.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-# Often enough that a warning comes soon after its time.
+# Checks per warning period, so a warning comes soon after it is due.
 CHECKS_PER_PERIOD = 4
 MAX_CHECK_S = 60.0
 DAY_S = 86_400.0
-# How long what was seen of a recipient is told to its senders.
+# How long a delivery warning about a recipient is reused.
 WARNING_CACHE_S = 2.0
 
 INSTRUCTIONS = (
-    "Mail between agents. Begin with register_chat_agent (or register_terminal): that is who you are from then on. "
-    "Send with send_message. To receive: wait_for_mail or check_inbox (both only look), then claim_messages, do what "
-    "they ask, and ack_message each; with `result` your answer goes back to the sender. list_agents shows who is here."
+    "Mail between agents. First call register_chat_agent (or register_terminal) to set your name. Send with "
+    "send_message. To receive: wait_for_mail or check_inbox (both read-only), then claim_messages, do the work, and "
+    "ack_message each; `result` is sent back as your answer. list_agents shows who is here."
 )
 
 
 class MailServer:
-    """See the module. Is a `program.Program`."""
+    """Mail for the agents of one workspace. Implements `inprocess.server_app.ServerApp`."""
 
     name = "mail"
     instructions = INSTRUCTIONS
@@ -60,15 +59,15 @@ class MailServer:
         folder = os.path.join(workspace, FOLDER)
         self.presence = Presence(folder)
         self.personas = Personas(folder)
-        self.starving_s = settings.starving_ms / 1000
+        self.unread_warn_s = settings.unread_warn_ms / 1000
         self._keep_s = settings.keep_days * DAY_S
         self._pruned_at = -DAY_S
         self.sessions: list[AgentSession] = []
         self.reserved = frozenset(
             map(agent_name, (*reserved, OVERSEER))
-        )  # for those who have a token of that name
+        )  # usable only with a token of that name
         self.registration_lock = asyncio.Lock()
-        # On which other machine an agent of this name lives, where machines are joined; empty for none.
+        # Returns the node an agent of this name lives on, if machines are connected by a bus; empty for none.
         self.find_remote: Callable[[str], Coroutine[Any, Any, str]] | None = None
         self._workspace = workspace
         self._log = log
@@ -78,27 +77,27 @@ class MailServer:
         self._unsubscribe: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._warned: dict[str, str] = {}
-        self.delivery_warnings: dict[str, tuple[float, str]] = {}  # when it was looked, and what was seen
+        self.delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
         self._closed = False
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """All of them."""
-        from switchboard_mcp.mail.tools.table import TOOLS  # Only when somebody opens the suite.
+        """Return the tool table."""
+        from switchboard_mcp.mail.tools.table import TOOLS  # Loaded when a client opens the suite.
 
         return TOOLS
 
     async def open_session(self, notifier: Notifier, caller: ClientIdentity) -> AgentSession:
-        """One more client."""
+        """Open a session for a client."""
         session = AgentSession(self, notifier, caller)
         self.sessions.append(session)
         return session
 
     async def store(self) -> MessageStore:
-        """The store, opened once. Where it cannot be opened, every try says why."""
+        """Return the store, opened on first use. Raises on every call if it cannot be opened."""
         async with self._opening:
             if self._closed:
-                raise refused("shutting_down", "Switchboard is stopping; the mail desk with it.")
+                raise refused("shutting_down", "Switchboard is shutting down, and the mail server with it.")
             if self._store is None:
                 store = await MessageStore.open(
                     self._workspace, rules=load_rules(self._workspace), report=self._on_delivery
@@ -109,7 +108,7 @@ class MailServer:
             return self._store
 
     async def close(self) -> None:
-        """All clients have gone."""
+        """Close the store; all clients have gone."""
         self._closed = True
         async with self._opening:
             if self._maintenance is not None:
@@ -121,44 +120,44 @@ class MailServer:
                 await store.close()
 
     def take_over(self, agent: str, newcomer: AgentSession) -> PresenceLock | None:
-        """Whoever was this agent in this process is it no longer; what it held is handed on."""
+        """End the session that has this name in this process, and return its lock."""
         for session in self.sessions:
             if session is not newcomer and session.name == agent and not session.caller.principal:
                 return session.release_name()
         return None
 
     def has_other_session(self, agent: str, newcomer: AgentSession) -> bool:
-        """Whether another client of the same principal is here: then both are the one agent."""
+        """Return True if another client of the same principal is connected; both are the same agent."""
         return any(session is not newcomer and session.name == agent for session in self.sessions)
 
     async def delivery_warning(self, recipient: str) -> str:
-        """What a sender should know of a recipient that may not read this soon; looked at now and then."""
+        """Return a warning for the sender if the recipient may not read its mail soon; cached briefly."""
         now = asyncio.get_running_loop().time()
         checked_at, warning = self.delivery_warnings.get(recipient, (-WARNING_CACHE_S, ""))
         if now - checked_at >= WARNING_CACHE_S:
-            self.delivery_warnings[recipient] = (now, warning)  # whoever asks meanwhile need not look too
+            self.delivery_warnings[recipient] = (now, warning)  # concurrent callers need not check too
             warning = await asyncio.to_thread(self._check_recipient, recipient)
             self.delivery_warnings[recipient] = (now, warning)
         return warning
 
     def _check_recipient(self, recipient: str) -> str:
-        waiting = self.presence.unclaimed(recipient, self.starving_s)
-        if waiting.starving:
+        waiting = self.presence.unclaimed(recipient, self.unread_warn_s)
+        if waiting.overdue:
             return unread_warning(recipient, waiting)
         here, _ = self.presence.status(recipient)
-        return f"'{recipient}' is not here now; the message waits in its inbox." if here == "offline" else ""
+        return f"'{recipient}' is offline; the message waits in its inbox." if here == "offline" else ""
 
     def note_notified(self, agent: str) -> None:
-        """An agent has been told that there is mail, or has looked."""
+        """Record that an agent was notified of its mail, or has looked."""
         self._start_task(asyncio.to_thread(self.presence.record_notified, agent))
 
     def _on_change(self, change: MailboxChange) -> None:
-        """Something is new in the files, by whomever."""
+        """Pass a file change, by any process, to the sessions."""
         for session in self.sessions:
             session.on_change(change)
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        """A dropped file was taken or not."""
+        """Handle a delivered or rejected dropped file."""
         if delivery.problem is not None:
             self._log.warning(
                 "mail.refused", agent=delivery.agent, file=delivery.file, problem=delivery.problem.message
@@ -167,27 +166,27 @@ class MailServer:
             self._start_task(self.send_workflow_notices())
 
     async def send_workflow_notices(self) -> None:
-        """Tell whose turn it is in a workflow, where a letter or somebody who died has left it untold."""
+        """Send workflow notices left unsent by a dropped message or a process that died."""
         from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
         try:
             await send_pending_notices(await self.store())
         except SwitchboardError as problem:
-            self._log.warning("mail.look_failed", problem=problem.failure.message)
+            self._log.warning("mail.maintenance_failed", problem=problem.failure.message)
 
     async def _maintain(self) -> None:
-        """Warn, once for each first of a queue, of mail that nobody was told of."""
+        """Send workflow notices, warn of unnoticed mail and prune, periodically."""
         while True:
-            await asyncio.sleep(min(MAX_CHECK_S, self.starving_s / CHECKS_PER_PERIOD))
+            await asyncio.sleep(min(MAX_CHECK_S, self.unread_warn_s / CHECKS_PER_PERIOD))
             try:
                 await self.send_workflow_notices()
                 await self._warn_unread()
                 await self._prune()
             except (OSError, SwitchboardError) as problem:
-                self._log.warning("mail.look_failed", problem=str(problem))
+                self._log.warning("mail.maintenance_failed", problem=str(problem))
 
     async def _prune(self) -> None:
-        """Once a day, take away what was settled long ago, where somebody wants that."""
+        """Prune old messages once a day, if `mail.keepDays` is set."""
         now = asyncio.get_running_loop().time()
         if not self._keep_s or now - self._pruned_at < DAY_S:
             return
@@ -201,8 +200,8 @@ class MailServer:
     async def _warn_unread(self) -> None:
         store = await self.store()
         for agent in await store.agents():
-            waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.starving_s)
-            if not waiting.starving:
+            waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.unread_warn_s)
+            if not waiting.overdue:
                 self._warned.pop(agent, None)
                 continue
             messages = await store.peek(agent, limit=20)
@@ -215,15 +214,15 @@ class MailServer:
             if concerned:
                 self._warned[agent] = messages[0].message.id
                 text = unread_warning(agent, waiting)
-                self._log.warning("mail.starving", agent=agent, unread=waiting.unread, problem=text)
+                self._log.warning("mail.unread_overdue", agent=agent, unread=waiting.unread, problem=text)
                 for session in concerned:
                     session.notifier.log_message("warning", text)
 
 
 def unread_warning(agent: str, waiting: UnclaimedMail) -> str:
-    """What is said of mail that nobody was told of."""
+    """Return the warning for mail whose recipient was not notified."""
     return (
-        f"{waiting.unread} message(s) wait for '{agent}', the oldest for {waiting.oldest_s:.0f} s, and nobody was "
-        f"woken. '{agent}' should call wait_for_mail or check_inbox, follow switchboard://inbox/{agent}, or have a "
-        "mail hook."
+        f"{waiting.unread} message(s) wait for '{agent}', the oldest for {waiting.oldest_s:.0f} s, and it was not "
+        f"notified. '{agent}' should call wait_for_mail or check_inbox, subscribe to switchboard://inbox/{agent}, or "
+        "use a mail hook."
     )

@@ -1,7 +1,6 @@
-"""One client of the desk, and which agent it is: by the name of its token, else by the name it has registered under.
+"""One client of the mail server and the agent it acts as: named by its token, else by registration.
 
-Owns that question and what hangs on it: the lock on the name, signs of life, what the client has claimed, which
-changes it is told of. Letters are the store's matter, tools are in `tools`.
+Holds the lock on the name, records activity, remembers claims and forwards changes the client has subscribed to.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from switchboard_mcp.mail.store.store import MailboxChange
 if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
 
-# A sign of life says when, to about this; each costs a look at the disk.
+# Resolution of the recorded activity; each record costs a file access.
 ACTIVITY_S = 5.0
-# Nobody works on more at once.
+# More claims than any client works on at once.
 MAX_FENCES = 1_000
 
 
 class AgentSession:
-    """One client. Is a `program.Sitting`. `named` is the agent it is, empty before it has said so."""
+    """A client session. Implements `inprocess.server_app.ClientSession`. `name` is empty until it has registered."""
 
     def __init__(self, server: MailServer, notifier: Notifier, caller: ClientIdentity) -> None:
         self.server = server
         self.notifier = notifier
         self.caller = caller
         self.name = ""
-        self.fences: dict[str, int] = {}  # of what it has claimed last, by message
+        self.fences: dict[str, int] = {}  # latest fence of each claimed message
         self._lock: PresenceLock | None = None
         self._replaced = False
         self._subscribed: frozenset[str] = frozenset()
@@ -46,7 +45,7 @@ class AgentSession:
         self._registering = asyncio.Lock()
 
     async def agent(self) -> str:
-        """Who the client is; refused where nobody knows."""
+        """Return the client's agent name. Raises `mail_not_registered` or `mail_identity` if unknown."""
         if not self.name and self.caller.principal:
             await self.register(self.caller.principal, kind="chat", interface="http")
         if not self.name:
@@ -55,7 +54,7 @@ class AgentSession:
         return self.name
 
     async def register(self, written: str, **details: object) -> agent_registry.Agent:
-        """Be the agent of this name from now on."""
+        """Register the client as the agent of this name."""
         name = agent_registry.parse_name(written)
         async with self._registering:
             refusal = self._refusal(name)
@@ -73,25 +72,30 @@ class AgentSession:
             )
 
     def _refusal(self, name: str) -> Failure | None:
-        """Why the client cannot be this agent."""
+        """Return why the client cannot be this agent, or None."""
         principal = self.caller.principal
         if principal and agent_name(principal) != name:
-            message = f"Your token is that of '{principal}'; you cannot be '{name}'."
+            message = f"Your token is for '{principal}', so you cannot be '{name}'."
             hint = f"Register as '{agent_name(principal)}', or use the token of '{name}' (http.tokens)."
             return failure("mail_identity", message, hint=hint)
         if not principal and name in self.server.reserved:
-            message = f"'{name}' has a token of its own (http.tokens), which this connection does not have."
+            message = (
+                f"'{name}' is reserved for its own token (http.tokens), which this connection does not use."
+            )
             return failure(
                 "mail_identity", message, hint="Register under another name, or connect with that token."
             )
         if not self.caller.is_single_client:
-            message = f"Requests without a session cannot be told apart, so nobody is '{name}' here."
-            hint = f"Connect with a token of your own (http.tokens has one for '{name}'), or with a session."
+            message = (
+                f"Cannot register '{name}': this connection has no session, so its requests cannot be attributed to "
+                "one agent."
+            )
+            hint = f"Connect with a token of your own (http.tokens for '{name}'), or with a session."
             return failure("mail_identity", message, hint=hint)
         if self.name and self.name != name:
-            message = f"This connection is '{self.name}'; it cannot be '{name}' too."
+            message = f"This connection is already '{self.name}', so it cannot be '{name}' too."
             return failure(
-                "mail_identity", message, hint="One connection is one agent: connect anew for another."
+                "mail_identity", message, hint="One connection is one agent. Open another connection."
             )
         return None
 
@@ -102,48 +106,52 @@ class AgentSession:
             return
         node = await server.find_remote(name) if server.find_remote is not None else ""
         if node:
-            message = f"'{name}' lives on another machine (node {node})."
+            message = f"Agent '{name}' lives on another machine (node {node})."
             raise refused("mail_name_taken", message)
         try:
-            hold = server.take_over(name, self) or await asyncio.to_thread(server.presence.acquire, name)
+            lock = server.take_over(name, self) or await asyncio.to_thread(server.presence.acquire, name)
         except OSError as problem:
-            message = f"'{name}' cannot be locked in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
+            message = f"Cannot lock the name '{name}' in {FOLDER}/{presence.FOLDER}: {problem.strerror}."
             raise refused("mail_not_stored", message) from None
-        if hold is None:
-            message = f"'{name}' is connected already, by another process."
+        if lock is None:
+            message = f"Agent '{name}' is already connected through another process."
             raise refused("mail_name_taken", message)
-        self.name, self._lock, self._replaced = name, hold, False
+        self.name, self._lock, self._replaced = name, lock, False
         server.delivery_warnings.pop(name, None)
 
     def release_name(self) -> PresenceLock | None:
-        """Another connection is this agent now."""
-        hold, self._lock = self._lock, None
+        """Give up the name to another connection and return its lock."""
+        lock, self._lock = self._lock, None
         self.name, self._replaced = "", True
         self.fences.clear()
-        return hold
+        return lock
+
+    def inherit_lock(self, lock: PresenceLock) -> None:
+        """Hold the lock on the name from now on; the session that held it has ended."""
+        self._lock = lock
 
     def remember_claims(self, claimed: Sequence[Claimed]) -> None:
-        """What the client has claimed it may settle."""
+        """Remember the fences of claimed messages, for `ack_message`."""
         self.fences.update((one.message.id, one.fence) for one in claimed)
         for id in list(self.fences)[:-MAX_FENCES]:
             del self.fences[id]
 
     def check_sender(self, agent: str, claimed: str | None) -> None:
-        """Refuse a sender that is not who sends."""
+        """Raise `mail_identity` if the client claims to be another sender."""
         if claimed is not None and agent_name(claimed) != agent:
-            message = f"You are '{agent}', and cannot send as '{claimed}'."
-            raise refused("mail_identity", message, hint="Leave `sender` out: it is known.")
+            message = f"You are '{agent}', so you cannot send as '{claimed}'."
+            raise refused("mail_identity", message, hint="Omit `sender`; it is filled in.")
 
     async def read(self, uri: str) -> object:
-        """What a resource holds."""
+        """Return the contents of a resource."""
         return await resources.read(self, uri)
 
     def subscriptions_changed(self, uris: frozenset[str]) -> None:
-        """The client wants to hear of these."""
+        """Set the resources the client is subscribed to."""
         self._subscribed = uris
 
     def on_change(self, change: MailboxChange) -> None:
-        """Something has changed: tell the client what it follows of it."""
+        """Notify the client if the change affects a subscribed resource."""
         for uri in self._subscribed:
             if resources.is_affected(change, uri, self.name):
                 self.notifier.resource_updated(uri)
@@ -151,21 +159,21 @@ class AgentSession:
                     self.server.note_notified(self.name)
 
     async def close(self) -> None:
-        """The client has gone."""
+        """End the session."""
         if self in self.server.sessions:
             self.server.sessions.remove(self)
         self.server.delivery_warnings.pop(self.name, None)
-        hold, self._lock = self._lock, None
-        if hold is not None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
             heir = next((session for session in self.server.sessions if session.name == self.name), None)
             if heir is not None:
-                heir._lock = hold  # another session of the same principal
+                heir.inherit_lock(lock)  # another session of the same principal
             else:
-                await asyncio.to_thread(hold.release)
+                await asyncio.to_thread(lock.release)
                 await self._record_departure()
 
     async def _record_departure(self) -> None:
-        """Leave a note in the state, by which the others hear of it."""
+        """Update the state, which notifies the other agents."""
         with suppress(SwitchboardError):
             store = await self.server.store()
             await store.update(agent_registry.register(self.name, seenAt=agent_registry.now()))
@@ -178,13 +186,13 @@ class AgentSession:
 
     def _not_registered(self) -> Failure:
         if not self.caller.is_single_client:
-            message = "Requests without a session cannot be told apart, so it is not known who you are."
+            message = "This connection has no session, so its requests cannot be attributed to an agent."
             return failure(
                 "mail_identity",
                 message,
                 hint="Connect with a token of your own (http.tokens), or with a session.",
             )
         if self._replaced:
-            message = "Another connection has registered under your name, and is that agent now."
+            message = "Another connection has registered under your name and replaced this one."
             return failure("mail_not_registered", message)
-        return failure("mail_not_registered", "This connection has not said which agent it is.")
+        return failure("mail_not_registered", "This connection has not registered as an agent.")

@@ -101,17 +101,17 @@ def test_unread_mail_is_counted_and_starves_when_nobody_was_told(presence: Prese
     waiting = presence.unclaimed("ada", 10)
     assert waiting.unread == 2
     assert 60 <= waiting.oldest_s < 120
-    assert waiting.starving
-    assert not presence.unclaimed("ada", 3600).starving
+    assert waiting.overdue
+    assert not presence.unclaimed("ada", 3600).overdue
     presence.record_notified("ada")
-    assert not presence.unclaimed("ada", 10).starving
+    assert not presence.unclaimed("ada", 10).overdue
 
 
 def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_path: Path) -> None:
     presence.record_notified("ada")
     age(tmp_path / "presence" / "ada.woken", 100)
     drop(tmp_path, "msg_1.json", 60)
-    assert presence.unclaimed("ada", 10).starving
+    assert presence.unclaimed("ada", 10).overdue
 
 
 @pytest.mark.parametrize("trap", ["link", "hard link", "fifo", "folder", "linked folder"])

@@ -59,7 +59,7 @@ def test_paths_outside_the_workspace_cannot_be_reserved(path: str) -> None:
 def test_nobody_reserves_without_end() -> None:
     state: State = {}
     reservations.reserve("ada", [f"f{number}" for number in range(200)], 10, now=NOON)(state)
-    assert "200 are the most" in refusal(state, "ada", "one-more").message
+    assert "At most 200" in refusal(state, "ada", "one-more").message
 
 
 def test_rows_that_make_no_sense_hold_nothing() -> None:

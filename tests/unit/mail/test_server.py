@@ -162,7 +162,7 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.server.WARNING_CACHE_S", 0.0)
-    async with office(tmp_path, MailSettings(enabled=True, starving_ms=400)) as server:
+    async with office(tmp_path, MailSettings(enabled=True, unread_warn_ms=400)) as server:
         ada, _ = await server.agent("ada"), await server.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
         inbox = tmp_path / ".switchboard" / "inbox" / "bob"
@@ -172,12 +172,12 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
         told = await ada.next("notifications/message")
         assert told["level"] == "warning"
         assert "'bob'" in told["data"]
-        assert "nobody was woken" in told["data"]
-        assert server.log.count(b"mail.starving") == 1
+        assert "it was not notified" in told["data"]
+        assert server.log.count(b"mail.unread_overdue") == 1
         agents = {entry["name"]: entry for entry in (await ada.call("list_agents"))["agents"]}
         assert agents["bob"]["starving"] is True
         again = await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
-        assert "nobody was woken" in again["warning"]
+        assert "it was not notified" in again["warning"]
 
 
 async def test_a_desk_that_cannot_be_opened_says_why_and_lives(tmp_path: Path) -> None:

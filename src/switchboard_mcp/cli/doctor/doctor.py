@@ -216,8 +216,8 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
     presence = Presence(folder)
     findings = []
     for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
-        waiting = presence.unclaimed(agent, workspace.config.mail.starving_ms / 1000)
-        if waiting.starving:
+        waiting = presence.unclaimed(agent, workspace.config.mail.unread_warn_ms / 1000)
+        if waiting.overdue:
             unread = plural(waiting.unread, "message")
             message = f"{unread} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
             remedy = (

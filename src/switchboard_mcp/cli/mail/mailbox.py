@@ -52,7 +52,7 @@ class Mailbox(Struct):
     @property
     def unread_warn_s(self) -> float:
         """Time after which unread mail without a notification is reported."""
-        return self.config.mail.starving_ms / 1000
+        return self.config.mail.unread_warn_ms / 1000
 
     def agent_or_error(self) -> str:
         """Return the acting agent; raises if none is named."""

@@ -1,4 +1,4 @@
-"""Tools by which agents introduce themselves and find each other: entries, presence, roles, teams."""
+"""Tools for registration, status, roles and teams. The rows are in `TOOLS` at the end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Words = Annotated[str, Meta(max_length=500)]
 
 
 class MailToolArgs(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of the arguments of every tool: camelCase, unknown ones refused."""
+    """Base of all tool arguments: camelCase, unknown arguments are refused."""
 
 
 class RegisterTerminal(MailToolArgs, kw_only=True):
     name: Annotated[Name, Meta(description="Your name: letters, digits, - and _.")]
     pid: Annotated[int, Meta(ge=1, le=2**31 - 1, description="Process id of the terminal.")]
     purpose: Words = ""
-    styling: Annotated[dict[str, str], Meta(description="How people see it, such as color.")] = {}
+    styling: Annotated[dict[str, str], Meta(description="Display options, such as color.")] = {}
 
 
 class RegisterChatAgent(MailToolArgs, kw_only=True):
@@ -41,26 +41,24 @@ class ListAgents(MailToolArgs, kw_only=True):
 
 class SetStatus(MailToolArgs, kw_only=True):
     status: AgentStatus
-    note: Annotated[Words, Meta(description="What you are at.")] = ""
+    note: Annotated[Words, Meta(description="What you are working on.")] = ""
 
 
 class AssignRole(MailToolArgs, kw_only=True):
     role: Annotated[
         str, Meta(description="lead, coder 1, coder 2, reviewer, tester, researcher or execution.")
     ]
-    agent: Annotated[str | None, Meta(description="Whose; yourself when left out.")] = None
+    agent: Annotated[str | None, Meta(description="Defaults to yourself.")] = None
 
 
 class CreateTeam(MailToolArgs, kw_only=True):
     team: Name
     members: Annotated[list[Name], Meta(min_length=1, max_length=100, description="Agents.")]
-    roles: Annotated[
-        list[str], Meta(description="For a team of one agent that plays several roles: which.")
-    ] = []
+    roles: Annotated[list[str], Meta(description="For a team of one agent that plays several roles.")] = []
 
 
 async def register_terminal(session: AgentSession, args: RegisterTerminal, request: ToolRequest) -> object:
-    """A terminal says who it is."""
+    """Register a terminal."""
     agent = await session.register(
         args.name, kind="terminal", pid=args.pid, purpose=args.purpose, styling=args.styling
     )
@@ -68,7 +66,7 @@ async def register_terminal(session: AgentSession, args: RegisterTerminal, reque
 
 
 async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, request: ToolRequest) -> object:
-    """A chat agent says who it is."""
+    """Register a chat agent."""
     agent = await session.register(
         args.name, kind="chat", interface=args.interface, capabilities=args.capabilities
     )
@@ -77,7 +75,7 @@ async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, re
 
 async def _welcome(session: AgentSession, agent: Agent) -> object:
     name = await session.agent()
-    waiting = await asyncio.to_thread(session.server.presence.unclaimed, name, session.server.starving_s)
+    waiting = await asyncio.to_thread(session.server.presence.unclaimed, name, session.server.unread_warn_s)
     view: dict[str, object] = {"name": name, "unread": waiting.unread, "inbox": f"switchboard://inbox/{name}"}
     if agent.role:
         view["role"] = agent.role
@@ -86,7 +84,7 @@ async def _welcome(session: AgentSession, agent: Agent) -> object:
 
 
 async def list_agents(session: AgentSession, args: ListAgents, request: ToolRequest) -> object:
-    """Who there is. Anybody may ask."""
+    """List the agents. Needs no registration."""
     found = await describe_agents(session.server)
     if args.role is not None:
         role = agent_registry.require_role(args.role)
@@ -98,14 +96,14 @@ async def list_agents(session: AgentSession, args: ListAgents, request: ToolRequ
 
 
 async def set_status(session: AgentSession, args: SetStatus, request: ToolRequest) -> object:
-    """What one is at, for others to see."""
+    """Set the agent's status."""
     name = await session.agent()
     await (await session.server.store()).update(agent_registry.set_status(name, args.status, args.note))
     return {"name": name, "status": args.status, "note": args.note}
 
 
 async def assign_role(session: AgentSession, args: AssignRole, request: ToolRequest) -> object:
-    """Give a role, and say which persona comes with it."""
+    """Assign a role and return its persona."""
     name = await session.agent()
     store = await session.server.store()
     agent = agent_registry.parse_name(args.agent) if args.agent else name
@@ -116,7 +114,7 @@ async def assign_role(session: AgentSession, args: AssignRole, request: ToolRequ
 
 
 async def create_team(session: AgentSession, args: CreateTeam, request: ToolRequest) -> object:
-    """Make or replace a team."""
+    """Create or replace a team."""
     name = await session.agent()
     store = await session.server.store()
     members = [agent_registry.parse_name(member) for member in args.members]
@@ -132,42 +130,42 @@ async def create_team(session: AgentSession, args: CreateTeam, request: ToolRequ
 TOOLS = (
     ToolSpec(
         name="register_terminal",
-        description="Say which agent you are, as a terminal. Needed once before mail can be sent or read.",
+        description="Register yourself as a terminal. Required once before sending or reading mail.",
         args_type=RegisterTerminal,
         handler=register_terminal,
         idempotent=True,
     ),
     ToolSpec(
         name="register_chat_agent",
-        description="Say which agent you are, as a chat. Needed once before mail can be sent or read.",
+        description="Register yourself as a chat agent. Required once before sending or reading mail.",
         args_type=RegisterChatAgent,
         handler=register_chat_agent,
         idempotent=True,
     ),
     ToolSpec(
         name="list_agents",
-        description="Who there is: roles, status, presence, unread mail.",
+        description="List agents: roles, status, presence, unread mail.",
         args_type=ListAgents,
         handler=list_agents,
         read_only=True,
     ),
     ToolSpec(
         name="set_status",
-        description="Tell others what you are at.",
+        description="Tell other agents what you are working on.",
         args_type=SetStatus,
         handler=set_status,
         idempotent=True,
     ),
     ToolSpec(
         name="assign_role",
-        description="Give an agent a role; its tasks then carry the role's persona. The lead may give any.",
+        description="Assign a role to an agent; its tasks then carry the role's persona. The lead may assign any.",
         args_type=AssignRole,
         handler=assign_role,
         idempotent=True,
     ),
     ToolSpec(
         name="create_team",
-        description="Group agents, to write to them together.",
+        description="Group agents, to send messages to all of them.",
         args_type=CreateTeam,
         handler=create_team,
         idempotent=True,

@@ -1,4 +1,4 @@
-"""Tools by which agents write to each other: send, look, wait, claim, settle, and see what became of it."""
+"""Tools to send, read, wait for, claim and acknowledge messages. The rows are in `TOOLS` at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.tools.agents import MailToolArgs
 
-# Hosts give up on a call after 60 s.
+# Hosts time out a call after 60 s.
 LONGEST_WAIT_S, USUAL_WAIT_S = 55, 50
 TICK_S = 5.0
 
@@ -26,21 +26,21 @@ MessageId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class MessageArgs(MailToolArgs, kw_only=True):
-    """What every message says."""
+    """Arguments of every message."""
 
     action: Action
-    payload: Annotated[str, Meta(description="Task, review, result or news, in words.")]
-    reply_to: Annotated[str | None, Meta(description="Id of the message this answers.")] = None
+    payload: Annotated[str, Meta(description="Task, review, result or news, as text.")]
+    reply_to: Annotated[str | None, Meta(description="Id of the message you reply to.")] = None
     priority: Priority = "normal"
-    ack_by: Annotated[str | None, Meta(description="ISO 8601: when it must be acknowledged.")] = None
+    ack_by: Annotated[str | None, Meta(description="ISO 8601 time to acknowledge by.")] = None
     metadata: dict[str, Any] = field(default_factory=dict)
     idempotency_key: Annotated[
-        str | None, Meta(description="The same key to the same recipient is sent once.")
+        str | None, Meta(description="Messages with the same key and recipient are sent once.")
     ] = None
     sender: Annotated[str | None, Meta(description="Only your own name.")] = None
 
     def draft(self, **more: Any) -> Draft:
-        """As the store takes it."""
+        """Return the draft for the store."""
         return Draft(
             action=self.action,
             payload=self.payload,
@@ -64,32 +64,32 @@ class SendTeamMessage(MessageArgs, kw_only=True):
 
 class CheckInbox(MailToolArgs, kw_only=True):
     limit: Count = 20
-    after: Annotated[int, Meta(ge=0, description="Only messages beyond this `order`.")] = 0
-    id: Annotated[str | None, Meta(description="One message of yours in full, wherever it is now.")] = None
+    after: Annotated[int, Meta(ge=0, description="Only messages after this `order`.")] = 0
+    id: Annotated[str | None, Meta(description="Show this message in full, in any state.")] = None
 
 
 class WaitForMail(MailToolArgs, kw_only=True):
     seconds: Annotated[int, Meta(ge=1, le=LONGEST_WAIT_S)] = USUAL_WAIT_S
-    after: Annotated[int, Meta(ge=0, description="Only messages beyond this `order`.")] = 0
+    after: Annotated[int, Meta(ge=0, description="Only messages after this `order`.")] = 0
 
 
 class ClaimMessages(MailToolArgs, kw_only=True):
     max: Count = 1
-    lease_seconds: Annotated[int, Meta(ge=1, le=86_400, description="How long they are yours.")] = 300
+    lease_seconds: Annotated[int, Meta(ge=1, le=86_400, description="Duration of the claim.")] = 300
 
 
 class AckMessage(MailToolArgs, kw_only=True):
     id: MessageId
     outcome: Outcome
-    result: Annotated[str | None, Meta(description="Goes back to the sender as submit_result.")] = None
+    result: Annotated[str | None, Meta(description="Sent back as submit_result.")] = None
     summary: Annotated[str, Meta(max_length=2_000, description="A sentence for the receipt.")] = ""
     fence: Annotated[
-        Fence | None, Meta(description="As claim_messages told it; only needed from another connection.")
+        Fence | None, Meta(description="From claim_messages; only needed from another connection.")
     ] = None
 
 
 class GetReceipts(MailToolArgs, kw_only=True):
-    ids: Annotated[list[MessageId], Meta(max_length=100, description="Of these messages only.")] = field(
+    ids: Annotated[list[MessageId], Meta(max_length=100, description="Only these messages.")] = field(
         default_factory=list
     )
     limit: Count = 20
@@ -104,7 +104,7 @@ class SearchMessages(MailToolArgs, kw_only=True):
 
 
 async def send_message(session: AgentSession, args: SendMessage, request: ToolRequest) -> object:
-    """One message to one agent; answered when it is stored."""
+    """Send a message to one agent; returns once it is stored."""
     sender = await session.agent()
     session.check_sender(sender, args.sender)
     store = await session.server.store()
@@ -120,7 +120,7 @@ async def send_message(session: AgentSession, args: SendMessage, request: ToolRe
 
 
 async def send_team_message(session: AgentSession, args: SendTeamMessage, request: ToolRequest) -> object:
-    """The same message to the members of a team, each stored or refused on its own."""
+    """Send a message to the members of a team; each is stored or refused independently."""
     sender = await session.agent()
     session.check_sender(sender, args.sender)
     store = await session.server.store()
@@ -149,7 +149,7 @@ def _sent_view(sent: Sent) -> dict[str, object]:
 
 
 async def check_inbox(session: AgentSession, args: CheckInbox, request: ToolRequest) -> object:
-    """Look, and consume nothing."""
+    """Show the inbox without consuming anything."""
     agent = await session.agent()
     session.server.note_notified(agent)
     if args.id is not None:
@@ -159,7 +159,7 @@ async def check_inbox(session: AgentSession, args: CheckInbox, request: ToolRequ
 
 
 async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolRequest) -> object:
-    """Wait until there is something, in slices, so that whoever waits hears that we are at it."""
+    """Wait for mail in slices, with progress notifications in between."""
     agent = await session.agent()
     store = await session.server.store()
     loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolR
         waited = loop.time() - began
         if waited > 0.001:
             request.progress(round(waited, 3), args.seconds, f"Waiting for mail to '{agent}'")
-        await session.agent()  # still here, and still itself
+        await session.agent()  # raises if the name was taken over
         left = args.seconds - waited
         letters = await store.wait(agent, max(0.0, min(TICK_S, left)), after=args.after)
         if letters or left <= TICK_S:
@@ -179,7 +179,7 @@ async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolR
 
 
 async def claim_messages(session: AgentSession, args: ClaimMessages, request: ToolRequest) -> object:
-    """Take messages for a time."""
+    """Claim messages for a limited time."""
     agent = await session.agent()
     session.server.note_notified(agent)
     store = await session.server.store()
@@ -189,12 +189,12 @@ async def claim_messages(session: AgentSession, args: ClaimMessages, request: To
 
 
 async def ack_message(session: AgentSession, args: AckMessage, request: ToolRequest) -> object:
-    """Settle a message that one has claimed."""
+    """Settle a claimed message."""
     agent = await session.agent()
     fence = args.fence or session.fences.get(args.id)
     if fence is None:
-        message = f"Message '{args.id}' was not claimed over this connection."
-        hint = "Claim it first, or give the `fence` that claim_messages told."
+        message = f"Message '{args.id}' was not claimed through this connection."
+        hint = "Claim it first, or pass the `fence` from claim_messages."
         return failure("mail_lease_lost", message, hint=hint)
     acked = await (await session.server.store()).ack(
         agent,
@@ -209,14 +209,14 @@ async def ack_message(session: AgentSession, args: AckMessage, request: ToolRequ
 
 
 async def get_receipts(session: AgentSession, args: GetReceipts, request: ToolRequest) -> object:
-    """What became of what one has sent."""
+    """Return the receipts of sent messages."""
     agent = await session.agent()
     found = await (await session.server.store()).receipts(agent, ids=args.ids or None, limit=args.limit)
     return {"receipts": found}
 
 
 async def search_messages(session: AgentSession, args: SearchMessages, request: ToolRequest) -> object:
-    """Look through one's own messages."""
+    """Search the agent's messages."""
     agent = await session.agent()
     places = (args.place,) if args.place else ("inbox", "claimed", "archive")
     found = await (await session.server.store()).search(
@@ -228,7 +228,7 @@ async def search_messages(session: AgentSession, args: SearchMessages, request: 
 TOOLS = (
     ToolSpec(
         name="send_message",
-        description="Send a message to an agent. Answered when it is safely stored.",
+        description="Send a message to an agent. Returns once it is safely stored.",
         args_type=SendMessage,
         handler=send_message,
     ),
@@ -240,41 +240,41 @@ TOOLS = (
     ),
     ToolSpec(
         name="check_inbox",
-        description="See your unread messages in brief. Consumes nothing.",
+        description="List your unread messages in brief. Consumes nothing.",
         args_type=CheckInbox,
         handler=check_inbox,
         read_only=True,
     ),
     ToolSpec(
         name="wait_for_mail",
-        description="Wait until you have mail, at most `seconds`. Consumes nothing; call again to go on waiting.",
+        description="Wait for mail, at most `seconds`. Consumes nothing; call again to keep waiting.",
         args_type=WaitForMail,
         handler=wait_for_mail,
         read_only=True,
     ),
     ToolSpec(
         name="claim_messages",
-        description="Take your next messages in full, to work on. Settle each with ack_message, or it comes back.",
+        description="Take your next messages in full, to work on. Settle each with ack_message, or it returns.",
         args_type=ClaimMessages,
         handler=claim_messages,
     ),
     ToolSpec(
         name="ack_message",
-        description="Settle a claimed message: done, failed or rejected. `result` answers its sender.",
+        description="Settle a claimed message: done, failed or rejected. `result` is sent to its sender.",
         args_type=AckMessage,
         handler=ack_message,
         idempotent=True,
     ),
     ToolSpec(
         name="get_receipts",
-        description="What became of messages you sent.",
+        description="Show what happened to messages you sent.",
         args_type=GetReceipts,
         handler=get_receipts,
         read_only=True,
     ),
     ToolSpec(
         name="search_messages",
-        description="Find messages you received, by words, sender or action.",
+        description="Search messages you received, by words, sender or action.",
         args_type=SearchMessages,
         handler=search_messages,
         read_only=True,

@@ -1,4 +1,4 @@
-"""The desk's tools, all in one table."""
+"""All tools of the mail server, in the order clients see them. The rows are in `agents`, `messaging`, `workflows`."""
 
 from __future__ import annotations
 

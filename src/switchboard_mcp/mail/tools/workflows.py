@@ -1,6 +1,6 @@
-"""Tools for workflows and reservations, as further rows of the desk's table (see `tools`).
+"""Tools for workflows and reservations. The rows are in `TOOLS` at the end.
 
-Thin: what happens is in `workflows` and `reservations`.
+Thin wrappers around `mail.workflows` and `mail.reservations`.
 """
 
 from __future__ import annotations
@@ -16,35 +16,33 @@ from switchboard_mcp.mail.tools.agents import MailToolArgs, Words
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.notices import definitions_view, run_view
 
-Id = Annotated[str | None, Meta(description="Its id; your own when left out.")]
+Id = Annotated[str | None, Meta(description="Workflow id; defaults to yours.")]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Paths = Annotated[list[str], Meta(min_length=1, max_length=50, description="Paths, globs or folders.")]
 
 
 class StartWorkflow(MailToolArgs, kw_only=True):
-    workflow: Annotated[
-        str, Meta(min_length=1, description="hand-off, review, challenge or one of your own.")
-    ]
+    workflow: Annotated[str, Meta(min_length=1, description="hand-off, review, challenge or a custom one.")]
     agents: Annotated[
-        dict[str, str], Meta(description="Part → agent, such as {reviewer: bob}; found by role if left out.")
+        dict[str, str], Meta(description="Part → agent, such as {reviewer: bob}; chosen by role if omitted.")
     ] = field(default_factory=dict)
     subject: Annotated[Words, Meta(description="What it is about.")] = ""
 
 
 class GetWorkflowState(MailToolArgs, kw_only=True):
     workflow: Id = None
-    agent: Annotated[str | None, Meta(description="The one this agent is in.")] = None
+    agent: Annotated[str | None, Meta(description="The workflow of this agent.")] = None
 
 
 class CompleteWorkflowPhase(MailToolArgs, kw_only=True):
-    phase: Annotated[str, Meta(min_length=1, description="The one it is in now.")]
+    phase: Annotated[str, Meta(min_length=1, description="The current phase.")]
     workflow: Id = None
-    next: Annotated[str | None, Meta(description="Where to, if there is a choice.")] = None
-    artifacts: Annotated[list[str], Meta(max_length=100, description="Files made, beyond those needed.")] = (
-        field(default_factory=list)
-    )
+    next: Annotated[str | None, Meta(description="Next phase, if there is a choice.")] = None
+    artifacts: Annotated[
+        list[str], Meta(max_length=100, description="Files made, besides the required ones.")
+    ] = field(default_factory=list)
     note: Words = ""
-    skip_reason: Annotated[Reason | None, Meta(description="Skips the phase; is recorded.")] = None
+    skip_reason: Annotated[Reason | None, Meta(description="Skips the phase; recorded.")] = None
 
 
 class StopWorkflow(MailToolArgs, kw_only=True):
@@ -59,11 +57,11 @@ class ReservePaths(MailToolArgs, kw_only=True):
 
 
 class ReleasePaths(MailToolArgs, kw_only=True):
-    paths: Annotated[list[str] | None, Meta(description="All of yours when left out.")] = None
+    paths: Annotated[list[str] | None, Meta(description="Defaults to all of yours.")] = None
 
 
 async def start_workflow(session: AgentSession, args: StartWorkflow, request: ToolRequest) -> object:
-    """Begin one."""
+    """Start a workflow."""
     agent = await session.agent()
     moved = await engine.start(
         await session.server.store(), agent, args.workflow, agents=args.agents, subject=args.subject
@@ -72,7 +70,7 @@ async def start_workflow(session: AgentSession, args: StartWorkflow, request: To
 
 
 async def get_workflow_state(session: AgentSession, args: GetWorkflowState, request: ToolRequest) -> object:
-    """How one stands; for who is in none, what there is to start. Anybody may ask."""
+    """Return the state of a workflow, or the ones that can be started. Needs no registration."""
     store = await session.server.store()
     state = await engine.send_pending_notices(store)
     if args.workflow is not None:
@@ -92,7 +90,7 @@ async def get_workflow_state(session: AgentSession, args: GetWorkflowState, requ
 async def complete_workflow_phase(
     session: AgentSession, args: CompleteWorkflowPhase, request: ToolRequest
 ) -> object:
-    """End the phase, or skip it."""
+    """Complete or skip the current phase."""
     agent = await session.agent()
     store = await session.server.store()
     workflow, onward = args.workflow or "", args.next or ""
@@ -112,14 +110,14 @@ async def complete_workflow_phase(
 
 
 async def stop_workflow(session: AgentSession, args: StopWorkflow, request: ToolRequest) -> object:
-    """End it before its time."""
+    """Stop a workflow."""
     agent = await session.agent()
     moved = await engine.stop(await session.server.store(), agent, args.reason, workflow=args.workflow or "")
     return _outcome_view(moved, agent)
 
 
 async def reserve_paths(session: AgentSession, args: ReservePaths, request: ToolRequest) -> object:
-    """Tell the others what one works on."""
+    """Reserve paths."""
     agent = await session.agent()
     store = await session.server.store()
     own = await store.update(reservations.reserve(agent, args.paths, args.minutes, args.reason))
@@ -128,7 +126,7 @@ async def reserve_paths(session: AgentSession, args: ReservePaths, request: Tool
 
 
 async def release_paths(session: AgentSession, args: ReleasePaths, request: ToolRequest) -> object:
-    """Tell the others that one is done there."""
+    """Release reserved paths."""
     agent = await session.agent()
     store = await session.server.store()
     return {"released": await store.update(reservations.release(agent, args.paths))}
@@ -142,40 +140,40 @@ def _outcome_view(moved: engine.StepOutcome, agent: str) -> dict[str, object]:
 TOOLS = (
     ToolSpec(
         name="start_workflow",
-        description="Begin a workflow of ordered phases; each agent is told when it is its turn.",
+        description="Start a workflow of ordered phases; each agent is notified of its turn.",
         args_type=StartWorkflow,
         handler=start_workflow,
     ),
     ToolSpec(
         name="get_workflow_state",
-        description="How your workflow stands: phase, whose turn, what is needed; or which you can start.",
+        description="Show your workflow: phase, whose turn, what is needed; or which you can start.",
         args_type=GetWorkflowState,
         handler=get_workflow_state,
         read_only=True,
     ),
     ToolSpec(
         name="complete_workflow_phase",
-        description="End the phase when its artifacts are there, or skip it for a reason.",
+        description="Complete the phase once its artifacts exist, or skip it with a reason.",
         args_type=CompleteWorkflowPhase,
         handler=complete_workflow_phase,
     ),
     ToolSpec(
         name="stop_workflow",
-        description="End a workflow before its time.",
+        description="Stop a workflow early.",
         args_type=StopWorkflow,
         handler=stop_workflow,
         destructive=True,
     ),
     ToolSpec(
         name="reserve_paths",
-        description="Tell others which files you work on. Refused, with holder and time, if they are another's.",
+        description="Tell others which files you work on. Refused, with holder and time, if already reserved.",
         args_type=ReservePaths,
         handler=reserve_paths,
         idempotent=True,
     ),
     ToolSpec(
         name="release_paths",
-        description="Give reserved paths back.",
+        description="Release reserved paths.",
         args_type=ReleasePaths,
         handler=release_paths,
         idempotent=True,

@@ -133,9 +133,9 @@ async def test_a_dropped_file_is_delivered_before_it_is_told(workspace: Path) ->
 async def test_being_told_counts_as_woken(workspace: Path) -> None:
     await letter(workspace)
     presence = Presence(str(workspace / ".switchboard"))
-    assert presence.unclaimed("ada", 0.0).starving
+    assert presence.unclaimed("ada", 0.0).overdue
     hook(workspace, {"hook_event_name": "Stop"})
-    assert not presence.unclaimed("ada", 0.0).starving
+    assert not presence.unclaimed("ada", 0.0).overdue
 
 
 async def test_without_a_host_it_speaks_plainly(workspace: Path) -> None:
