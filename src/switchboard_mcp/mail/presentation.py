@@ -100,10 +100,10 @@ async def list_agents(
     known |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
     found = await asyncio.to_thread(_agent_views, presence, known, unread_warn_s)
-    for agent_view in found:
-        within = [name for name, team in teams.items() if agent_view["name"] in team.members]
+    for entry in found:
+        within = [name for name, team in teams.items() if entry["name"] in team.members]
         if within:
-            agent_view["teams"] = within
+            entry["teams"] = within
     return found
 
 

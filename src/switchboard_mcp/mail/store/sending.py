@@ -169,11 +169,11 @@ def _dedup_key(kind: str, sender: str, key: str) -> str:
     return blake2b(f"{kind}\n{sender}\n{key}".encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _tail(dedup_keys: list[str], dropped_id: str) -> str:
+def _tail(keys: list[str], dropped_id: str) -> str:
     if dropped_id:
         return "file-" + dropped_id.removeprefix("msg_")
-    if dedup_keys:
-        return f"key-{dedup_keys[0]}"
+    if keys:
+        return f"key-{keys[0]}"
     from os import urandom
 
     return urandom(8).hex()

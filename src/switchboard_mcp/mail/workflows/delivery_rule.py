@@ -77,10 +77,10 @@ class WorkflowRule:
 def _already_taken(runs: list[WorkflowRun], message: MailMessage) -> RunMembership | None:
     """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
     for run in runs:
-        for take_step in run.steps:
-            same = take_step.via == message.unique_key and take_step.by == message.sender
-            if same and message.metadata.get("completes") == take_step.phase:
-                return RunMembership(run.id, take_step.phase, "", taken=True)
+        for step in run.steps:
+            same = step.via == message.unique_key and step.by == message.sender
+            if same and message.metadata.get("completes") == step.phase:
+                return RunMembership(run.id, step.phase, "", taken=True)
     return None
 
 

@@ -256,7 +256,7 @@ async def test_a_recipient_that_is_not_here_is_told_to_the_sender(tmp_path: Path
         ada, bob = await server.agent("ada"), await server.agent("bob")
         assert "warning" not in await send(ada, "bob")
         await bob.leave()
-        assert "not here" in (await send(ada, "bob"))["warning"]
+        assert "offline" in (await send(ada, "bob"))["warning"]
 
 
 async def test_a_terminal_is_listed_with_its_process(tmp_path: Path) -> None:
