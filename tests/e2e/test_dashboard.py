@@ -288,7 +288,7 @@ def test_a_wrong_token_is_refused_a_right_one_let_in_and_one_that_may_look_sees_
         for wrong in ("wrong", AGENT):
             other.run("await page.fill('input[type=password]', args.token)", token=wrong)
             other.run("await page.getByRole('button', {name: 'Log in'}).click()")
-            other.sees("That is no token that may look")
+            other.sees("This token has no dashboard rights")
         other.run("await page.fill('input[type=password]', args.token)", token=READER)
         other.run("await page.keyboard.press('Enter')")
         other.sees("Tokens saved")

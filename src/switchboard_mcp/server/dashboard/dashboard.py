@@ -1,39 +1,49 @@
-"""The dashboard at `/`: the page and its parts, logging in, and the way to the API and the events.
+"""The dashboard at `/`: its page and static files, login, JSON API and event stream, as a Starlette application.
 
-The page itself has nothing in it and needs no token; everything it shows does. Made when somebody first asks for it.
-A page of another site can neither read nor send anything here: cookies are not sent along with its requests, whoever
-comes with one must be of our own origin, and what changes anything takes JSON only.
+Created on the first request, so that Starlette is not imported for serving MCP. The page itself is public and empty;
+all data needs a login. Pages of other sites can neither read nor send anything here: cookies are `SameSite=Strict`,
+the origin must be our own, and requests that change anything must be JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from http import HTTPStatus
 from importlib.resources import files
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol.jsonrpc import encode
-from switchboard_mcp.server.dashboard.access import DashboardAccess, Viewer
-from switchboard_mcp.server.dashboard.api import routes
-from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ROUTES, ApiRequest, ApiRoute, load_handler
 from switchboard_mcp.server.dashboard.events import DashboardEvents
-from switchboard_mcp.server.dashboard.state import DashboardState
-from switchboard_mcp.server.http import asgi
+from switchboard_mcp.server.http.asgi import BodyFailure, Headers
 from switchboard_mcp.server.http.exchange import JSON_TYPE, HttpExchange
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from switchboard_mcp.observability.log import Log
+    from switchboard_mcp.server.dashboard.access import DashboardAccess, Viewer
+    from switchboard_mcp.server.dashboard.state import DashboardState
 
 EVENTS = "/events"
 LOGIN, LOGOUT = "/api/login", "/api/logout"
 STATIC = "/static/"
 CONTENT_TYPES = {
-    "html": b"text/html; charset=utf-8",
-    "css": b"text/css; charset=utf-8",
-    "js": b"text/javascript; charset=utf-8",
-    "svg": b"image/svg+xml",
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
 }
 MAX_BODY_BYTES = 2 * 1024 * 1024
 CONTENT_SECURITY_POLICY = (
@@ -48,27 +58,89 @@ SECURITY_HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-NO_STORE = (b"cache-control", b"no-store")
+NO_STORE = {"cache-control": "no-store"}
 TRUSTED_FETCH_SITES = (b"same-origin", b"none")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class StaticFile(Struct, frozen=True):
     """One file of the page."""
 
-    content_type: bytes
+    content_type: str
     body: bytes
-    etag: bytes
+    etag: str
 
 
 class LoginRequest(Struct, forbid_unknown_fields=True):
-    """What a browser shows to get in: a token, or the code of the link."""
+    """Body of a login: a token, or the code of the one-time link."""
 
     token: str = ""
     code: str = ""
 
 
+class ApiResponse(JSONResponse):
+    """A JSON response encoded with msgspec, which knows our structs. Never cached."""
+
+    def __init__(self, content: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        super().__init__(content, status, {**NO_STORE, **(headers or {})})
+
+    def render(self, content: object) -> bytes:
+        """Encode the content."""
+        return encode(content)
+
+
+class EventFeedResponse(Response):
+    """Streams dashboard events on the raw connection, which has a bounded buffer and detects slow readers."""
+
+    def __init__(self, events: DashboardEvents, exchange: HttpExchange) -> None:
+        super().__init__()
+        self._events = events
+        self._exchange = exchange
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream until the viewer disconnects."""
+        await self._events.listen(self._exchange)
+
+
+class AccessMiddleware:
+    """Rejects requests from other origins, during shutdown or without a login, before they are routed."""
+
+    def __init__(self, app: ASGIApp, access: DashboardAccess, stopping: Callable[[], bool]) -> None:
+        self._app = app
+        self._access = access
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request, or respond with the reason why not. Sets `request.user` to the viewer."""
+        request = Request(scope, receive)
+        refusal = self._check(request)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            response = await error_response(request, *refusal)
+            await response(scope, receive, send)
+
+    def _check(self, request: Request) -> tuple[int, str] | None:
+        path: str = request.scope["path"]
+        if path == "/" or path.startswith(STATIC):
+            return None  # contains no data
+        headers = exchange_of(request).headers
+        if not _is_same_origin(headers):
+            return 403, "Requests from other sites are not allowed."
+        if self._stopping():
+            return 503, "Switchboard is stopping."
+        if path in (LOGIN, LOGOUT) and request.method == "POST":
+            return None
+        viewer = self._access.viewer(headers)
+        if viewer is None:
+            return 401, "Log in with a token that has dashboard rights."
+        request.scope["user"] = viewer
+        return None
+
+
 class Dashboard:
-    """See the module."""
+    """Serves the dashboard."""
 
     def __init__(
         self, state: DashboardState, access: DashboardAccess, log: Log, stopping: Callable[[], bool]
@@ -77,117 +149,141 @@ class Dashboard:
         self.access = access
         self.events = DashboardEvents(state)
         self._log = log
-        self._stopping = stopping
         self._files = _load_static_files()
+        self._app = Starlette(
+            routes=[
+                Route("/", self._static),
+                Route(STATIC + "{name:path}", self._static),
+                Route(LOGIN, self._log_in, methods=["POST"]),
+                Route(LOGOUT, self._log_out, methods=["POST"]),
+                Route(EVENTS, self._events),
+                *(Route(route.path, self._endpoint(route), methods=[route.method]) for route in ROUTES),
+            ],
+            middleware=[Middleware(AccessMiddleware, access=access, stopping=stopping)],
+            exception_handlers={HTTPException: _on_http_error, SwitchboardError: self._on_failure},
+        )
+        self._app.router.redirect_slashes = False  # the server strips trailing slashes
 
     async def serve(self, exchange: HttpExchange) -> None:
-        """One request."""
-        exchange.extra = SECURITY_HEADERS  # and nothing for pages of other origins
-        path, method = exchange.path, exchange.method
-        if path == "" or path.startswith(STATIC):
-            await self._show(exchange, path.removeprefix(STATIC) or "index.html")
-        elif not _is_same_origin(exchange):
-            await self._refuse(exchange, 403, "Pages of other sites have no business here.")
-        elif self._stopping():
-            await self._refuse(exchange, 503, "Switchboard is stopping.")
-        elif path in (LOGIN, LOGOUT) and method == "POST":
-            await self._log_in_or_out(exchange)
-        elif (viewer := self.access.viewer(exchange.headers)) is None:
-            await self._refuse(exchange, 401, "A token is needed that may look at the dashboard.")
-        elif path == EVENTS:
-            await (self.events.listen(exchange) if method == "GET" else self._wrong_method(exchange))
-        else:
-            await self._api(exchange, viewer)
+        """Serve one request."""
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *SECURITY_HEADERS]
+            await write(message)
+
+        write, exchange.send = exchange.send, send
+        exchange.extra = ()  # no CORS headers: other origins get nothing
+        scope = {
+            "type": "http",
+            "method": exchange.method,
+            "path": exchange.path or "/",
+            "root_path": "",
+            "query_string": exchange.query,
+            "headers": exchange.pairs,
+            "exchange": exchange,
+        }
+        await self._app(scope, exchange.receive, send)
 
     async def stop(self) -> None:
-        """Streams end, and what was taken up for viewers is let go."""
+        """End all event streams and close what was opened for viewers."""
         await self.events.stop()
 
-    async def _show(self, exchange: HttpExchange, name: str) -> None:
-        shown = self._files.get(name)
-        if shown is None:
-            await self._refuse(exchange, 404, "There is no such file.")
-        elif exchange.method not in ("GET", "HEAD"):
-            await self._wrong_method(exchange)
-        else:
-            headers = ((b"etag", shown.etag), (b"cache-control", b"no-cache"), *exchange.extra)
-            if exchange.headers.get(b"if-none-match") == shown.etag:
-                await asgi.respond(exchange.send, 304, b"", *headers)
-            else:
-                kind = (b"content-type", shown.content_type)
-                await asgi.respond(exchange.send, 200, shown.body, kind, *headers)
+    async def _static(self, request: Request) -> Response:
+        file = self._files.get(request.path_params.get("name", "index.html"))
+        if file is None:
+            raise HTTPException(404, "No such file.")
+        headers = {"etag": file.etag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == file.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.body, headers={**headers, "content-type": file.content_type})
 
-    async def _log_in_or_out(self, exchange: HttpExchange) -> None:
-        body = await self._body(exchange)
-        if body is None:
-            return
-        if exchange.path == LOGOUT:
-            cookie = self.access.log_out(exchange.headers)
-            await exchange.reply(200, b"{}", NO_STORE, (b"set-cookie", cookie))
-            return
+    async def _log_in(self, request: Request) -> Response:
+        body = await _read_json(request)
         try:
-            shown = msgspec.json.decode(body, type=LoginRequest)
-            login = self.access.log_in(shown.token, shown.code)
+            credentials = msgspec.json.decode(body, type=LoginRequest)
+            login = self.access.log_in(credentials.token, credentials.code)
         except (msgspec.MsgspecError, UnicodeError):
             login = None
         if login is None:
-            self._log.warning("dashboard.refused", what="a wrong or used up token or link")
-            await self._refuse(
-                exchange, 401, "That is no token that may look, or the link was used or is old."
-            )
-            return
+            self._log.warning("dashboard.refused", what="an invalid token, or a used or expired link")
+            raise HTTPException(401, "This token has no dashboard rights, or the link is used or expired.")
         viewer, cookie = login
         self._log.info("dashboard.login", who=viewer.principal or "the token of this start")
-        await exchange.reply(200, encode({"mayAct": viewer.may_act}), NO_STORE, (b"set-cookie", cookie))
+        return ApiResponse({"mayAct": viewer.may_act}, headers={"set-cookie": cookie.decode()})
 
-    async def _api(self, exchange: HttpExchange, viewer: Viewer) -> None:
-        match = routes.find(exchange.method, exchange.path)
-        if match is None:
-            await self._refuse(exchange, 404, "There is nothing at this address, or not for this method.")
-            return
-        route, names = match
-        if route.acts and not viewer.may_act:
-            await self._refuse(exchange, 403, "This token may look, and change nothing.")
-            return
-        body = await self._body(exchange) if exchange.method == "POST" else b""
-        if body is None:
-            return
-        self.events.keep_sampling()
-        query = dict(parse_qsl(exchange.query.decode("latin-1"), keep_blank_values=True))
-        try:
-            result = await routes.handler(route)(self.state, ApiRequest(viewer, names, query, body))
-        except RefusedError as refusal:
-            await self._answer(exchange, refusal.status, {"error": {"message": str(refusal)}})
-        except SwitchboardError as problem:
-            shown = self.state.services.redactor.redact_failure(problem.failure)
-            await self._answer(exchange, 409, {"error": shown})
-        else:
-            await self._answer(exchange, 200, result)
+    async def _log_out(self, request: Request) -> Response:
+        await _read_json(request)
+        cookie = self.access.log_out(exchange_of(request).headers)
+        return ApiResponse({}, headers={"set-cookie": cookie.decode()})
 
-    async def _body(self, exchange: HttpExchange) -> bytes | None:
-        """The JSON of a POST; None where it is none, and the client has been told."""
-        kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != JSON_TYPE:  # which a form of another site cannot send
-            await self._refuse(exchange, 415, "Content-Type must be application/json.")
-            return None
-        return await exchange.body(MAX_BODY_BYTES)
+    async def _events(self, request: Request) -> Response:
+        if request.method != "GET":  # Starlette adds HEAD to every GET route
+            raise HTTPException(405, "Use GET.")
+        return EventFeedResponse(self.events, exchange_of(request))
 
-    async def _answer(self, exchange: HttpExchange, status: int, content: object) -> None:
-        await exchange.reply(status, encode(content), NO_STORE)
+    def _endpoint(self, route: ApiRoute) -> Endpoint:
+        """Return the Starlette endpoint for a row of the route table."""
 
-    async def _refuse(self, exchange: HttpExchange, status: int, message: str) -> None:
-        # Through `refuse`, since nobody has read the body.
-        body = encode({"error": {"message": message}})
-        more = (asgi.JSON, NO_STORE, *exchange.extra)
-        await asgi.refuse(exchange.receive, exchange.send, exchange.headers, status, body, *more)
+        async def endpoint(request: Request) -> Response:
+            viewer: Viewer = request.user
+            if route.acts and not viewer.may_act:
+                raise HTTPException(403, "This token may only read.")
+            body = await _read_json(request) if route.method == "POST" else b""
+            self.events.keep_sampling()
+            names, query = tuple(request.path_params.values()), dict(request.query_params)
+            handler = load_handler(route)
+            return ApiResponse(await handler(self.state, ApiRequest(viewer, names, query, body)))
 
-    async def _wrong_method(self, exchange: HttpExchange) -> None:
-        await self._refuse(exchange, 405, "There is only GET.")
+        return endpoint
+
+    async def _on_failure(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, SwitchboardError)
+        shown = self.state.services.redactor.redact_failure(error.failure)
+        return ApiResponse({"error": shown}, 409)
 
 
-def _is_same_origin(exchange: HttpExchange) -> bool:
-    """Whether a request that a page makes comes from our own; programs say nothing of it."""
-    headers = exchange.headers
+def exchange_of(request: Request) -> HttpExchange:
+    """Return the raw exchange of a request."""
+    exchange: HttpExchange = request.scope["exchange"]
+    return exchange
+
+
+async def error_response(
+    request: Request, status: int, message: str, headers: dict[str, str] | None = None
+) -> ApiResponse:
+    """Create an error response. Reads an unread body first, or the client may never see the response."""
+    headers = dict(headers or {})
+    if not await exchange_of(request).discard_body():
+        headers["connection"] = "close"
+    return ApiResponse({"error": {"message": message}}, status, headers)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status, message, headers = error.status_code, error.detail, dict(error.headers or {})
+    is_api = request.scope["path"].startswith("/api/")
+    if status == 405 and not is_api:
+        message = "Use GET."
+    elif status == 405 or message == HTTPStatus.NOT_FOUND.phrase:  # raised by Starlette's router
+        status, message, headers = 404, "No such endpoint, or not for this method.", {}
+    return await error_response(request, status, message, headers)
+
+
+async def _read_json(request: Request) -> bytes:
+    """Return the JSON body of a POST. Raise 415 for another type, which forms of other sites could send."""
+    exchange = exchange_of(request)
+    kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != JSON_TYPE:
+        raise HTTPException(415, "Content-Type must be application/json.")
+    body = await exchange.read_body(MAX_BODY_BYTES)
+    if not isinstance(body, BodyFailure):
+        return body
+    raise HTTPException(413, f"The body is larger than {MAX_BODY_BYTES:,} bytes.", {"connection": "close"})
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Return True if a page of our own sent the request, or a program, which sends no origin."""
     if headers.get(b"sec-fetch-site", b"none") not in TRUSTED_FETCH_SITES:
         return False
     origin = headers.get(b"origin")
@@ -195,10 +291,11 @@ def _is_same_origin(exchange: HttpExchange) -> bool:
 
 
 def _load_static_files() -> dict[str, StaticFile]:
+    """Read all static files. They are few and small, and `starlette.staticfiles` would need a thread per request."""
     loaded: dict[str, StaticFile] = {}
     for file in files("switchboard_mcp.server.dashboard").joinpath("static").iterdir():
         kind = CONTENT_TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             body = file.read_bytes()
-            loaded[file.name] = StaticFile(kind, body, b'"%b"' % sha256(body).hexdigest()[:32].encode())
+            loaded[file.name] = StaticFile(kind, body, f'"{sha256(body).hexdigest()[:32]}"')
     return loaded

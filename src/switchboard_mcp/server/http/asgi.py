@@ -64,6 +64,11 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | B
     return BodyFailure.TOO_LARGE
 
 
+def has_body(headers: Headers) -> bool:
+    """Return True if the request has a body."""
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
 async def discard(receive: Receive) -> bool:
     """Read and drop the rest of a body. Return False if it did not end in time."""
     try:
@@ -80,8 +85,7 @@ async def refuse(
     receive: Receive, send: Send, headers: Headers, status: int, body: bytes, *more: tuple[bytes, bytes]
 ) -> None:
     """Respond to a request whose body has not been read."""
-    has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-    if has_body and not await discard(receive):
+    if has_body(headers) and not await discard(receive):
         more = (*more, CLOSE)
     await respond(send, status, body, *more)
 

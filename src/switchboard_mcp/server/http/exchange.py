@@ -27,6 +27,7 @@ class HttpExchange(Struct):
     send: Send
     extra: tuple[tuple[bytes, bytes], ...] = ()
     principal: str = ""
+    body_read: bool = False
 
     def accepts(self, kind: bytes) -> bool:
         """Return True if the client accepts this content type."""
@@ -45,17 +46,26 @@ class HttpExchange(Struct):
 
     async def body(self, limit: int) -> bytes | None:
         """Return the body, or None if it is too large (responded with 413) or the client has gone."""
-        timer = self.guard.abort_after(asgi.BODY_TIMEOUT_S)
-        try:
-            body = await asgi.read_body(self.receive, self.headers, limit)
-        finally:
-            timer.cancel()
+        body = await self.read_body(limit)
         if not isinstance(body, BodyFailure):
             return body
         if body is BodyFailure.TOO_LARGE:
             message = f"The body is larger than {limit:,} bytes (http.maxBodyBytes)."
             await asgi.respond(self.send, 413, message.encode(), asgi.TEXT, asgi.CLOSE, *self.extra)
         return None
+
+    async def read_body(self, limit: int) -> bytes | BodyFailure:
+        """Return the body, or the reason why it cannot be read. Disconnects a client that is too slow."""
+        timer = self.guard.abort_after(asgi.BODY_TIMEOUT_S)
+        try:
+            return await asgi.read_body(self.receive, self.headers, limit)
+        finally:
+            timer.cancel()
+            self.body_read = True
+
+    async def discard_body(self) -> bool:
+        """Read and drop an unread body. Return False if it did not end in time."""
+        return self.body_read or not asgi.has_body(self.headers) or await asgi.discard(self.receive)
 
     async def refuse(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         """Respond with a status and a sentence, before the body is read."""

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.hash_chain import AuditEntry
 from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
-from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 MOST_ON_PAGE = 500
@@ -35,14 +36,14 @@ class AuditPage(Struct):
 async def audit(state: DashboardState, request: ApiRequest) -> object:
     """Return one page, filtered by `q`, `kind`, `child` and `outcome`."""
     if state.services.audit is None:
-        raise RefusedError(404, "The audit log is off. Set audit.enabled to turn it on.")
+        raise HTTPException(404, "The audit log is off. Set audit.enabled to turn it on.")
     folder = os.path.join(state.workspace.folder, state.workspace.config.audit.path)
     before = request.number("before", 0, 1 << 60)
     limit = request.number("limit", 100, MOST_ON_PAGE)
     try:
         return await asyncio.to_thread(read, folder, request.query, before, limit)
     except OSError as problem:
-        raise RefusedError(500, f"Cannot read the audit log: {problem.strerror or problem}.") from None
+        raise HTTPException(500, f"Cannot read the audit log: {problem.strerror or problem}.") from None
 
 
 def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPage:

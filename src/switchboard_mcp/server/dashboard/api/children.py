@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 
 from switchboard_mcp.children import admin
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.server.dashboard.api.overview import find_child
-from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 
@@ -51,13 +52,13 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
 def _find_child(state: DashboardState, request: ApiRequest) -> Child:
     _, child = find_child(state, request.names[0])
     if child.spec.kind == "builtin":
-        raise RefusedError(409, f"'{child.name}' is built into Switchboard and cannot be controlled.")
+        raise HTTPException(409, f"'{child.name}' is built into Switchboard and cannot be controlled.")
     return child
 
 
 def _require_shared(child: Child) -> None:
     if child.processes() != [child]:
-        raise RefusedError(409, f"'{child.name}' runs once per host and starts when a host calls it.")
+        raise HTTPException(409, f"'{child.name}' runs once per host and starts when a host calls it.")
 
 
 def _actor(request: ApiRequest) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from starlette.exceptions import HTTPException
+
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.presentation import describe_agents
 from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
-from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.mail_view import EXCERPT_CHARS, MessageFilter
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.summary import summarise
@@ -21,7 +23,7 @@ def require_mail(state: DashboardState) -> MailServer:
     """Return the mail server. Raise 404 if mail is off."""
     mail_server = state.mail_server
     if mail_server is None:
-        raise RefusedError(404, "Mail is off. Set mail.enabled to turn it on.")
+        raise HTTPException(404, "Mail is off. Set mail.enabled to turn it on.")
     return mail_server
 
 
@@ -66,7 +68,7 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
     agent, id = request.names
     match = await state.mail.message(agent_registry.parse_name(agent), id)
     if match is None:
-        raise RefusedError(404, f"'{agent[:80]}' has no message '{id[:150]}'.")
+        raise HTTPException(404, f"'{agent[:80]}' has no message '{id[:150]}'.")
     stored, thread = match
     return {**_full(agent, stored), "thread": [_full(to, each) for to, each in thread]}
 

@@ -7,6 +7,7 @@ is sent again in the overseer's name, who may have terminals type, and the origi
 from __future__ import annotations
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
@@ -14,7 +15,7 @@ from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredM
 from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.server.dashboard.api.mail import require_mail
-from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 OPEN = ("inbox", "claimed")
@@ -41,7 +42,7 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
     store = await require_mail(state).store()
     order = request.decode(SendRequest)
     if not order.payload.strip():
-        raise RefusedError(400, "The message is empty.")
+        raise HTTPException(400, "The message is empty.")
     sender = await _sender(store, request)
     draft = Draft(
         action=order.action, payload=order.payload, priority=order.priority, reply_to=order.reply_to
@@ -68,7 +69,7 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
     message = stored.message
     sender = await _sender(store, request)
     if message.sender == sender:
-        raise RefusedError(409, "You sent this message yourself. Another person must approve it.")
+        raise HTTPException(409, "You sent this message yourself. Another person must approve it.")
     # Two approvals send one message.
     draft = Draft(
         action="execute",
@@ -99,7 +100,7 @@ async def _pending_execute(store: MessageStore, request: ApiRequest) -> StoredMe
     agent, id = request.names
     stored = await store.read(agent, id)
     if stored.message.action != "execute" or stored.place not in OPEN:
-        raise RefusedError(409, "This is not an `execute`, or it is already decided.")
+        raise HTTPException(409, "This is not an `execute`, or it is already decided.")
     return stored
 
 

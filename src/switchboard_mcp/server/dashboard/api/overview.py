@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 
+from starlette.exceptions import HTTPException
+
 from switchboard_mcp import __version__
 from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.mail.roles import OVERSEER
-from switchboard_mcp.server.dashboard.api.routes import ApiRequest, RefusedError
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.summary import summarise
 
@@ -99,4 +101,4 @@ def find_child(state: DashboardState, id: str) -> tuple[ChildSuite, Child]:
             number = int(place) if place.isascii() and place.isdecimal() and len(place) < 6 else 0
             if number < len(kept):
                 return suite, kept[number]
-    raise RefusedError(404, f"There is no child '{id[:100]}'.")
+    raise HTTPException(404, f"There is no child '{id[:100]}'.")

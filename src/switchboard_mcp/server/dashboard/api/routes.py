@@ -1,16 +1,18 @@
-"""The JSON API behind the dashboard: which address does what, how it is asked and answered.
+"""The JSON API behind the dashboard: its table of endpoints, and the requests that handlers get.
 
-`ROUTES` is the whole of it; docs/dashboard.md is held to it by a test. What a handler returns is encoded; a refusal is
-raised as `RefusedError` or `SwitchboardError`. Owns reading of parameters; does not know HTTP beyond that.
+`ROUTES` lists every endpoint; a test holds docs/dashboard.md to it. A handler returns the content of the response, or
+raises Starlette's `HTTPException` or a `SwitchboardError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 
 from switchboard_mcp.server.dashboard.access import Viewer
 
@@ -20,16 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Struct)
 
 
-class RefusedError(Exception):
-    """Why a request is not served: an HTTP status and a sentence."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class ApiRequest(Struct):
-    """One request: who asks, the variable parts of the address, the query, the body."""
+    """One request: the viewer, the path parameters in order, the query and the JSON body."""
 
     viewer: Viewer
     names: tuple[str, ...]
@@ -37,85 +31,78 @@ class ApiRequest(Struct):
     body: bytes = b""
 
     def number(self, name: str, default: int, most: int) -> int:
-        """A whole number of the query."""
+        """Return an integer of the query, at most `most`. Raise 400 if it is not one."""
         text = self.query.get(name, "")
         if not text:
             return default
         if not text.isascii() or not text.isdecimal() or len(text) > 18:
-            raise RefusedError(400, f"'{name}' must be a whole number.")
+            raise HTTPException(400, f"'{name}' must be a whole number.")
         return min(int(text), most)
 
     def decode(self, kind: type[T]) -> T:
-        """The body, as what it must be."""
+        """Decode the body. Raise 400 if it does not match."""
         try:
             return msgspec.json.decode(self.body or b"{}", type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            raise RefusedError(400, f"The body is not what it must be: {problem}") from None
+            raise HTTPException(400, f"The body is invalid: {problem}.") from None
 
 
 Handler = Callable[["DashboardState", ApiRequest], Awaitable[object]]
 
 
 class ApiRoute(Struct, frozen=True):
-    """One address. `acts` needs a token that may change things; a `*` of the path is any one name."""
+    """One endpoint. `handler` is `module:function`; `acts` requires a token that may change things."""
 
     method: str
     path: str
     about: str
-    serve: str
+    handler: str
     acts: bool = False
 
 
-# Each handler is loaded when it is first asked for.
+# Each handler is imported when it is first called.
 ROUTES = (
+    ApiRoute("GET", "/api/overview", "The server, your rights, and totals.", "overview:overview"),
     ApiRoute(
-        "GET", "/api/overview", "The server, what you may, and the sums of everything.", "overview:overview"
+        "GET", "/api/children", "All children: state, health, calls, latency, trouble.", "overview:children"
     ),
+    ApiRoute("GET", "/api/children/{child}", "One child with its subtools and drift.", "overview:child"),
+    ApiRoute("POST", "/api/children/{child}/start", "Start it.", "children:start", True),
+    ApiRoute("POST", "/api/children/{child}/stop", "Stop it. Calls in progress fail.", "children:stop", True),
+    ApiRoute("POST", "/api/children/{child}/restart", "Stop it, then start it.", "children:restart", True),
     ApiRoute(
-        "GET", "/api/children", "Every child: state, health, calls, latency, trouble.", "overview:children"
-    ),
-    ApiRoute("GET", "/api/children/*", "One child with its subtools and its drift.", "overview:child"),
-    ApiRoute("POST", "/api/children/*/start", "Start it now.", "children:start", True),
-    ApiRoute("POST", "/api/children/*/stop", "Stop it; calls under way fail.", "children:stop", True),
-    ApiRoute("POST", "/api/children/*/restart", "Stop it, then start it.", "children:restart", True),
-    ApiRoute(
-        "POST", "/api/children/*/approve", "Accept the drift with this `mark`.", "children:approve", True
+        "POST",
+        "/api/children/{child}/approve",
+        "Accept the drift with this `mark`.",
+        "children:approve",
+        True,
     ),
     ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "overview:savings"),
     ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls"),
     ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
-    ApiRoute("GET", "/api/audit", "The audit record, newest first, in pages.", "audit:audit"),
+    ApiRoute("GET", "/api/audit", "The audit log, newest first, in pages.", "audit:audit"),
     ApiRoute("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
     ApiRoute("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),
-    ApiRoute("GET", "/api/mail/messages/*/*", "One message to an agent, with its thread.", "mail:message"),
-    ApiRoute("GET", "/api/mail/workflows", "Workflows under way and lately ended.", "mail:workflow_runs"),
+    ApiRoute(
+        "GET", "/api/mail/messages/{agent}/{id}", "One message to an agent, with its thread.", "mail:message"
+    ),
+    ApiRoute("GET", "/api/mail/workflows", "Running and recent workflows.", "mail:workflow_runs"),
     ApiRoute("POST", "/api/mail/send", "Send as the overseer.", "mail_actions:send", True),
     ApiRoute(
-        "POST", "/api/mail/messages/*/*/approve", "Let an `execute` be typed.", "mail_actions:approve", True
+        "POST",
+        "/api/mail/messages/{agent}/{id}/approve",
+        "Approve an `execute`.",
+        "mail_actions:approve",
+        True,
     ),
-    ApiRoute("POST", "/api/mail/messages/*/*/reject", "Refuse an `execute`.", "mail_actions:reject", True),
+    ApiRoute(
+        "POST", "/api/mail/messages/{agent}/{id}/reject", "Reject an `execute`.", "mail_actions:reject", True
+    ),
 )
 
 
-def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
-    """The route of an address, with what stands for its `*`; None where there is none."""
-    parts = path.split("/")
-    for route in ROUTES:
-        pattern = route.path.split("/")
-        if route.method != method or len(pattern) != len(parts):
-            continue
-        if all(
-            expected in ("*", part) and part for expected, part in zip(pattern[1:], parts[1:], strict=True)
-        ):
-            names = tuple(part for expected, part in zip(pattern, parts, strict=True) if expected == "*")
-            return route, names
-    return None
-
-
-def handler(route: ApiRoute) -> Handler:
-    """What serves it."""
-    from importlib import import_module
-
-    module, _, name = route.serve.partition(":")
-    function: Handler = getattr(import_module(f"switchboard_mcp.server.dashboard.api.{module}"), name)
-    return function
+def load_handler(route: ApiRoute) -> Handler:
+    """Import the handler of a route. Its module is loaded on first use."""
+    module, _, name = route.handler.partition(":")
+    handler: Handler = getattr(import_module(f"switchboard_mcp.server.dashboard.api.{module}"), name)
+    return handler
