@@ -1,6 +1,6 @@
 """What the tests under stress look at from outside: process trees, descriptors, memory; and waiting with a deadline.
 
-Knows how Switchboard's own processes are arranged (launcher, keepers), nothing of the protocol.
+Knows how Switchboard's own processes are arranged (launcher, reapers), nothing of the protocol.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ def survivors(processes: Sequence[psutil.Process], patience: float = PATIENCE_S)
 
 def launchers(pid: int) -> list[psutil.Process]:
     """The launcher of a Switchboard; empty before the first child."""
-    return [process for process in alive(_beneath(pid, recursive=False)) if _is_keeper(process)]
+    return [process for process in alive(_beneath(pid, recursive=False)) if _is_reaper(process)]
 
 
-def keepers(pid: int) -> list[psutil.Process]:
-    """The keepers of a Switchboard's children, as long as their launcher lives."""
-    return [keeper for one in launchers(pid) for keeper in alive(_beneath(one.pid, recursive=False))]
+def reapers(pid: int) -> list[psutil.Process]:
+    """The reapers of a Switchboard's children, as long as their launcher lives."""
+    return [reaper for one in launchers(pid) for reaper in alive(_beneath(one.pid, recursive=False))]
 
 
-def _is_keeper(process: psutil.Process) -> bool:
+def _is_reaper(process: psutil.Process) -> bool:
     try:
-        return any(part.endswith("keeper.py") for part in process.cmdline())
+        return any(part.endswith("reaper.py") for part in process.cmdline())
     except psutil.Error:
         return False
 

@@ -15,7 +15,7 @@ from tests.e2e.stress import (
     PLAIN,
     alive,
     descriptors,
-    keepers,
+    reapers,
     recorded,
     serves_again,
     survivors,
@@ -107,7 +107,7 @@ class TestCrashes:
             until(lambda number=number: host.stderr.count("child.crashed") > number, "it is noticed")  # type: ignore[misc]
         serves_again(host, "plain_suite")
         assert descriptors(host.process.pid) == base
-        assert len(keepers(host.process.pid)) == 1
+        assert len(reapers(host.process.pid)) == 1
 
 
 class TestIdleStop:
@@ -120,8 +120,8 @@ class TestIdleStop:
         before = descriptors(host.process.pid)
         for number in range(3):
             assert echo(host, "plain_suite") == "hello"
-            (keeper,) = keepers(host.process.pid)
-            assert survivors([keeper, *tree(keeper.pid)]) == []
+            (reaper,) = reapers(host.process.pid)
+            assert survivors([reaper, *tree(reaper.pid)]) == []
             assert starts(workspace, "plain") == number + 1
         # What is left is the socket to the launcher.
         assert len(descriptors(host.process.pid)) == len(before) + 1

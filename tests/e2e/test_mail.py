@@ -300,12 +300,12 @@ def test_serving_with_mail_leaves_no_process_and_ends_at_once(desk: Path) -> Non
         host.initialize()
         host.call("mail_suite", "register_chat_agent", name="ada")
         children = Path(f"/proc/{host.process.pid}/task/{host.process.pid}/children")
-        assert not children.exists() or _not_keepers(children.read_text().split()) == []
+        assert not children.exists() or _not_reapers(children.read_text().split()) == []
         assert host.close() == 0
 
 
-def _not_keepers(pids: list[str]) -> list[str]:
-    return [pid for pid in pids if os.path.exists(f"/proc/{pid}") and b"keeper" not in _command(pid)]
+def _not_reapers(pids: list[str]) -> list[str]:
+    return [pid for pid in pids if os.path.exists(f"/proc/{pid}") and b"reaper" not in _command(pid)]
 
 
 def _command(pid: str) -> bytes:

@@ -19,7 +19,7 @@ from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.stress import (
     PLAIN,
     alive,
-    keepers,
+    reapers,
     launchers,
     processes_of,
     recorded,
@@ -58,13 +58,13 @@ def serve(folder: Path) -> Host:
 
 
 def families(host: Host, folder: Path) -> dict[str, list[psutil.Process]]:
-    """Everybody beneath the keeper of each child, by the child's name; the keeper comes first."""
+    """Everybody beneath the reaper of each child, by the child's name; the reaper comes first."""
     found: dict[str, list[psutil.Process]] = {}
     order = {" ".join(command): name for name, command in commands(folder).items()}
-    for keeper in keepers(host.process.pid):
-        beneath = keeper.children(recursive=True)
+    for reaper in reapers(host.process.pid):
+        beneath = reaper.children(recursive=True)
         name = next(order[line] for line in (" ".join(p.cmdline()) for p in beneath) if line in order)
-        found[name] = [keeper, *beneath]
+        found[name] = [reaper, *beneath]
     return found
 
 
@@ -109,12 +109,12 @@ def kills_launcher(host: Host) -> None:
     closes_stdin(host)
 
 
-def kills_keepers(host: Host) -> None:
+def kills_reapers(host: Host) -> None:
     """Switchboard lives on, and starts the children anew when they are called."""
-    ended = keepers(host.process.pid)
-    beneath = [process for keeper in ended for process in tree(keeper.pid)]
-    for keeper in ended:
-        keeper.kill()
+    ended = reapers(host.process.pid)
+    beneath = [process for reaper in ended for process in tree(reaper.pid)]
+    for reaper in ended:
+        reaper.kill()
     assert survivors(beneath) == []
     for name in KINDS:
         serves_again(host, f"{name}_suite")
@@ -130,7 +130,7 @@ ENDINGS: dict[str, Callable[[Host], None]] = {
     "SIGKILL": signals(signal.SIGKILL),
     "SIGKILL of the group": kills_group,
     "SIGKILL of the launcher": kills_launcher,
-    "SIGKILL of the keepers": kills_keepers,
+    "SIGKILL of the reapers": kills_reapers,
 }
 
 
@@ -148,7 +148,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str,
             by_kind = families(host, folder)
             for name in ("detached", "daemon"):
                 pids = recorded(folder / f"{name}.pid")
-                assert set(pids) <= {process.pid for process in by_kind[name]}, "the keeper has lost a daemon"
+                assert set(pids) <= {process.pid for process in by_kind[name]}, "the reaper has lost a daemon"
             ENDINGS[ending](host)
             result = {name: survivors(by_kind[name]) for name in KINDS}
             result["itself"] = survivors(everybody)
@@ -213,7 +213,7 @@ def test_a_launcher_that_hangs_does_not_keep_switchboard_from_ending(workspace: 
         assert survivors(everybody) == []
 
 
-def test_keepers_need_no_launcher_when_switchboard_is_killed(workspace: Path) -> None:
+def test_reapers_need_no_launcher_when_switchboard_is_killed(workspace: Path) -> None:
     add_child(workspace, "daemon", faulty("detaches", str(workspace / "pid"), "twice", "clean", "deaf"))
     with Host(SWITCHBOARD, cwd=workspace) as host:
         host.initialize()
@@ -225,15 +225,15 @@ def test_keepers_need_no_launcher_when_switchboard_is_killed(workspace: Path) ->
         assert survivors(everybody) == []
 
 
-def test_without_launcher_and_keeper_the_child_is_still_ended(workspace: Path) -> None:
+def test_without_launcher_and_reaper_the_child_is_still_ended(workspace: Path) -> None:
     add_child(workspace, "deaf", faulty("deaf"))
     with Host(SWITCHBOARD, cwd=workspace) as host:
         host.initialize()
         host.call("deaf_suite", "echo", message="x")
         everybody = tree(host.process.pid)
-        (launcher,), (keeper,) = launchers(host.process.pid), keepers(host.process.pid)
-        launcher.suspend()  # so that it cannot do the keeper's work
-        keeper.kill()
+        (launcher,), (reaper,) = launchers(host.process.pid), reapers(host.process.pid)
+        launcher.suspend()  # so that it cannot do the reaper's work
+        reaper.kill()
         launcher.kill()
         assert survivors(everybody) == []
         serves_again(host, "deaf_suite")
@@ -247,10 +247,10 @@ def test_what_a_child_leaves_when_it_crashes_is_ended_while_switchboard_serves_o
         host.initialize()
         host.call("detached_suite", "echo", message="x")
         (daemon,) = [psutil.Process(pid) for pid in recorded(pid_file)]
-        (keeper,) = keepers(host.process.pid)
-        (child,) = [process for process in keeper.children() if process.pid != daemon.pid]
+        (reaper,) = reapers(host.process.pid)
+        (child,) = [process for process in reaper.children() if process.pid != daemon.pid]
         child.kill()
-        assert survivors([daemon, keeper]) == []
+        assert survivors([daemon, reaper]) == []
         assert host.call("plain_suite", "echo", message="y")["content"][0]["text"] == "y"
 
 
@@ -261,7 +261,7 @@ def test_what_a_child_leaves_when_it_is_idle_is_ended_too(workspace: Path) -> No
     with Host(SWITCHBOARD, cwd=workspace) as host:
         host.initialize()
         host.call("detached_suite", "echo", message="x")
-        beneath = [process for keeper in keepers(host.process.pid) for process in (keeper, *tree(keeper.pid))]
+        beneath = [process for reaper in reapers(host.process.pid) for process in (reaper, *tree(reaper.pid))]
         assert {process.pid for process in beneath} >= set(recorded(pid_file))
         assert survivors(beneath) == []
         assert [process.pid for process in alive(launchers(host.process.pid))] != []

@@ -1,4 +1,4 @@
-"""Ten thousand calls while children, keepers and the launcher are killed at random.
+"""Ten thousand calls while children, reapers and the launcher are killed at random.
 
 Every request is answered exactly once, each answer carries what its own request asked for, and afterwards nothing is
 left: no process, no descriptor, no task, no memory.
@@ -32,7 +32,7 @@ from tests.e2e.stress import (
     PLAIN,
     alive,
     descriptors,
-    keepers,
+    reapers,
     launchers,
     memory_mib,
     recorded,
@@ -84,12 +84,12 @@ class Killer:
         self._in_a_row[child] = 0
 
     def strike(self) -> None:
-        """Once in a while the launcher or a keeper, mostly a child."""
+        """Once in a while the launcher or a reaper, mostly a child."""
         what = self._chance.random()
         if what < 0.05:
             self._kill("launcher", [process.pid for process in launchers(self._pid)])
         elif what < 0.2:
-            self._kill("keeper", [process.pid for process in keepers(self._pid)])
+            self._kill("reaper", [process.pid for process in reapers(self._pid)])
         else:
             child = self._chance.choice(CHILDREN)
             # Five failures without an answer in between would be a child that is broken, and treated as such.
@@ -209,7 +209,7 @@ class Driver:
 def rests(host: Host, bare: list[str]) -> None:
     """Wait until every child is stopped and nothing is open but what was before, and the launcher's socket."""
     pid = host.process.pid
-    until(lambda: not keepers(pid) and len(alive(psutil.Process(pid).children())) <= 1, "all is quiet")
+    until(lambda: not reapers(pid) and len(alive(psutil.Process(pid).children())) <= 1, "all is quiet")
     expected = sorted([*bare, "socket"])
     until(lambda: descriptors(pid) == expected, f"{expected} is open again, and no more")
 

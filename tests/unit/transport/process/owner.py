@@ -17,8 +17,8 @@ async def main() -> None:
     pids: list[int] = []
     for name in TREES:
         process, tree = await nursery.spawn_tree(name)
-        keeper = parent(process.pid)
-        pids += [*tree, keeper, parent(keeper)]
+        reaper = parent(process.pid)
+        pids += [*tree, reaper, parent(reaper)]
     print(*pids, flush=True)
     await asyncio.Event().wait()
 

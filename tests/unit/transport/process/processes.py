@@ -1,4 +1,4 @@
-"""Real children under real keepers, and looking for what is left of them."""
+"""Real children under real reapers, and looking for what is left of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher
 from tests.patience import PATIENCE_S
 
-# Keepers give a deaf process 0.3 s; whatever lives longer than this was forgotten.
+# Reapers give a deaf process 0.3 s; whatever lives longer than this was forgotten.
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 # Each prints the pid of what it leaves behind, or lets live beside itself.

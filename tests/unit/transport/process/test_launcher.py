@@ -287,7 +287,7 @@ class TestTheEnd:
         assert [pid for pid in pids if lives(pid)] == []
 
     @pytest.mark.parametrize("tree", TREES)
-    async def test_nothing_is_left_of_a_tree_whose_keeper_is_killed(
+    async def test_nothing_is_left_of_a_tree_whose_reaper_is_killed(
         self, nursery: Nursery, tree: str
     ) -> None:
         process, pids = await nursery.spawn_tree(tree)
@@ -324,15 +324,15 @@ class TestKilledHelpers:
             process = await nursery.spawn(["/bin/echo", "hello"])
             assert await read_all(process.stdout) == b"hello\n"
 
-    async def test_a_child_goes_with_its_keeper_even_without_a_launcher(self, nursery: Nursery) -> None:
+    async def test_a_child_goes_with_its_reaper_even_without_a_launcher(self, nursery: Nursery) -> None:
         process, pids = await nursery.spawn_tree("deaf")
-        keeper = parent(process.pid)
-        kill(parent(keeper))
-        kill(keeper)
+        reaper = parent(process.pid)
+        kill(parent(reaper))
+        kill(reaper)
         assert await exit_status(process) == signal.SIGKILL
-        await vanish([*pids, keeper])
+        await vanish([*pids, reaper])
 
-    async def test_a_killed_keeper_does_not_harm_the_children_of_others(self, nursery: Nursery) -> None:
+    async def test_a_killed_reaper_does_not_harm_the_children_of_others(self, nursery: Nursery) -> None:
         victim, pids = await nursery.spawn_tree("daemon")
         other = await nursery.spawn(["/bin/cat"])
         kill(parent(victim.pid))
@@ -409,10 +409,10 @@ class TestHousekeeping:
     async def test_the_launcher_goes_when_it_is_let_go(self) -> None:
         nursery = Nursery()
         process = await nursery.spawn(SLEEP)
-        keeper = parent(process.pid)
-        launcher = parent(keeper)
+        reaper = parent(process.pid)
+        launcher = parent(reaper)
         await nursery.close()
-        assert [pid for pid in (process.pid, keeper, launcher) if lives(pid)] == []
+        assert [pid for pid in (process.pid, reaper, launcher) if lives(pid)] == []
 
     async def test_a_launcher_never_used_is_let_go_in_peace(self) -> None:
         await Nursery().close()
