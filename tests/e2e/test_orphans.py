@@ -19,9 +19,9 @@ from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.stress import (
     PLAIN,
     alive,
-    reapers,
     launchers,
     processes_of,
+    reapers,
     recorded,
     serves_again,
     survivors,

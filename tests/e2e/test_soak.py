@@ -32,9 +32,9 @@ from tests.e2e.stress import (
     PLAIN,
     alive,
     descriptors,
-    reapers,
     launchers,
     memory_mib,
+    reapers,
     recorded,
     until,
 )
