@@ -11,7 +11,7 @@ import switchboard_mcp.app
 import switchboard_mcp.server.dashboard.login_link
 import switchboard_mcp.server.http.bind
 import switchboard_mcp.server.http.front
-print([name for name in ("starlette", "anyio", "switchboard_mcp.server.dashboard.dashboard") if name in sys.modules])
+print([name for name in ("starlette", "switchboard_mcp.server.dashboard.dashboard") if name in sys.modules])
 """
 
 
