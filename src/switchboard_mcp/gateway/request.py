@@ -117,7 +117,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
                 child.lower_log_level(self.log_level)
             return message_meta.child_meta(self.meta, id, stateless=False)
         capabilities = client_requests.capabilities_for_stateless(
-            self.capabilities, native=self.is_stateless, direct=self.suite.direct
+            self.capabilities, stateless_host=self.is_stateless, direct=self.suite.direct
         )
         return message_meta.child_meta(
             self.meta, id, stateless=True, capabilities=capabilities, level=self.log_level

@@ -152,7 +152,9 @@ def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
 def test_a_modern_child_hears_of_what_can_be_driven(
     capabilities: Json, native: bool, direct: bool, expected: Json
 ) -> None:
-    told = client_requests.capabilities_for_stateless(bytes(raw(capabilities)), native=native, direct=direct)
+    told = client_requests.capabilities_for_stateless(
+        bytes(raw(capabilities)), stateless_host=native, direct=direct
+    )
     assert json.loads(told) == expected
 
 
