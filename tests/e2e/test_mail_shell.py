@@ -101,7 +101,7 @@ def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
 
     (claimed,) = shell.ask("claim", "--as", "coder", "--lease", "60")["messages"]
     assert (claimed["message"]["id"], claimed["verified"]) == (id, True)
-    assert shell.say("claim", "--as", "coder") == "Nothing waits.\n"
+    assert shell.say("claim", "--as", "coder") == "No unread messages.\n"
     fence = str(claimed["fence"])
     assert "has ended" in shell.refused("ack", id, "--fence", "1", "--as", "coder")
     done = shell.ask("ack", "done", "--result", "-", "--fence", fence, "--as", "coder", stdin="It is in src")
@@ -138,8 +138,8 @@ def test_mistakes_are_told_with_what_to_do(shell: Shell, tmp_path: Path) -> None
     assert "mail agents add bob" in shell.refused("inbox", "--as", "bob")
     assert "mail_name_invalid" in shell.run("inbox", "--as", "../x", "--json", code=1).stdout
     assert "has no message 'msg_nope'" in shell.refused("read", "msg_nope", "--as", "coder")
-    assert "has no receipt of msg_nope" in shell.refused("receipts", "msg_nope", "--as", "lead")
-    assert "is not understood" in shell.refused("agents", "dance", code=2)
+    assert "has no receipt for msg_nope" in shell.refused("receipts", "msg_nope", "--as", "lead")
+    assert "is not a valid action" in shell.refused("agents", "dance", code=2)
     assert "There is no mail in" in shell.refused("inbox", "--as", "x", "--workspace", str(tmp_path))
     assert not (tmp_path / ".switchboard").exists()
     assert "'noon'" in shell.refused("send", "coder", "x", "--priority", "noon", "--as", "lead", code=2)
@@ -192,7 +192,7 @@ def test_whoever_waits_is_woken_by_a_dropped_file(shell: Shell, workspace: Path)
 def test_mail_that_waits_with_nobody_woken_is_warned_of(shell: Shell, workspace: Path) -> None:
     configure(workspace, {"mail": {"unreadWarnMs": 1}})
     shell.say("send", "coder", "x", "--as", "lead")
-    assert "and nobody was woken" in shell.run("agents").stderr
+    assert "and nobody was notified" in shell.run("agents").stderr
     (entry,) = [each for each in shell.ask("agents")["agents"] if each["name"] == "coder"]
     assert entry["starving"]
     doctor = subprocess.run(
@@ -205,7 +205,7 @@ def test_mail_that_waits_with_nobody_woken_is_warned_of(shell: Shell, workspace:
     )
     assert "1 message for agent 'coder'" in doctor.stdout
     shell.say("inbox", "--as", "coder")
-    assert "nobody was woken" not in shell.run("agents").stderr
+    assert "nobody was notified" not in shell.run("agents").stderr
 
 
 def test_a_workflow_is_led_from_the_shell(shell: Shell, workspace: Path) -> None:

@@ -340,7 +340,7 @@ def test_without_a_terminal_it_says_so(desk: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "are no terminal" in done.stderr
+    assert "are not a terminal" in done.stderr
 
 
 def test_a_file_of_the_workspace_is_handed_to_the_clipboard(desk: Path) -> None:

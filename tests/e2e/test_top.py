@@ -121,5 +121,5 @@ def test_it_ends_with_the_server(web: Web) -> None:
     screen = Terminal(web.workspace)
     screen.until("by trouble")
     web.process.terminate()
-    screen.until("The server has gone.")
+    screen.until("The server is gone.")
     assert screen.end() == 0

@@ -74,7 +74,7 @@ def read_catalog(path: str) -> list[CatalogServer]:
     if found.tools is not UNSET:
         name = os.path.basename(path).split(".")[0]
         return [CatalogServer(tools=found.tools, server=name)]
-    raise usage_error(f"Catalog {path}: it has neither 'servers' nor 'tools'.", SHAPE)
+    raise usage_error(f"Catalog {path}: neither 'servers' nor 'tools' found.", SHAPE)
 
 
 def by_unique_name(servers: list[CatalogServer]) -> dict[str, CatalogServer]:

@@ -27,10 +27,10 @@ def copy(workspace: str, written: str, invocation: Invocation) -> int:
         with open(TERMINAL, "wb", buffering=0) as terminal:
             terminal.write(sequence)
     except OSError as problem:
-        message = f"There is no terminal to hand it to: {problem.strerror}."
+        message = f"There is no terminal: {problem.strerror}."
         raise usage_error(message, "Run it in a terminal window, or in tmux.") from None
     invocation.report(
-        {"file": written, "bytes": len(data)}, f"{len(data):,} bytes handed to the clipboard.", "dim"
+        {"file": written, "bytes": len(data)}, f"{len(data):,} bytes copied to the clipboard.", "dim"
     )
     return 0
 
@@ -42,17 +42,17 @@ def read_file(workspace: str, written: str) -> bytes:
     inside = os.path.relpath(path, root)
     if inside.split(os.sep)[0] in (os.pardir, FOLDER):
         message = f"{written} is not a file of the workspace {root}."
-        raise refused("mail_unsafe", message, hint="Only files inside the workspace are handed on.")
+        raise refused("mail_unsafe", message, hint="Only files inside the workspace can be copied.")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         raise refused("mail_not_found", f"{written}: {problem.strerror}.") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise refused("mail_unsafe", f"{written} is no regular file.")
+        raise refused("mail_unsafe", f"{written} is not a regular file.")
     with open(descriptor, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         message = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
-        raise refused("mail_too_large", message, hint="Hand over a part of it, or its path.")
+        raise refused("mail_too_large", message, hint="Copy a part of it, or its path.")
     return data

@@ -82,7 +82,8 @@ def show_plan(plan: Plan, out: Screen) -> None:
     if written := _literal_secrets(plan):
         there = ", ".join(sorted(written))
         out.prose(
-            f"Secrets are written out in {there}; with `--secrets env` they become variables.", style="yellow"
+            f"There are literal secrets in {there}; `--secrets env` replaces them by variables.",
+            style="yellow",
         )
 
 
@@ -99,7 +100,7 @@ def show_done(
     if entered:
         out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
     copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
-    out.prose(f"Copies of the old files are in {copies}; `switchboard revert` puts them back.")
+    out.prose(f"Copies of the old files are in {copies}; `switchboard revert` restores them.")
     for title, lines in _remarks(plan, found, workspace, wanted):
         out.line()
         out.line(title, "bold")
@@ -158,14 +159,14 @@ def _remarks(
     written = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
     if written:
         again = "init --secrets env" if wanted.command else "init --team --secrets env"
-        hint = f"`switchboard revert`, then `switchboard {again}`, makes variables of them."
-        yield "Secrets that are written out", [*written, hint]
+        hint = f"`switchboard revert`, then `switchboard {again}`, replaces them by variables."
+        yield "Literal secrets", [*written, hint]
     unset = [name for name in plan.variables if name not in wanted.environ]
     if plan.secrets:
         path = _short(os.path.join(workspace.folder, ".switchboard", "secrets.env"))
         names = ", ".join(sorted(plan.secrets))
         yield (
-            "Secrets are variables now",
+            "Secrets are now variables",
             [f"{names}: set them where your hosts are started, e.g. `set -a; . {path}`"],
         )
     elif unset:
@@ -206,7 +207,7 @@ def _wants_login(outcome: Outcome) -> bool:
 def _reference_lines(found: Sequence[ServerReference]) -> list[str]:
     lines = [
         f"{_short(trace.path)}{f':{trace.line}' if trace.line else ''}  {trace.kind} for {trace.name}"
-        + (", which does not move with it" if trace.kind == "login" else "")
+        + (", which is not moved" if trace.kind == "login" else "")
         for trace in found[:MAX_TRACES]
     ]
     if len(found) > MAX_TRACES:

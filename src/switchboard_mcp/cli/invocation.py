@@ -21,7 +21,7 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import did_you_mean, nearest
 
 SEE_HELP = "`switchboard --help` lists the commands."
-DRY_RUN_FIRST = "Look with --dry-run first, then say --yes."
+DRY_RUN_FIRST = "Check with --dry-run first, then use --yes."
 YES = ("y", "yes")
 
 
@@ -63,7 +63,7 @@ def usage_error(message: str, hint: str) -> SwitchboardError:
 def require_person(invocation: Invocation, command: str, hint: str) -> None:
     """Raise if nobody is present to answer a question."""
     if invocation.as_json or not sys.stdin.isatty():
-        raise usage_error(f"{command}: nobody is here to agree.", hint)
+        raise usage_error(f"{command}: nobody is present to confirm.", hint)
 
 
 def prompt(question: str) -> str:
@@ -114,7 +114,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
         raise SwitchboardError(workspace.absent[name])
     show_warnings(workspace.warnings, console)
     message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
-    raise usage_error(message, "`switchboard list` shows the children.")
+    raise usage_error(message, "`switchboard list` lists the children.")
 
 
 def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:
@@ -135,7 +135,7 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
         raise usage_error(message, HOW_TO_ADD_CHILDREN)
     near = nearest(name, (*suites, *by_child))
     message = f"There is no suite '{name}' in {workspace.folder}."
-    problem = usage_failure(message, "`switchboard list` shows the suites.")
+    problem = usage_failure(message, "`switchboard list` lists the suites.")
     raise SwitchboardError(msgspec.structs.replace(problem, nearest=near) if near else problem)
 
 
@@ -146,7 +146,7 @@ def show_no_children(folder: str, out: Screen) -> None:
 
 
 HOW_TO_ADD_CHILDREN = (
-    "`switchboard init` brings the servers of your hosts here, `switchboard add NAME -- CMD` adds one; or put a file "
+    "`switchboard init` moves the servers of your hosts here, `switchboard add NAME -- CMD` adds one; or put a file "
     "mcps/NAME/.mcp.json there, or name another folder with --workspace."
 )
 

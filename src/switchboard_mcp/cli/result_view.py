@@ -107,9 +107,7 @@ def _binary(kind: str, mime: str, encoded: str) -> RenderedBlock:
     try:
         data = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
-        return RenderedBlock(
-            f"[{kind} {one_line(mime)} that is not valid base64; --json shows it]", note=True
-        )
+        return RenderedBlock(f"[{kind} {one_line(mime)} with invalid base64; --json shows it]", note=True)
     note = f"[{kind} {one_line(mime)}, {_size(len(data))}; --output DIR saves it]"
     return RenderedBlock(note, data, _extension(mime) or ".bin", note=True)
 
@@ -135,7 +133,7 @@ def save(pieces: list[RenderedBlock], subtool: str, folder: str) -> Iterator[str
             yield path
     except OSError as problem:
         where = problem.filename or folder
-        hint = "Name a folder that can be written with --output."
+        hint = "Use a writable folder with --output."
         raise usage_error(f"{where}: {problem.strerror}.", hint) from None
 
 

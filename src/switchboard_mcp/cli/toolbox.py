@@ -35,7 +35,7 @@ def load_originals(options: CommandOptions, child: str = "") -> Workspace:
         spec for spec in workspace.children if spec.kind != "builtin" and (not child or spec.name == child)
     ]
     if child and not children:
-        message = f"{workspace.folder}: there is no child named '{child}'."
+        message = f"{workspace.folder}: there is no child '{child}'."
         problems = [str(warning) for warning in workspace.warnings if child in str(warning)]
         raise refused("config_invalid", "\n".join([message, *problems]))
     suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
@@ -119,7 +119,7 @@ class SuiteToolbox:
         for suite in self._gateway.suites.values():
             if suite.source == self.child:
                 return suite
-        message = f"There is no child '{self.child}' any more."
+        message = f"Child '{self.child}' no longer exists."
         raise SwitchboardError(failure("unknown_tool", message, child=self.child))
 
 

@@ -22,7 +22,11 @@ PICTURE = base64.b64encode(b"\x89PNG").decode()
             "[image image/png, 4 bytes; ",
             b"\x89PNG",
         ),
-        ({"type": "audio", "data": "*", "mimeType": "audio/wav"}, "[audio audio/wav that is not valid", None),
+        (
+            {"type": "audio", "data": "*", "mimeType": "audio/wav"},
+            "[audio audio/wav with invalid base64",
+            None,
+        ),
         (
             {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "hi"}},
             "[resource file:///a text/plain, 2 bytes; ",

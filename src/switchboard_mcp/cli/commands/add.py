@@ -58,11 +58,11 @@ def run(invocation: Invocation) -> int:
         message = f"add: '{name}' cannot be the name of a child."
         raise usage_error(message, f"Try '{safe_name(name)}': letters, digits, - and _.")
     if name in existing_setup(workspace).names:
-        message = f"add: there is a child '{name}' already."
+        message = f"add: child '{name}' already exists."
         raise usage_error(message, f"Choose another name, or `switchboard remove {name}` first.")
     server = _server(invocation)
     if problem := find_problem(name, server, folder):
-        raise usage_error(f"add: {problem}", "Correct what is named.")
+        raise usage_error(f"add: {problem}", "Correct it and try again.")
     path = _put(folder, name, server, home)
     if invocation.as_json:
         secrets = [each.location for each in find_literal_secrets(server)]
@@ -74,13 +74,13 @@ def run(invocation: Invocation) -> int:
     if written := find_literal_secrets(server):
         names = ", ".join(each.location for each in written)
         invocation.console.warn(
-            f"{names}: a secret is written out in that file. Write ${{VAR}}, and set VAR instead."
+            f"{names}: that file contains a literal secret. Write ${{VAR}} and set VAR instead."
         )
     if is_missing(server.command):
         invocation.console.warn(
-            f"The program {server.command} is not found here. Install it, or write its whole path."
+            f"The program {server.command} was not found here. Install it, or use its full path."
         )
-    invocation.console.out.line(f"`switchboard introspect {name}` shows what is inside.")
+    invocation.console.out.line(f"`switchboard introspect {name}` shows its subtools.")
     return 0
 
 
@@ -91,12 +91,12 @@ ADD = Command(
     arguments=[
         positional("name", "name of the new child"),
         option("--url", "URL", "address of a remote server"),
-        repeatable("--header", "K=V", "an HTTP header; ${VAR} is filled in"),
-        repeatable("--env", "K=V", "a variable; ${VAR} is filled in"),
-        choice("--type", ("stdio", "http", "sse", "ws"), "what kind of server it is"),
-        option("--description", "TEXT", "what it is for, for a model to read"),
+        repeatable("--header", "K=V", "an HTTP header; ${VAR} is expanded"),
+        repeatable("--env", "K=V", "an environment variable; ${VAR} is expanded"),
+        choice("--type", ("stdio", "http", "sse", "ws"), "transport of the server"),
+        option("--description", "TEXT", "purpose, shown to models"),
         option("--cwd", "DIR", "folder to run in (default: the workspace)"),
-        flag("--team", "put it into mcps/, which is kept with the project"),
+        flag("--team", "put it into mcps/, which is shared with the project"),
     ],
     epilog=(
         "examples:\n"
@@ -115,7 +115,7 @@ def is_missing(command: str) -> bool:
 def _server(invocation: Invocation) -> HostServer:
     args, program = invocation.args, list(invocation.args.program)
     if bool(program) == bool(args.url):
-        message = "add: say either -- CMD [ARGS …] or --url URL."
+        message = "add: give either -- CMD [ARGS …] or --url URL."
         raise usage_error(message, "`switchboard add --help` has examples.")
     if program:
         return HostServer(
@@ -182,7 +182,9 @@ def run_remove(invocation: Invocation) -> int:
     if invocation.as_json:
         invocation.console.out.json({"child": name, "file": source, "kept": kept})
     else:
-        invocation.console.out.line(f"Removed {name} from {source}. What it was is in {kept}.", "green")
+        invocation.console.out.line(
+            f"Removed {name} from {source}. A copy of its entry is in {kept}.", "green"
+        )
         if name in workspace.config.suites:
             invocation.console.warn(f"{workspace.source}: suites.{name} is still there; remove it too.")
     return 0
@@ -190,7 +192,7 @@ def run_remove(invocation: Invocation) -> int:
 
 REMOVE = Command(
     "remove NAME [OPTIONS]",
-    "Remove a child of this workspace. What it was is kept in .switchboard/backup/removed/.",
+    "Remove a child of this workspace. A copy of its entry is kept in .switchboard/backup/removed/.",
     run=run_remove,
     arguments=[
         positional("name", "name of a child"),
@@ -255,12 +257,12 @@ def run_import(invocation: Invocation) -> int:
 
 IMPORT = Command(
     "import FILE … [OPTIONS]",
-    "Take the servers of a file as children of this workspace, and leave the file as it is.\n"
+    "Copy the servers of a file as children of this workspace, leaving the file unchanged.\n"
     "`init FILE` moves them.",
     run=run_import,
     arguments=[
         positional("files", "a host's own file, or any with `mcpServers`", metavar="FILE", nargs="+"),
-        flag("--dry-run", "show what would be done, and do nothing"),
-        choice("--secrets", ("keep", "env"), "as with `init`", "keep"),
+        flag("--dry-run", "show the plan, change nothing"),
+        choice("--secrets", ("keep", "env"), "as for `init`", "keep"),
     ],
 )

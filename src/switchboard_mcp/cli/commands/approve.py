@@ -64,18 +64,18 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "approve CHILD [OPTIONS]",
-    "Show what a child really runs (the script behind `npx -y pkg`, its interpreter), take checksums, and put it\n"
-    "into switchboard.approvals.json, which governed mode holds every start to. Nothing is started.\n"
-    "--list reads everything that is pinned; exit code 1 where a configured child may not run as it is.",
+    "Show what a child really runs (the script behind `npx -y pkg`, its interpreter), with checksums, and record it\n"
+    "in switchboard.approvals.json, which governed mode enforces at every start. Nothing is started.\n"
+    "--list verifies every pinned file; exit code 1 if a configured child may not run as it is.",
     run=run,
     arguments=[
         positional("child", "name of a child", nargs="?", default=""),
-        flag("--yes", "agree to what is shown"),
-        flag("--list", "show every child and whether it may run as it is"),
-        flag("--revoke", "take the approval of the child back"),
-        flag("--ask", "approve too that a model turns sentences into its calls"),
+        flag("--yes", "approve without asking"),
+        flag("--list", "list every child and whether it may run as it is"),
+        flag("--revoke", "revoke the approval of the child"),
+        flag("--ask", "also allow a model to turn sentences into its calls"),
         repeatable(
-            "--allow-env", "NAME", "approve this variable, which changes what runs, with the value it has"
+            "--allow-env", "NAME", "approve this variable, which affects what runs, with its current value"
         ),
     ],
     epilog=(
@@ -108,7 +108,7 @@ def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int
         answer = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
         invocation.console.out.json({**answer, "file": guard.file})
     elif same:
-        invocation.console.out.line("Approved as it is already; there is nothing to do.", "green")
+        invocation.console.out.line("Already approved; there is nothing to do.", "green")
     elif agreed:
         invocation.console.out.line(f"Approved in {one_line(guard.file)}.", "green")
     else:

@@ -47,16 +47,16 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "ask SENTENCE [OPTIONS]",
-    "Have a model find and call the subtools for a sentence. Shows the plan and asks before anything is run. The\n"
-    "key is taken from ANTHROPIC_API_KEY or CLAUDE_API_KEY; `ask` in the config says the rest.",
+    "Let a model find and call the subtools for a sentence. Shows the plan and asks before running anything. The\n"
+    "API key comes from ANTHROPIC_API_KEY or CLAUDE_API_KEY; see `ask` in the config.",
     run=run,
     arguments=[
         positional("words", "what you want done", metavar="SENTENCE", nargs="+"),
-        option("--suite", "NAME", "with this suite (default: the one that fits best)"),
-        option("--context", "TEXT", "what else it takes: names, paths, texts"),
+        option("--suite", "NAME", "use this suite (default: the best match)"),
+        option("--context", "TEXT", "further context: names, paths, texts"),
         flag("--yes", "run the plan without asking"),
         flag("--dry-run", "show the plan, run nothing"),
-        option("--output", "DIR", "save images, audio and resources into this folder"),
+        option("--output", "DIR", "save images, audio and resources to this folder"),
     ],
     epilog=(
         "examples:\n"
@@ -116,7 +116,7 @@ def pick(switchboard: Switchboard, invocation: Invocation, query: str) -> ChildS
     show_warnings(switchboard.workspace.warnings, invocation.console)
     unknown = [suite.child.name for suite in suites.values() if suite.child.snapshot is None]
     never = f" Not searched, since never started here: {', '.join(unknown)}." if unknown else ""
-    message = f"No suite in {switchboard.workspace.folder} fits this sentence.{never}"
+    message = f"No suite in {switchboard.workspace.folder} matches this sentence.{never}"
     raise usage_error(message, "Name one with --suite; `switchboard list` shows them.")
 
 
@@ -141,7 +141,7 @@ class ShellConsent:
             if not grave:
                 return "yes"
             names = ", ".join(step.subtool for step in grave)
-            message = f"Somebody must agree to this first, and nobody can be asked here: {names}."
+            message = f"This needs confirmation, and nobody is present to give it: {names}."
             raise refused("ask_unconfirmed", message, hint="Add --yes to run the plan as it is.")
         err.stream.write("Run it? [y/N] ")
         err.stream.flush()

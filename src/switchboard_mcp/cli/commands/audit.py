@@ -36,9 +36,7 @@ GOOD = frozenset({"ok", "allowed", "approved"})
 def run(invocation: Invocation) -> int:
     """Verify or show the record."""
     if invocation.args.last < 0:
-        raise usage_error(
-            f"--last {invocation.args.last}: that is no number of records.", "Such as --last 50."
-        )
+        raise usage_error(f"--last {invocation.args.last}: not a number of records.", "Such as --last 50.")
     workspace = load(invocation.options)
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:
@@ -56,18 +54,18 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "audit verify|show|tail [OPTIONS]",
-    "Read the audit record of the workspace: every decision and call, each line bound to the one before.\n"
-    "`verify` proves that no line was changed, left out, moved or put in, and names the first that was; exit\n"
-    "code 1 then. It tells the last hash: kept elsewhere, --contains HASH proves later that no line is gone.",
+    "Read the audit record of the workspace: every decision and call, each line chained to the one before.\n"
+    "`verify` proves that no line was changed, removed, moved or inserted, or names the first that was; exit code\n"
+    "1 then. It prints the last hash: store it elsewhere, and --contains HASH proves later that no line is gone.",
     run=run,
     arguments=[
         positional("action", "verify, show or tail", choices=("verify", "show", "tail")),
-        option("--contains", "HASH", "verify: the last hash of an earlier time must be there"),
+        option("--contains", "HASH", "verify: the record must contain this earlier last hash"),
         option("--last", "N", "only the last N records (tail: 20)", 0),
-        flag("--follow -f", "tail: go on with what comes, also over files"),
+        flag("--follow -f", "tail: follow new records, also across files"),
         option("--child", "NAME", "only records of this child"),
         option("--kind", "KIND", "only records of this kind, such as call"),
-        option("--outcome", "WORD", "only records that ended so, such as ok; `failed` is every failure"),
+        option("--outcome", "WORD", "only records with this outcome, such as ok; `failed` is every failure"),
     ],
     epilog=(
         "examples:\n"
@@ -95,7 +93,7 @@ def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> 
         console.out.line(f"  It starts at record {verdict.first:,}: older files were removed.", "dim")
     if verdict.torn_bytes:
         left = plural(verdict.torn_bytes, "byte")
-        console.out.line(f"  A crash left {left} at the end; the next start sets them aside.", "dim")
+        console.out.line(f"  A crash left {left} at the end; the next start moves them aside.", "dim")
     console.out.line(f"  last hash: {verdict.head}", "dim")
     return 0
 

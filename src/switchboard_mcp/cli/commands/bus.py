@@ -46,11 +46,11 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "bus status|tail|relay|replay [ID …] [OPTIONS]",
     "Mail between machines, over Redis Streams (bus.url in the config, or SWITCHBOARD_BUS_URL).\n"
-    "`status` tells how the relay here is and what Redis holds; exit code 1 where mail does not flow. `relay` "
-    "carries\nmail until it is stopped, for a workspace that no server serves. `tail` reads a stream. `replay` "
-    "sends dead\n"
-    "letters again: those with these ids, or all; with --node it takes back what was shipped to a machine that "
-    "will\nnever answer, so that it goes to wherever its reader lives now.",
+    "`status` shows the local relay and what Redis holds; exit code 1 if mail does not flow. `relay` "
+    "relays\nmail until stopped, for a workspace without a running server. `tail` reads a stream. `replay` "
+    "resends dead\n"
+    "letters: those with these ids, or all; with --node it takes back messages shipped to a machine that "
+    "will\nnever answer, so they go to wherever their recipient is now.",
     run=run,
     arguments=[
         positional("action", "status, tail, relay or replay", choices=("status", "tail", "relay", "replay")),
@@ -58,11 +58,11 @@ COMMAND = Command(
         choice(
             "--stream",
             ("in", "dead", "changes", "events"),
-            "tail: which (default: what comes in here)",
+            "tail: which stream (default: incoming messages)",
             "in",
         ),
         option("--last", "N", "tail: how many (default: 20)", 20),
-        flag("--follow -f", "tail: go on with what comes"),
+        flag("--follow -f", "tail: follow new entries"),
         option("--node", "NODE", "replay: take back what was shipped to this machine"),
     ],
     epilog=(
@@ -163,7 +163,7 @@ async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocat
         if stream == "in":
             me = relay_status.read(workspace.folder)
             if me is None:
-                message = "No relay has run here, so that this machine has no stream yet."
+                message = "No relay has run here, so this machine has no stream yet."
                 raise refused("bus_busy", message, hint="Run: switchboard bus relay")
             stream = f"in:{me.node}"
         entries = await client.last_entries(stream, invocation.args.last)
@@ -216,7 +216,7 @@ def _require_lock(workspace: Workspace) -> None:
     """Fail at once if another relay runs here, instead of waiting silently for its lock."""
     descriptor = nodes.acquire_lock(os.path.join(workspace.folder, ".switchboard"))
     if descriptor is None:
-        raise refused("bus_busy", f"A relay serves {workspace.folder} already.")
+        raise refused("bus_busy", f"A relay already serves {workspace.folder}.")
     os.close(descriptor)
 
 

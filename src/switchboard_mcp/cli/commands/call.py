@@ -39,17 +39,17 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "call SUITE SUBTOOL [ARGS …] [OPTIONS]",
-    "Call a subtool and print its answer. Exit code 1 where the subtool fails.",
+    "Call a subtool and print its result. Exit code 1 if the subtool fails.",
     run=run,
     arguments=[
         positional("suite", "name of a suite, or of its child"),
         positional("subtool", "name of a subtool"),
         positional("args", "a JSON object, key=value …, or - for JSON on stdin", nargs="*"),
-        option("--output", "DIR", "save images, audio and resources into this folder"),
+        option("--output", "DIR", "save images, audio and resources to this folder"),
     ],
     epilog=(
-        "A value that is JSON is taken as JSON, any other as a text: count=3, name=Ada, tags='[\"a\"]'.\n"
-        "Where the subtool's schema asks for a text, it is a text: zip=10115.\n\n"
+        "A value that is JSON is taken as JSON, any other as a string: count=3, name=Ada, tags='[\"a\"]'.\n"
+        "If the subtool's schema asks for a string, it is a string: zip=10115.\n\n"
         "examples:\n"
         '  switchboard call github create_issue title="It works" labels=\'["demo"]\'\n'
         '  switchboard call github create_issue \'{"title": "It works"}\'\n'
@@ -103,7 +103,7 @@ def _read_object(data: bytes, what: str) -> dict[str, Raw] | Failure:
         return _decode_object(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         reason = str(problem).removeprefix("JSON is malformed: ")
-        return usage_failure(f"{what} is no JSON object: {reason}.", ARGUMENT_HINT)
+        return usage_failure(f"{what} is not a JSON object: {reason}.", ARGUMENT_HINT)
 
 
 def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
@@ -112,7 +112,7 @@ def _read_pair(data: bytes) -> dict[str, Raw] | Failure:
     except UnicodeDecodeError:
         return usage_failure(f"{data!r} is not UTF-8.", "Encode it, for example as base64.")
     if not equals or not name:
-        return usage_failure(f"'{truncate(one_line(name), 60)}' is no argument of a subtool.", ARGUMENT_HINT)
+        return usage_failure(f"'{truncate(one_line(name), 60)}' is not an argument.", ARGUMENT_HINT)
     try:
         _decode_any(value.encode())
     except (msgspec.DecodeError, RecursionError):

@@ -47,7 +47,7 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "completions bash|zsh|fish",
-    "Print what a shell needs to complete commands and flags.",
+    "Print the shell completions of commands and flags.",
     run=run,
     arguments=[
         positional("shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),

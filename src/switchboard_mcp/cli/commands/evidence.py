@@ -45,14 +45,14 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "evidence [OPTIONS]",
-    "Write what is configured, allowed, denied, pinned and checked, and the proof of each claim of the standard:\n"
-    "report.json, metrics.json and stamp.json. Made from settings, approvals and lock alone; starts nothing. The\n"
-    "same inputs give the same bytes, on every machine. Exit code 1 where a check or a claim does not hold.",
+    "Write what is configured, allowed, denied, pinned and checked, and the proof of each claim of the standard, to\n"
+    "report.json, metrics.json and stamp.json. Built from settings, approvals and lock alone; starts nothing.\n"
+    "Identical inputs give identical bytes on every machine. Exit code 1 if a check or a claim fails.",
     run=run,
     arguments=[
         option("--out", "DIR", "folder to write to (default: artifacts/switchboard-mcp)"),
-        flag("--verify", "write nothing; name what differs from what is there"),
-        flag("--audit", "count the calls of the audit record, by how long they took"),
+        flag("--verify", "write nothing; report differences from the existing files"),
+        flag("--audit", "count the calls of the audit record by duration"),
     ],
 )
 
@@ -93,9 +93,7 @@ def verify(folder: str, files: dict[str, bytes], invocation: Invocation) -> int:
             console.err.line(f"{console.err.paint('✗', 'red')} {console.err.sanitize(difference)}")
         console.err.line(f"{plural(len(found), 'difference')} in {folder}.", "bold red")
     else:
-        console.out.line(
-            f"{console.out.paint('✓', 'green')} The evidence in {folder} is what the workspace gives."
-        )
+        console.out.line(f"{console.out.paint('✓', 'green')} The evidence in {folder} matches the workspace.")
     return 1 if found else 0
 
 
@@ -111,7 +109,7 @@ def differences_in(folder: str, name: str, due: bytes) -> list[str]:
         return [f"cannot be read ({problem})"]
     if data == due:
         return []
-    return list(artifacts.differences(found, msgspec.json.decode(due))) or ["is written in another way"]
+    return list(artifacts.differences(found, msgspec.json.decode(due))) or ["is formatted differently"]
 
 
 def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> int:

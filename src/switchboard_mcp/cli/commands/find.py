@@ -46,12 +46,12 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "find WORDS … [OPTIONS]",
-    "Find the subtools that fit a sentence, over all suites, with how to call them. Starts nothing.",
+    "Find the subtools that match a sentence, in all suites, with how to call them. Starts nothing.",
     run=run,
     arguments=[
         positional("words", "what you want to do", nargs="+"),
         option("--limit", "N", "how many to show (default: 5)", 5),
-        option("--catalog", "FILE", "search a catalog file, not the workspace"),
+        option("--catalog", "FILE", "search a catalog file instead of the workspace"),
     ],
     epilog='example:\n  switchboard find "open an issue about a bug"',
 )
@@ -89,7 +89,7 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
 def show(found: FindReport, out: Screen) -> None:
     """Print each match, with the command that calls the best one."""
     if not found.matches:
-        out.line("Nothing fits these words.")
+        out.line("Nothing matches these words.")
     for one in found.matches:
         out.line(
             f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{out.sanitize(one.signature)}"
@@ -108,4 +108,4 @@ def show(found: FindReport, out: Screen) -> None:
                 )
             ]
         )
-        out.line("`switchboard list --refresh` starts every child once and looks.", "dim")
+        out.line("`switchboard list --refresh` starts every child once.", "dim")

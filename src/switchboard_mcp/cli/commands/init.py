@@ -47,38 +47,38 @@ COMMAND = Command(
     "init [OPTIONS] [FILE …]",
     "Find the MCP servers that your hosts have (Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex,\n"
     "Gemini CLI, Zed, Continue, Cline, Copilot CLI, Goose, opencode, Amp, Warp), move them behind Switchboard,\n"
-    "and leave each host with one entry. All files are kept as they were; `switchboard revert` takes it back.",
+    "and leave each host with one entry. Copies of all files are kept; `switchboard revert` undoes it.",
     run=run,
     arguments=[
-        positional("files", "look into this file too, whoever wrote it", metavar="FILE", nargs="*"),
+        positional("files", "also read this file, whatever program it belongs to", metavar="FILE", nargs="*"),
         flag("--yes", "move everything that can move, without asking"),
-        flag("--dry-run", "show what would be done, and do nothing"),
+        flag("--dry-run", "show the plan, change nothing"),
         repeatable(
             "--host",
             "NAME",
-            "only this host, which gets an entry also where it has no servers; `file` means the named files alone",
+            "only this host, which gets an entry even without servers; `file` means the named files only",
         ),
         choice(
             "--secrets",
             ("keep", "env"),
-            "what to do with secrets that are written out: keep them, or write ${VAR} and put them into "
+            "what to do with literal secrets: keep them, or replace them by ${VAR} and store them in "
             ".switchboard/secrets.env",
             "keep",
         ),
         flag(
             "--team",
-            "for all who work on this project: only its own files, children in mcps/, no paths of this machine",
+            "for everyone on this project: only its own files, children in mcps/, no paths of this machine",
         ),
-        flag("--find", "switch on the suite that searches all others"),
-        flag("--mail", "switch on the message desk"),
-        option("--command", "PROGRAM", "what hosts shall run (default: this program, by its path)"),
+        flag("--find", "enable the suite that searches all others"),
+        flag("--mail", "enable mail between agents"),
+        option("--command", "PROGRAM", "the command hosts run (default: the path of this program)"),
     ],
     epilog=(
         "examples:\n"
-        "  switchboard init                       look, choose, agree\n"
-        "  switchboard init --dry-run             only look\n"
-        "  switchboard init --yes --host codex    everything of one host\n"
-        "  switchboard init --team                the project's own servers, for all who work on it"
+        "  switchboard init                       show, choose, confirm\n"
+        "  switchboard init --dry-run             only show the plan\n"
+        "  switchboard init --yes --host codex    all servers of one host\n"
+        "  switchboard init --team                the project's own servers, for everyone on it"
     ),
 )
 
@@ -88,10 +88,10 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     args = invocation.args
     interactive = not (args.yes or args.dry_run)
     if interactive and (invocation.as_json or not sys.stdin.isatty()):
-        raise usage_error("init: nobody is here to choose.", DRY_RUN_FIRST)
+        raise usage_error("init: nobody is present to choose.", DRY_RUN_FIRST)
     folder = workspace_folder(invocation.options)
     if not args.dry_run and revert_interrupted(folder):
-        invocation.console.warn("An earlier run was interrupted; what it did was taken back first.")
+        invocation.console.warn("An earlier run was interrupted; its changes were undone first.")
     workspace = load_workspace(folder, invocation.options.config, os.environ)
     require_discoverable(workspace.config, workspace.source, TEAM if args.team else PERSONAL)
     here = host_paths(folder, os.environ, sys.platform)
@@ -137,8 +137,8 @@ def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[st
     """Return the options of the plan."""
     args, config = invocation.args, invocation.options.config
     if args.team and (args.command or config):
-        message = f"init: --team and {'--command' if args.command else '--config'} do not go together."
-        raise usage_error(message, "What a team shares must hold on every machine.")
+        message = f"init: --team and {'--command' if args.command else '--config'} cannot be combined."
+        raise usage_error(message, "What a team shares must work on every machine.")
     command = [args.command] if args.command else own_command()
     more = ["--config", os.path.abspath(config)] if config else []
     return SetupOptions(
@@ -202,9 +202,9 @@ def _features(invocation: Invocation, workspace: Workspace, ask: Ask | None) -> 
         (
             "find",
             config.find.enabled,
-            "Switch on `find`, a suite that searches all others (about 90 tokens)?",
+            "Enable `find`, a suite that searches all others (about 90 tokens)?",
         ),
-        ("mail", config.mail.enabled, "Switch on `mail`, letters between agents (about 90 tokens)?"),
+        ("mail", config.mail.enabled, "Enable `mail`, messages between agents (about 90 tokens)?"),
     )
     wanted: list[str] = []
     for name, already, question in offers:

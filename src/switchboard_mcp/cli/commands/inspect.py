@@ -32,7 +32,7 @@ from switchboard_mcp.suites.introspect import VERBOSITIES
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.tokens import estimate
 
-SHOWN_DIRECTLY = "Its tools are listed as they are."
+SHOWN_DIRECTLY = "Its tools are listed directly."
 UNKNOWN = "?"
 
 
@@ -62,7 +62,7 @@ class ToolListing(Struct, frozen=True):
 def run_list(invocation: Invocation) -> int:
     """List the suites. Starts nothing, unless `--refresh` is given."""
     if invocation.args.timeout is not None and invocation.args.timeout <= 0:
-        raise usage_error("list: --timeout takes seconds, more than 0.", "Leave it out, or 30.")
+        raise usage_error("list: --timeout must be more than 0 seconds.", "Omit it, or use for example 30.")
     listing = run_loop(lambda: gather_listing(invocation))
     if invocation.as_json:
         members = msgspec.json.decode(listing.tools, type=dict[str, Raw])
@@ -78,15 +78,15 @@ def run_list(invocation: Invocation) -> int:
 
 LIST = Command(
     "list [OPTIONS]",
-    "Show the suites as a host sees them. Starts nothing: counts are remembered from earlier runs. With --refresh\n"
-    "every child is started once, all at the same time, and tells what it offers now; exit code 1 where one fails.",
+    "List the suites as a host sees them. Starts nothing: counts come from earlier runs. With --refresh every child\n"
+    "is started once, all at the same time, and its tools are read again; exit code 1 if one fails.",
     run=run_list,
     arguments=[
-        flag("--refresh", "start every child, and look at what it offers now"),
+        flag("--refresh", "start every child, and read its tools again"),
         option(
             "--timeout",
             "SECONDS",
-            "with --refresh, how long each child may take (default: as long as a start may)",
+            "with --refresh, time limit for each child (default: its own start limit)",
             default=None,
             type=number,
         ),
@@ -140,7 +140,7 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
     show_warnings(listing.warnings, invocation.console)
     if not listing.children:
         if listing.warnings:
-            out.line(f"No child in {listing.folder} can be shown; the warnings say why.")
+            out.line(f"No child in {listing.folder} can be shown; see the warnings.")
         else:
             show_no_children(listing.folder, out)
         return
@@ -159,7 +159,7 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
         invocation.console.show_failure(problem)
     if not invocation.args.refresh and any(info.subtools is None for info in listing.children):
         out.line(
-            f"{UNKNOWN}: not started here yet; `switchboard list --refresh` starts every child and looks.",
+            f"{UNKNOWN}: never started here; `switchboard list --refresh` starts every child.",
             "dim",
         )
 
@@ -207,14 +207,14 @@ def run_introspect(invocation: Invocation) -> int:
 
 INTROSPECT = Command(
     "introspect SUITE [OPTIONS]",
-    "Show what is inside a suite, as a model would read it.",
+    "Show the subtools of a suite, as a model reads them.",
     run=run_introspect,
     arguments=[
         positional("suite", "name of a suite, or of its child"),
         option("--subtool", "NAME", "one subtool, in full"),
-        option("--query", "WORDS", "only subtools that fit these words, best first"),
-        choice("--verbosity", VERBOSITIES, "how much to say of each subtool"),
-        option("--cursor", "CURSOR", "the next page, as the page before says"),
+        option("--query", "WORDS", "only subtools that match these words, best first"),
+        choice("--verbosity", VERBOSITIES, "how much to show of each subtool"),
+        option("--cursor", "CURSOR", "the next page, from the end of the previous one"),
     ],
     epilog=(
         "examples:\n"
@@ -256,7 +256,7 @@ def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, inv
             show_tool(tool, out)
     else:
         count = plural(answer.total or len(answer.tools), "subtool")
-        matching = f" that fit '{one_line(invocation.args.query)}'" if invocation.args.query else ""
+        matching = f" matching '{one_line(invocation.args.query)}'" if invocation.args.query else ""
         out.line(
             f"{out.paint(found.suite, 'bold')}  {out.paint(f'child {found.child} · {count}{matching}', 'dim')}"
         )
@@ -270,7 +270,7 @@ def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, inv
                 _show_signature(tool, out)
     if answer.instructions:
         out.line()
-        out.line("The child says:", "dim")
+        out.line("Instructions of the child:", "dim")
         out.prose(answer.instructions, "  ")
     out.line()
     cost = f"What a model reads: detail {answer.detail}, about {tokens:,} tokens (estimated)."

@@ -56,10 +56,10 @@ MARKS = {
     "same": ("✓", "green", "as locked"),
     "locked": ("✓", "green", "locked"),
     "accepted": ("✓", "green", "accepted"),
-    "removed": ("✓", "green", "removed from the lock: it is not configured any more"),
-    "drifted": ("✗", "red", "is not what was locked"),
+    "removed": ("✓", "green", "removed from the lock: it is no longer configured"),
+    "drifted": ("✗", "red", "differs from the lock"),
     "unlocked": ("✗", "yellow", "is not locked"),
-    "gone": ("✗", "yellow", "is locked, but not configured any more"),
+    "gone": ("✗", "yellow", "is locked, but no longer configured"),
     "failed": ("✗", "red", "did not start"),
 }
 
@@ -116,21 +116,21 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "lock [CHILD …] [--check | --accept CHILD] [OPTIONS]",
-    "Start the children and write what they offer to switchboard.lock.json, which belongs into git. What has\n"
-    "changed since it was locked stays as it was until you accept it, child by child.",
+    "Start the children and record what they offer in switchboard.lock.json, which belongs in git. A child that has\n"
+    "changed keeps its old entry until you accept the change by name.",
     run=run,
     arguments=[
         positional("children", "only these children (default: all)", metavar="CHILD", nargs="*"),
-        flag("--check", "change nothing; exit code 1 where something is another"),
-        repeatable("--accept", "CHILD", "take what this child offers now, whatever has changed"),
+        flag("--check", "check only; exit 1 if anything changed"),
+        repeatable("--accept", "CHILD", "accept what this child offers now"),
     ],
     epilog=(
-        "With a lock, looking at suites starts nothing. In governed mode a subtool that is not as it was locked "
+        "With a lock, listing suites starts nothing. In governed mode a subtool that differs from its lock entry "
         "is\nblocked; in open mode a line is logged.\n\n"
         "examples:\n"
         "  switchboard lock\n"
-        "  switchboard lock --check           exit code 1 where something is another, for CI\n"
-        "  switchboard lock --accept github   take what github offers now"
+        "  switchboard lock --check           exit 1 if anything changed, for CI\n"
+        "  switchboard lock --accept github   accept what github offers now"
     ),
 )
 
@@ -165,7 +165,7 @@ def _raise_unknown(name: str, workspace: Workspace, lock: LockFile, specs: Mappi
         raise SwitchboardError(absent)
     message = f"There is no child '{name}' in {workspace.folder}."
     if name in lock.children:
-        message += " It is in the lock; `switchboard lock` without a name takes it out."
+        message += " It is in the lock; `switchboard lock` without a name removes it."
     near = nearest(name, specs)
     problem = usage_failure(message, "`switchboard list` shows the children.")
     raise SwitchboardError(structs.replace(problem, nearest=near) if near else problem)
@@ -326,6 +326,6 @@ def _show_summary(path: str, reports: Sequence[LockReport], check: bool, console
     out.line(f"{plural(len(reports), 'child', 'children')}: {text}.", "bold")
     if drifted:
         names = " ".join(f"--accept {name}" for name in drifted)
-        out.line(f"Look at every change above. `switchboard lock {names}` takes it.")
+        out.line(f"Review every change above. `switchboard lock {names}` accepts it.")
     if missing:
-        out.line("`switchboard lock` writes what is missing, and takes out what is gone.")
+        out.line("`switchboard lock` adds what is missing, and removes what is gone.")

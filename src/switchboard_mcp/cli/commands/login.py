@@ -42,7 +42,7 @@ def run(invocation: Invocation) -> int:
     """Log in and report it."""
     spec = _remote_child(invocation)
     path, logged_in_now = run_loop(lambda: log_in(spec, invocation))
-    message = f"'{one_line(spec.name)}' lets us in already; there is nothing to do."
+    message = f"'{one_line(spec.name)}' accepts us already; there is nothing to do."
     if logged_in_now:
         message = f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}."
     invocation.report({"child": spec.name, "loggedIn": True, "anew": logged_in_now, "file": path}, message)
@@ -51,8 +51,8 @@ def run(invocation: Invocation) -> int:
 
 LOGIN = Command(
     "login CHILD [OPTIONS]",
-    "Log in to a remote child that wants it (OAuth): shows an address to visit, and keeps the tokens in a file\n"
-    "that only you can read. Whoever serves with your settings uses and renews them.",
+    "Log in to a remote child with OAuth: shows an address to visit, and stores the tokens in a file that only you\n"
+    "can read. Servers you start use and refresh them.",
     run=run,
     arguments=[
         positional("child", "name of a child with a `url`"),
@@ -73,7 +73,7 @@ def run_logout(invocation: Invocation) -> int:
     except OSError as problem:
         message = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
         raise refused("config_invalid", message, hint="Remove the file yourself.") from problem
-    message = f"There is no login of '{one_line(spec.name)}'; there is nothing to do."
+    message = f"There is no login for '{one_line(spec.name)}'; there is nothing to do."
     if removed:
         message = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
     invocation.report({"child": spec.name, "loggedIn": False, "removed": removed}, message)
@@ -82,8 +82,8 @@ def run_logout(invocation: Invocation) -> int:
 
 LOGOUT = Command(
     "logout CHILD [OPTIONS]",
-    "Remove the tokens that `switchboard login` has kept for a child. A server that runs already may use them\n"
-    "until it connects to the child anew; at the child's own service they are good until they are revoked there.",
+    "Delete the tokens that `switchboard login` stored for a child. A running server may use them until it\n"
+    "reconnects to the child; at the child's own service they are valid until they are revoked there.",
     run=run_logout,
     arguments=[
         positional("child", "name of a child with a `url`"),
@@ -97,8 +97,8 @@ def _remote_child(invocation: Invocation) -> ChildSpec:
     if isinstance(spec, Failure):
         raise SwitchboardError(spec)
     if spec.kind not in ("http", "sse"):
-        message = f"Child '{spec.name}' is reached over {spec.kind}, where there is no login."
-        raise usage_error(message, "A child with a `url` over http or sse may have one.")
+        message = f"Child '{spec.name}' uses {spec.kind}, which has no login."
+        raise usage_error(message, "Only children with a `url` over http or sse have one.")
     return spec
 
 
@@ -121,10 +121,8 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     if flaw is not None:
         raise SwitchboardError(flaw)
     if not wants_login(spec):
-        message = (
-            f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so that no login is used."
-        )
-        raise usage_error(message, "Take it out of the entry to log in.")
+        message = f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so no login is used."
+        raise usage_error(message, "Remove it from the entry to log in.")
     redactor = Redactor()
     server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.redact_text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
@@ -132,7 +130,9 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
         auth = authorisation(spec, server, os.environ, redactor.register, callback.authorizer())
         if auth is None:
             raise refused(
-                "config_invalid", "There is no home to keep a login in.", hint="Set HOME or XDG_STATE_HOME."
+                "config_invalid",
+                "There is no folder to store a login in.",
+                hint="Set HOME or XDG_STATE_HOME.",
             )
         client = HttpClient(server, auth)
         try:
@@ -235,8 +235,8 @@ async def callback_server(port: int, console: Console, *, browser: bool) -> Asyn
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as problem:
-        message = f"Port {port} on this machine cannot be listened on: {problem.strerror}."
-        hint = "Set another oauth.callbackPort, or end the program that uses it."
+        message = f"Port {port} on this machine cannot be opened: {problem.strerror}."
+        hint = "Set another oauth.callbackPort, or stop the program that uses it."
         raise refused("config_invalid", message, hint=hint) from problem
     callback = CallbackServer(listener.getsockname()[1], console, browser)
     server = await asyncio.start_server(callback.handle_request, sock=listener, limit=LONGEST_LINE)

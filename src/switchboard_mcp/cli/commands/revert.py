@@ -25,7 +25,7 @@ def run(invocation: Invocation) -> int:
     if agreed and not invocation.args.yes:
         require_person(invocation, "revert", DRY_RUN_FIRST)
         count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
-        agreed = prompt(f"Put back {plural(count, 'file')}? [Y/n]") in ("", *YES)
+        agreed = prompt(f"Restore {plural(count, 'file')}? [Y/n]") in ("", *YES)
     if agreed:
         perform_revert(steps, folder)
     if invocation.as_json:
@@ -34,19 +34,19 @@ def run(invocation: Invocation) -> int:
         ]
         invocation.console.out.json({"workspace": folder, "changed": agreed, "files": files})
     elif agreed:
-        invocation.console.out.line("Done. Hosts see it in their next session.", "green")
+        invocation.console.out.line("Done. Hosts pick it up in their next session.", "green")
     lost = any(step.verdict == "kept" and step.record.before for step in steps)
     return 1 if agreed and lost else 0
 
 
 COMMAND = Command(
     "revert [OPTIONS]",
-    "Take back what `init` has done: every host has the entries again that it had, byte for byte. In a file that\n"
-    "was edited since, only what was moved is put back. Mail, state and archive are not touched.",
+    "Undo what `init` did: every host gets its original entries back, byte for byte. In a file that was edited\n"
+    "since, only what was moved is restored. Mail, state and archive are not touched.",
     run=run,
     arguments=[
-        flag("--yes", "do it without asking"),
-        flag("--dry-run", "show what would be done, and do nothing"),
+        flag("--yes", "do not ask"),
+        flag("--dry-run", "show the plan, change nothing"),
     ],
 )
 
@@ -54,7 +54,7 @@ COMMAND = Command(
 def show(steps: list[RevertStep], folder: str, out: Screen) -> None:
     """Print what happens to each file."""
     if not steps:
-        out.line(f"There is nothing to take back in {folder}.")
+        out.line(f"There is nothing to revert in {folder}.")
         return
     rows = [
         (Styled(step.verdict, STYLES[step.verdict]), step.record.path, "; ".join(step.remarks))

@@ -68,8 +68,8 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "status [OPTIONS]",
-    "Show how the children are, as the server that runs here over HTTP sees them; without one, what is configured\n"
-    "and known of them. Starts nothing. Exit code 1 where calls to a child are refused.",
+    "Show the health of the children, as reported by the HTTP server that runs here; without one, what is configured\n"
+    "and known of them. Starts nothing. Exit code 1 if calls to a child are refused.",
     run=run,
 )
 
@@ -103,7 +103,7 @@ def find_server(folder: str, console: Console | None = None) -> RunningServer | 
     if isinstance(status, str):
         if console is not None:
             console.warn(
-                f"Switchboard (process {info.pid}) serves here at {url}, and says nothing: {status}."
+                f"Switchboard (process {info.pid}) serves here at {url}, but does not answer: {status}."
             )
         return None
     return RunningServer(url, info.pid, info.started_at, status)
@@ -119,7 +119,7 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
     """Print a table of children."""
     out = console.out
     if served is None:
-        out.line(f"No server runs here over HTTP; this is what is configured in {folder}.", "dim")
+        out.line(f"No HTTP server runs here; this is what is configured in {folder}.", "dim")
     else:
         about = served.status
         out.line(

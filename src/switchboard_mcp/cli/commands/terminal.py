@@ -57,7 +57,7 @@ def run(invocation: Invocation) -> int:
         missing = "PROGRAM behind `--`" if args.name else "NAME"
         raise usage_error(f"terminal: {missing} missing.", f"usage: {USAGE}")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        message = "terminal: stdin and stdout are no terminal."
+        message = "terminal: stdin and stdout are not a terminal."
         raise usage_error(message, "Run it in a terminal window, or in tmux.")
     if shutil.which(args.program[0]) is None:
         message = f"There is no program '{args.program[0]}'."
@@ -69,21 +69,21 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "terminal NAME [OPTIONS] -- PROGRAM [ARGS …]",
-    "Run a program as it is, under a name that other agents can write to. Keyboard, screen and size are the\n"
-    "program's; its exit code is passed on. New mail rings a bell. With --allow-execute an `execute` message of a\n"
-    "verified lead is typed into it. `terminal --copy FILE` hands a file of the workspace to the clipboard.",
+    "Run a program unchanged, under a name that other agents can send messages to. It has keyboard, screen and size\n"
+    "to itself; its exit code is returned. New mail rings a bell. With --allow-execute, an `execute` message of a\n"
+    "verified lead is typed into it. `terminal --copy FILE` copies a file of the workspace to the clipboard.",
     run=run,
     arguments=[
         positional("name", "the agent's name", nargs="?", default=""),
         flag("--allow-execute", "let verified leads type into it"),
-        option("--purpose", "LINE", "what it is for, for others to see"),
+        option("--purpose", "LINE", "purpose, shown to other agents"),
         choice(
             "--doorbell",
             ("show", "type", "off"),
             "new mail: bell, title and a line; a fixed line typed into the program; or nothing",
             "show",
         ),
-        option("--copy", "FILE", "put a file of the workspace into the clipboard"),
+        option("--copy", "FILE", "copy a file of the workspace to the clipboard"),
     ],
     epilog=(
         "examples:\n"

@@ -83,14 +83,14 @@ COMMAND = Command(
     "never ran here is started once.",
     run=run,
     arguments=[
-        option("--catalog", "FILE", "measure a catalog file, not the workspace"),
+        option("--catalog", "FILE", "measure a catalog file instead of the workspace"),
         flag("--refresh", "start every child, also those known from earlier runs"),
         option("--servers", "N", "servers in a session (default: 5)", 5),
         option("--opened", "N", "suites opened in a session (default: 2)", 2),
         choice(
             "--tokenizer",
             ("estimate", "o200k"),
-            "how to count (default: o200k where installed, else an estimate)",
+            "how to count (default: o200k if installed, else an estimate)",
         ),
     ],
     epilog="example:\n  switchboard tokens",
@@ -200,7 +200,7 @@ def show(figures: TokenReport, out: Screen) -> None:
         out.line(f"{line}, {spread.worst:.1f} % at worst.", "bold")
     out.prose(
         f"Over {plural(figures.sets, 'set')} of {plural(figures.servers_per_set, 'server')}. A session lists all "
-        f"suites, opens {figures.opened}, looks one tool up where a suite told names only, and makes "
+        f"suites, opens {figures.opened}, looks up one tool if a suite listed names only, and makes "
         f"{figures.calls} calls. "
         f"Base line: {figures.baseline}. Tokens: {figures.tokenizer}.",
         style="dim",
@@ -208,7 +208,7 @@ def show(figures: TokenReport, out: Screen) -> None:
     small = [cost.name for cost in figures.servers if cost.suite + cost.introspect > cost.flat]
     if small:
         out.prose(
-            f"One look inside costs more than the whole list of {', '.join(small)}: where nearly every session needs "
+            f"One introspection costs more than the whole list of {', '.join(small)}: if nearly every session needs "
             "such a server, `suites.<name>.exposure` set to `direct` is cheaper."
         )
     show_failed(figures, out)

@@ -81,7 +81,7 @@ class ServerFeed:
                     self.changed.set()
         except (OSError, HTTPException, ValueError, AttributeError):
             pass  # the server is gone, or the feed was closed
-        self.ended = "The server has gone."
+        self.ended = "The server is gone."
         self.changed.set()
 
     def _get(self, path: str) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "top [OPTIONS]",
-    "Watch the server that runs here over HTTP: how its children are, their calls and latency, what they\n"
-    "save, what was called last. Keys: s sorts, p holds the picture, arrows scroll, q quits. Piped, or with\n"
-    "--json, it shows everything once; exit code 1 where calls to a child are refused.",
+    "Watch the HTTP server that runs here: the health of its children, their calls and latency, the tokens they\n"
+    "save, and the latest calls. Keys: s sorts, p pauses, arrows scroll, q quits. Piped, or with\n"
+    "--json, it shows everything once; exit code 1 if calls to a child are refused.",
     run=run,
 )
 
@@ -196,4 +196,4 @@ def _find_server(workspace: str) -> tuple[ServerInfo, str]:
 
 def _no_server(why: str) -> SwitchboardError:
     hint = "Start one with `switchboard serve --http`; `switchboard status` shows what is configured without one."
-    return usage_error(f"There is nothing to look at: {why}.", hint)
+    return usage_error(f"There is no server to watch: {why}.", hint)

@@ -51,7 +51,7 @@ def run(invocation: Invocation) -> int:
     spec = find_child(workspace, invocation.args.child, invocation.console)
     if spec.wraps:
         raise _refused(
-            f"Child '{spec.name}' is wrapped already: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
+            f"Child '{spec.name}' is already wrapped: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
         )
     folder = wrapper_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
@@ -74,7 +74,9 @@ def run(invocation: Invocation) -> int:
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
     words = _wrapped_lines(spec, folder, kept)
     if workspace.config.governance.mode == "governed":
-        words.append(f"It counts once `switchboard approve {spec.name} --ask` lets a model plan its calls.")
+        words.append(
+            f"It takes effect once `switchboard approve {spec.name} --ask` lets a model plan its calls."
+        )
     backend = workspace.config.ask.backend
     if backend != "host" and not find_key(os.environ):
         lent = ", or use a host that lends its own model" if backend == "auto" else ""
@@ -85,12 +87,12 @@ def run(invocation: Invocation) -> int:
 
 WRAP = Command(
     "wrap CHILD [OPTIONS]",
-    "Let a child be asked in sentences: its suite has one subtool, natural_language, behind which a model finds\n"
-    "and calls the child's own. What the model is told of the child stands in CLAUDE.md beside its file; edit it.",
+    "Let a child take requests in sentences: its suite has one subtool, natural_language, behind which a model finds\n"
+    "and calls the child's own. The instructions for the model are in CLAUDE.md beside its file; edit them freely.",
     run=run,
     arguments=[
         positional("child", "name of a child"),
-        option("--command", "PROGRAM", "what the child shall run (default: this program, by its path)"),
+        option("--command", "PROGRAM", "the command of the wrapper (default: the path of this program)"),
     ],
     epilog=(
         "example:\n  switchboard wrap memory\n"
@@ -104,7 +106,7 @@ def run_unwrap(invocation: Invocation) -> int:
     workspace = _workspace(invocation)
     spec = find_child(workspace, invocation.args.child, invocation.console)
     if not spec.wraps:
-        raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to put back.")
+        raise _refused(f"Child '{spec.name}' is not wrapped.", "There is nothing to restore.")
     folder = os.path.dirname(spec.source)
     kept_role = os.path.join(folder, ROLE_FILE)
     try:
@@ -118,16 +120,16 @@ def run_unwrap(invocation: Invocation) -> int:
     except OSError as problem:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
     kept = [kept_role] if os.path.exists(kept_role) else []
-    words = [f"Child '{spec.name}' is as it was."]
+    words = [f"Child '{spec.name}' is restored."]
     if kept:
-        words.append(f"{kept[0]} is not as it was written, and stays.")
+        words.append(f"{kept[0]} was edited, and is kept.")
     _show(invocation, WrapReport(spec.name, folder, [], kept), words)
     return 0
 
 
 UNWRAP = Command(
     "unwrap CHILD [OPTIONS]",
-    "Put a wrapped child back as it was, byte for byte. A CLAUDE.md that you changed stays.",
+    "Restore a wrapped child, byte for byte. An edited CLAUDE.md is kept.",
     run=run_unwrap,
     arguments=[
         positional("child", "name of a child"),
@@ -175,13 +177,13 @@ def _check_wrappable(path: str, spec: ChildSpec, *, in_place: bool) -> None:
     """Raise if the child could not be restored later."""
     original = os.path.join(os.path.dirname(path), ORIGINAL)
     if in_place and os.path.islink(path):
-        raise _refused(f"{path} is a link. Wrap the child where its file really is.")
+        raise _refused(f"{path} is a symbolic link. Wrap the child where its file really is.")
     if os.path.lexists(original):
-        raise _refused(f"{original} is there already, and would be lost.", "Move it away, then try again.")
+        raise _refused(f"{original} already exists, and would be lost.", "Move it away, then try again.")
     if not in_place and os.path.lexists(path):
-        raise _refused(f"{path} is there already, and would be lost.", "Move it away, then try again.")
+        raise _refused(f"{path} already exists, and would be lost.", "Move it away, then try again.")
     if os.sep in spec.name or spec.name in (os.curdir, os.pardir):
-        raise _refused(f"The name '{spec.name}' cannot be that of a folder.", "Rename the child.")
+        raise _refused(f"The name '{spec.name}' cannot be a folder name.", "Rename the child.")
 
 
 def _entry(invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
@@ -245,7 +247,7 @@ def _wrapped_lines(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
     return [
         f"Child '{spec.name}' now takes sentences: call its subtool `{ASK_SUBTOOL}`.",
         role_line,
-        f"`switchboard unwrap {spec.name}` puts everything back.",
+        f"`switchboard unwrap {spec.name}` restores everything.",
     ]
 
 

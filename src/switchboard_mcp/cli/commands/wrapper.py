@@ -54,19 +54,19 @@ def run(invocation: Invocation) -> int:
     workspace = load_originals(invocation.options, invocation.args.child)
     if invocation.args.governed and workspace.config.governance.mode != "governed":
         message = (
-            f"{workspace.source}: governance.mode is not `governed` any more, as it is for who started this."
+            f"{workspace.source}: governance.mode is no longer `governed`, as it was when this was started."
         )
-        raise refused("config_invalid", message, hint="Start Switchboard anew.")
+        raise refused("config_invalid", message, hint="Restart Switchboard.")
     return run_loop(lambda: serve(invocation, workspace, log, redactor))
 
 
 COMMAND = Command(
     "wrapper CHILD [OPTIONS]",
-    "Serve a wrapped child over stdio. This is what its file runs; there is no need to run it by hand.",
+    "Serve a wrapped child over stdio. Its file runs this; there is no need to run it by hand.",
     run=run,
     arguments=[
         positional("child", "name of a child"),
-        flag("--governed", "refuse to serve unless the config says governed mode"),
+        flag("--governed", "refuse to serve unless the config enables governed mode"),
     ],
 )
 

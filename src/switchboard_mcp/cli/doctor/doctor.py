@@ -91,7 +91,7 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "doctor [OPTIONS]",
     "Check the config, every child's program, variables and folder, and start each child once.\n"
-    "Exit code 0 where all is well, 1 where something is to be mended, 2 where the config cannot be used.",
+    "Exit code 0 if all is well, 1 if something needs fixing, 2 if the config cannot be used.",
     run=run,
 )
 
@@ -197,9 +197,9 @@ def _health_findings(folder: str) -> list[Finding]:
     return [
         Finding(
             PROBLEM,
-            f"The server that runs here sends no calls to child '{child.child}': it is {child.health}"
+            f"The running server sends no calls to child '{child.child}': it is {child.health}"
             f"{f', {child.last_failure.message}' if child.last_failure is not UNSET else '.'}",
-            f"It is tried again in {child.retry_after_ms / 1000:.1f} s; `switchboard status` shows how it is.",
+            f"It is tried again in {child.retry_after_ms / 1000:.1f} s; `switchboard status` shows its state.",
         )
         for child in ill
     ]
@@ -223,18 +223,16 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
             remedy = (
                 f"Give its host a mail hook (docs/messaging.md), or look: switchboard mail inbox --as {agent}"
             )
-            findings.append(Finding(NOTE, f"{message}, and nobody was woken.", remedy))
+            findings.append(Finding(NOTE, f"{message}, and nobody was notified.", remedy))
     dead = sum(
         not name.endswith(dead_letter_reasons.SUFFIX)
         for _, _, names in os.walk(os.path.join(folder, "deadletter"))
         for name in names
     )
     if dead:
-        message = f"{plural(dead, 'dead letter')}: rejected, never settled, or not to be delivered."
+        message = f"{plural(dead, 'dead letter')}: rejected, never settled, or undeliverable."
         findings.append(
-            Finding(
-                NOTE, message, "Look at them, and put back what should be tried again: switchboard mail dead"
-            )
+            Finding(NOTE, message, "List them, and requeue those to retry: switchboard mail dead")
         )
     return findings
 
@@ -352,9 +350,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     out = console.out
     found = diagnosis.versions
     speed = (
-        f"uvloop {found['uvloop']}"
-        if found["uvloop"]
-        else "without uvloop (optional; it makes calls quicker)"
+        f"uvloop {found['uvloop']}" if found["uvloop"] else "without uvloop (optional; it makes calls faster)"
     )
     out.line(
         f"Switchboard {found['switchboard']} · Python {found['python']} · msgspec {found['msgspec']} · {speed}"

@@ -59,7 +59,7 @@ def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[F
     for path in sorted(filter(None, sources | own)):
         mode = _mode(path)
         if mode is not None and mode & 0o002:
-            message = f"{path} says what runs here, and anybody on this machine can write it."
+            message = f"{path} controls what runs here, and anybody on this machine can write it."
             yield Finding(PROBLEM, message, f"chmod o-w {shlex.quote(path)}")
     yield from _open_tokens(workspace)
 
@@ -70,7 +70,7 @@ def _open_tokens(workspace: Workspace) -> Iterator[Finding]:
     written = [name for name, token in tokens.items() if "${" not in token_text(token)]
     if mode is not None and mode & 0o044 and written:
         message = (
-            f"{workspace.source} can be read by others and holds tokens as they are: {', '.join(written)}."
+            f"{workspace.source} can be read by others and contains literal tokens: {', '.join(written)}."
         )
         remedy = f"Write ${{VAR}} in http.tokens and set VAR, or: chmod 600 {shlex.quote(workspace.source)}"
         yield Finding(NOTE, message, remedy)
@@ -85,17 +85,17 @@ def _leftovers(workspace: str) -> Iterator[Finding]:
         whose = (
             f"process {info.pid}, which is gone" if info is not None else "something that is no Switchboard"
         )
-        message = f"{info_path} was left by {whose}: agents that look for a server find none."
+        message = f"{info_path} was left by {whose}: agents that look for a server will fail."
         yield Finding(NOTE, message, f"rm {shlex.quote(info_path)}")
     if not serves and os.path.lexists(token_path):
-        message = f"{token_path} is the token of a server that does not run any more; it opens nothing."
+        message = f"{token_path} is the token of a server that no longer runs; it is useless."
         yield Finding(NOTE, message, f"rm {shlex.quote(token_path)}")
     for name in sorted(_names(folder)):
         found = _TEMPORARY.fullmatch(name)
         if found is not None and not is_running(int(found[1])):
             path = os.path.join(folder, name)
             yield Finding(
-                NOTE, f"{path} was left half-way by a process that is gone.", f"rm {shlex.quote(path)}"
+                NOTE, f"{path} was left half-written by a process that is gone.", f"rm {shlex.quote(path)}"
             )
 
 
@@ -159,7 +159,7 @@ def _audit(workspace: Workspace) -> Iterator[Finding]:
     if not verdict.ok:
         line = f", line {verdict.line}" if verdict.line else ""
         message = f"The audit record is broken: {os.path.join(folder, verdict.file)}{line} {verdict.reason}."
-        yield Finding(PROBLEM, message, "Find out who changed it; `switchboard audit verify` tells more.")
+        yield Finding(PROBLEM, message, "Find out who changed it; see `switchboard audit verify`.")
 
 
 def _mail(workspace: Workspace) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         for agent in _names(os.path.join(folder, place))
     )
     if count > MOST_MAIL:
-        message = f"There are {plural(count, 'message')}, too many to look at each time."
+        message = f"There are {plural(count, 'message')}, too many to check every time."
         yield Finding(NOTE, message, "switchboard mail verify")
         return
     import asyncio
@@ -194,8 +194,10 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         yield Finding(PROBLEM, f"Mail: {finding.message}", "switchboard mail repair")
     left = len(verdict.findings) - len(broken)
     if left:
-        message = f"Mail: {plural(left, 'thing')} to tidy up."
-        yield Finding(NOTE, message, "switchboard mail verify shows them, switchboard mail repair mends.")
+        message = f"Mail: {plural(left, 'thing')} to clean up."
+        yield Finding(
+            NOTE, message, "switchboard mail verify lists them, switchboard mail repair fixes them."
+        )
 
 
 def _mode(path: str) -> int | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PROC = "/proc"
 # The program's name is among the first words: an interpreter, its options, the script.
 HEAD_WORDS = 4
-AGAIN = "Run `switchboard init` again: it writes where Switchboard is now."
+AGAIN = "Run `switchboard init` again: it writes the current path of Switchboard."
 
 
 class ProcessInfo(Struct, frozen=True):
@@ -79,7 +79,7 @@ def _orphans(
             if process.parent <= 1 and process.pid != os.getpid() and is_child_process(filled, process):
                 command = Redactor().redact_text(shlex.join(process.words))
                 message = (
-                    f"Process {process.pid} runs as child '{spec.name}' does, and nobody uses it: {command}"
+                    f"Process {process.pid} runs like child '{spec.name}', and nobody uses it: {command}"
                 )
                 yield Finding(PROBLEM, message, f"Unless you started it yourself: kill {process.pid}")
 
@@ -118,7 +118,7 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     for title, count in sorted(beside.items()):
         if title in served:
             message = (
-                f"{title} has {plural(count, 'server')} beside Switchboard, whose tools it lists in full."
+                f"{title} has {plural(count, 'server')} beside Switchboard, whose tools are listed in full."
             )
             yield Finding(NOTE, message, "switchboard init moves them behind it.")
 
@@ -126,10 +126,10 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
 def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterator[Finding]:
     """Report what keeps a host from starting its entry for Switchboard."""
     if folder != "." and not os.path.isdir(folder):
-        message = f"{where}: entry '{name}' starts Switchboard in {folder}, which is not there."
+        message = f"{where}: entry '{name}' starts Switchboard in {folder}, which does not exist."
         yield Finding(PROBLEM, message, "Correct --workspace in the entry, or remove it.")
     if command and not shutil.which(command[0]):
-        message = f"{where}: entry '{name}' starts {command[0]}, which is not there."
+        message = f"{where}: entry '{name}' starts {command[0]}, which does not exist."
         by_name = os.path.basename(command[0]) == command[0]
         hint = "Put it on the PATH, e.g. with `pipx install` and `pipx ensurepath`." if by_name else AGAIN
         yield Finding(PROBLEM, message, hint)

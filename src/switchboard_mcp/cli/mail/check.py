@@ -27,7 +27,9 @@ def run_verify(invocation: Invocation) -> int:
         else:
             counts = ", ".join(f"{count:,} in {place}" for place, count in verdict.counts.items() if count)
             whole = "Every accepted message is in exactly one place."
-            broken = "Something accepted is not where it belongs; `switchboard mail repair` mends what can be mended."
+            broken = (
+                "An accepted message is missing or misplaced; `switchboard mail repair` repairs what it can."
+            )
             out.line(whole if verdict.sound else broken, "green" if verdict.sound else "red")
             out.line(counts or "There are none.", "dim")
             show_findings(verdict.findings, invocation.console)
@@ -38,8 +40,8 @@ def run_verify(invocation: Invocation) -> int:
 
 VERIFY = Command(
     "mail verify [OPTIONS]",
-    "Look at every file and prove that each accepted message is in exactly one place, whole. Exit code 1 where\n"
-    "one is not.",
+    "Check every file, and that each accepted message is in exactly one place, intact. Exit code 1 if one is\n"
+    "not.",
     run=run_verify,
 )
 
@@ -63,7 +65,7 @@ def run_repair(invocation: Invocation) -> int:
 
 REPAIR = Command(
     "mail repair [OPTIONS]",
-    "Mend what a crash left behind, and say what was done.",
+    "Repair what a crash left behind, and show what was done.",
     run=run_repair,
 )
 
@@ -87,12 +89,12 @@ def run_prune(invocation: Invocation) -> int:
 
 PRUNE = Command(
     "mail prune --older AGE [--dry-run] [OPTIONS]",
-    "Take away messages that were settled so long ago, with their receipts, keys and attachments, of all agents.\n"
-    "What waits, is claimed or is a dead letter stays.",
+    "Delete messages settled that long ago, with their receipts, keys and attachments, of all agents.\n"
+    "Unread, claimed and dead messages stay.",
     run=run_prune,
     arguments=[
-        option("--older", "AGE", "how long ago: 30d, 12h", required=True),
-        flag("--dry-run", "only say how much it would be"),
+        option("--older", "AGE", "minimum age: 30d, 12h", required=True),
+        flag("--dry-run", "only show how much would be deleted"),
     ],
 )
 
@@ -106,7 +108,7 @@ def read_age(written: str) -> float:
     found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", written)
     if found is None:
         raise usage_error(
-            f"--older '{written[:80]}': that is no age.",
+            f"--older '{written[:80]}': not an age.",
             "Such as --older 30d for 30 days, or 12h for 12 hours.",
         )
     return float(found[1]) * {"d": 86_400, "h": 3_600}[found[2]]

@@ -27,13 +27,13 @@ def run(invocation: Invocation) -> int:
         case ["requeue", *ids] if ids:
             return with_mailbox(invocation, lambda mailbox: _requeue(invocation, mailbox, ids))
         case words:
-            raise usage_error(f"mail dead: '{' '.join(words)}' is not understood.", SEE_HELP)
+            raise usage_error(f"mail dead: '{' '.join(words)}' is not a valid action.", SEE_HELP)
 
 
 COMMAND = Command(
     "mail dead [requeue ID …] [OPTIONS]",
-    "Show what was set aside: rejected, never settled, or no message at all; or put one back into its inbox, as\n"
-    "new. Everybody's, unless you say which agent you are.",
+    "List dead letters: rejected, never settled, or not messages at all; or put one back into its inbox, as\n"
+    "new. Those of all agents, unless --as names one.",
     run=run,
     arguments=[
         positional("words", "what to do", metavar="requeue ID …", nargs="*"),

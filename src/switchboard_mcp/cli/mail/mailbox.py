@@ -58,7 +58,7 @@ class Mailbox(Struct):
         """Return the acting agent; raises if none is named."""
         if not self.agent:
             hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
-            raise usage_error("It is not known which agent you are.", hint)
+            raise usage_error("No agent is named.", hint)
         return self.agent
 
     async def existing_agent(self) -> str:
@@ -78,10 +78,8 @@ class Mailbox(Struct):
         """Return the acting agent if a shell may act as it: agents with a token act with that token only."""
         name = self.agent_or_error()
         if name in {agent_name(each) for each in self.config.http.tokens}:
-            message = (
-                f"'{name}' has a token of its own (http.tokens), so that nobody can act as it from a shell."
-            )
-            hint = "Act over HTTP with that token, or be another agent here: --as NAME."
+            message = f"'{name}' has its own token (http.tokens), so nobody can act as it from a shell."
+            hint = "Act over HTTP with that token, or as another agent: --as NAME."
             raise refused("mail_identity", message, hint=hint)
         return name
 
@@ -103,7 +101,7 @@ class Mailbox(Struct):
             f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
         )
         raise usage_error(
-            message if held else f"'{agent}' has claimed no message.", "Say which message is meant: its ID."
+            message if held else f"'{agent}' has claimed no message.", "Name the message by its ID."
         )
 
 
@@ -117,7 +115,7 @@ def match_id(typed: str, ids: Collection[str], whose: str) -> str:
     if not fitting:
         raise refused("mail_not_found", f"{whose} has no message '{typed[:150]}'.")
     raise usage_error(
-        f"Several messages are called '{typed[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
+        f"Several messages match '{typed[:150]}': {', '.join(fitting[:5])}.", "Give more of the id."
     )
 
 

@@ -29,18 +29,18 @@ def run_agents(invocation: Invocation) -> int:
                 invocation, lambda mailbox: _assign_role(invocation, mailbox, name, " ".join(role))
             )
         case words:
-            raise usage_error(f"mail agents: '{' '.join(words)}' is not understood.", SEE_HELP)
+            raise usage_error(f"mail agents: '{' '.join(words)}' is not a valid action.", SEE_HELP)
 
 
 AGENTS = Command(
     "mail agents [add NAME | role NAME ROLE] [OPTIONS]",
-    "Show who there is, who is here, what is unread, and whose mail waits with nobody woken; or add an agent, or\n"
-    "give one a role.",
+    "List the agents, their presence and unread mail, and whose mail nobody was notified of; or add an agent, or\n"
+    "assign a role.",
     run=run_agents,
     arguments=[
         positional("words", "what to do", metavar="add NAME | role NAME ROLE", nargs="*"),
         AS,
-        option("--purpose", "LINE", "with add: what it is for"),
+        option("--purpose", "LINE", "with add: its purpose"),
     ],
     epilog="examples:\n"
     '  switchboard mail agents add ada --purpose "the one with the plan"\n'
@@ -55,7 +55,7 @@ async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
         return 0
     out = invocation.console.out
     if not found:
-        out.line("Nobody yet. `switchboard mail agents add NAME` adds one.", "dim")
+        out.line("No agents yet. `switchboard mail agents add NAME` adds one.", "dim")
         return 0
     rows = [_agent_row(entry, mailbox.agent) for entry in found]
     out.table(rows, ("AGENT", "PRESENCE", "ROLE", "UNREAD", ""), align="lllr")
@@ -72,7 +72,7 @@ def unread_warning(entry: dict[str, object]) -> str:
     unread = entry.get("unread", 0)
     return (
         f"{plural(unread if isinstance(unread, int) else 0, 'message')} for '{entry['name']}', the oldest for {age}, "
-        f"and nobody was woken. Give its host a mail hook, or run it in `switchboard terminal {entry['name']} -- …`."
+        f"and nobody was notified. Give its host a mail hook, or run it in `switchboard terminal {entry['name']} -- …`."
     )
 
 
@@ -106,7 +106,7 @@ async def _add(invocation: Invocation, mailbox: Mailbox, written: str) -> int:
     if invocation.as_json:
         invocation.console.out.json({"name": name, "inbox": f".switchboard/inbox/{name}"})
     else:
-        invocation.console.out.line(f"{name} can be written to. Act as it with --as {name}.")
+        invocation.console.out.line(f"{name} can receive messages. Act as it with --as {name}.")
     return 0
 
 
@@ -131,17 +131,17 @@ def run_teams(invocation: Invocation) -> int:
         case ["create", team, *members] if members:
             return with_mailbox(invocation, lambda mailbox: _create(invocation, mailbox, team, members))
         case words:
-            raise usage_error(f"mail teams: '{' '.join(words)}' is not understood.", SEE_HELP)
+            raise usage_error(f"mail teams: '{' '.join(words)}' is not a valid action.", SEE_HELP)
 
 
 TEAMS = Command(
     "mail teams [create TEAM MEMBER …] [OPTIONS]",
-    "Show the teams, or make one. With --role it is one agent that plays several roles.",
+    "List the teams, or create one. With --role, one agent plays several roles.",
     run=run_teams,
     arguments=[
         positional("words", "what to do", metavar="create TEAM MEMBER …", nargs="*"),
         AS,
-        repeatable("--role", "ROLE", "with create, for a team of one: a role that it plays", dest="roles"),
+        repeatable("--role", "ROLE", "with create, for a team of one: a role it plays", dest="roles"),
     ],
 )
 
@@ -153,7 +153,7 @@ async def _show_teams(invocation: Invocation, mailbox: Mailbox) -> int:
         return 0
     if not teams:
         invocation.console.out.line(
-            "No teams. `switchboard mail teams create TEAM MEMBER …` makes one.", "dim"
+            "No teams. `switchboard mail teams create TEAM MEMBER …` creates one.", "dim"
         )
         return 0
     rows = [

@@ -43,12 +43,12 @@ def run_inbox(invocation: Invocation) -> int:
 
 INBOX = Command(
     "mail inbox [OPTIONS]",
-    "Show what waits for you. Consumes nothing.",
+    "List your unread messages. Consumes nothing.",
     run=run_inbox,
     arguments=[
         AS,
         LIMIT,
-        option("--after", "ORDER", "only messages beyond this `order`, for paging", 0),
+        option("--after", "ORDER", "only messages after this `order`, for paging", 0),
     ],
 )
 
@@ -66,7 +66,7 @@ def run_read(invocation: Invocation) -> int:
         if invocation.args.id:
             letter = await mailbox.post.read(agent, await mailbox.find_id(agent, invocation.args.id))
         elif not (waiting := await mailbox.post.peek(agent, limit=1)):
-            raise refused("mail_not_found", f"Nothing waits for '{agent}'.")
+            raise refused("mail_not_found", f"There is no unread message for '{agent}'.")
         else:
             letter = waiting[0]
         if invocation.as_json:
@@ -80,10 +80,10 @@ def run_read(invocation: Invocation) -> int:
 
 READ = Command(
     "mail read [ID] [OPTIONS]",
-    "Show one message of yours in full, wherever it is now. Consumes nothing.",
+    "Show one of your messages in full, wherever it is now. Consumes nothing.",
     run=run_read,
     arguments=[
-        positional("id", f"{ID} (default: the next that waits)", nargs="?", default=""),
+        positional("id", f"{ID} (default: the next unread)", nargs="?", default=""),
         AS,
     ],
 )
@@ -139,7 +139,7 @@ def run_receipts(invocation: Invocation) -> int:
         if args.wait and ids:
             found = await _wait_until_final(mailbox, sender, ids, args.wait)
         missing = sorted(set(ids or ()) - {receipt.in_reply_to for receipt in found})
-        message = f"'{sender}' has no receipt of {', '.join(missing)}."
+        message = f"'{sender}' has no receipt for {', '.join(missing)}."
         if missing and not found:
             hint = "`switchboard mail receipts` shows those there are."
             raise refused("mail_not_found", message, hint=hint)
@@ -156,13 +156,13 @@ def run_receipts(invocation: Invocation) -> int:
 
 RECEIPTS = Command(
     "mail receipts [ID …] [OPTIONS]",
-    "Show what became of messages that you sent.",
+    "Show what became of messages you sent.",
     run=run_receipts,
     arguments=[
-        positional("ids", "of these messages only; enough of their last characters", metavar="ID", nargs="*"),
+        positional("ids", "only these messages; enough of their last characters", metavar="ID", nargs="*"),
         AS,
         LIMIT,
-        option("--wait", "SECONDS", "wait until the named ones have ended", 0.0),
+        option("--wait", "SECONDS", "wait until the named ones are settled", 0.0),
     ],
 )
 

@@ -50,13 +50,13 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "mail wait [OPTIONS]",
-    "Wait until there is mail, then show it. Exit code 1 where the time is over.",
+    "Wait for mail, then show it. Exit code 1 after the timeout.",
     run=run,
     arguments=[
         AS,
-        option("--timeout", "SECONDS", "give up then (default: never)", 0.0),
-        flag("--new", "only for what comes from now on"),
-        choice("--host", ("claude-code",), "as a hook that wakes this host (see the guide)"),
+        option("--timeout", "SECONDS", "give up after this long (default: never)", 0.0),
+        flag("--new", "ignore mail that is already there"),
+        choice("--host", ("claude-code",), "run as a hook that wakes this host (see docs/messaging.md)"),
     ],
 )
 

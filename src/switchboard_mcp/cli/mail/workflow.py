@@ -39,12 +39,12 @@ def run(invocation: Invocation) -> int:
         case ["stop"]:
             return _advance(invocation, engine.stop, _reason(invocation), workflow=args.workflow)
         case words:
-            raise usage_error(f"mail workflow: '{' '.join(words)}' is not understood.", SEE_HELP)
+            raise usage_error(f"mail workflow: '{' '.join(words)}' is not a valid action.", SEE_HELP)
 
 
 COMMAND = Command(
     "mail workflow [start NAME | complete [PHASE] | skip [PHASE] | stop] [OPTIONS]",
-    "Show the workflows that can be started and those under way, or move one on.",
+    "List the workflows that can be started and those running, or advance one.",
     run=run,
     arguments=[
         positional(
@@ -55,11 +55,11 @@ COMMAND = Command(
         ),
         AS,
         option("--workflow", "ID", "which one (default: the one you are in)"),
-        repeatable("--part", "PART=AGENT", "start: who does what", dest="parts"),
-        option("--subject", "LINE", "start: what it is about"),
-        repeatable("--artifact", "FILE", "complete: a file made", dest="artifacts"),
-        option("--next", "PHASE", "complete, skip: where to, if there is a choice"),
-        option("--reason", "LINE", "skip, stop: why; is recorded"),
+        repeatable("--part", "PART=AGENT", "start: the agent for a part", dest="parts"),
+        option("--subject", "LINE", "start: the subject"),
+        repeatable("--artifact", "FILE", "complete: a file produced", dest="artifacts"),
+        option("--next", "PHASE", "complete, skip: the next phase, if there is a choice"),
+        option("--reason", "LINE", "skip, stop: the reason, which is recorded"),
         option("--note", "LINE", "complete: a sentence for the record"),
     ],
     epilog="examples:\n"
@@ -74,7 +74,7 @@ def _parts(pairs: Sequence[str]) -> dict[str, str]:
     for word in pairs:
         part, equals, agent = word.partition("=")
         if not part or not equals or not agent:
-            raise usage_error(f"--part {word}: that is no PART=AGENT.", SEE_HELP)
+            raise usage_error(f"--part {word}: not PART=AGENT.", SEE_HELP)
         found[part] = agent
     return found
 
@@ -82,7 +82,7 @@ def _parts(pairs: Sequence[str]) -> dict[str, str]:
 def _reason(invocation: Invocation) -> str:
     reason: str = invocation.args.reason
     if not reason.strip():
-        raise usage_error("mail workflow: say why with --reason; it is recorded.", SEE_HELP)
+        raise usage_error("mail workflow: give a --reason; it is recorded.", SEE_HELP)
     return reason
 
 
@@ -132,7 +132,7 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
             ("WORKFLOW", "STATUS", "PHASE", "TURN", "AGE", ""),
         )
     else:
-        out.line("No workflow is under way. There are:", "dim")
+        out.line("No workflow is running. Available:", "dim")
     out.table(
         [
             (Styled(name, "bold"), found.message if isinstance(found, Failure) else found.description)

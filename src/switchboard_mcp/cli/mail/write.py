@@ -59,7 +59,7 @@ def run_send(invocation: Invocation) -> int:
             role = {"role": chosen[0].role} if chosen[0].role else {}
             draft_ = msgspec.structs.replace(draft_, team=team, metadata={**metadata, **role})
         elif invocation.args.role:
-            raise usage_error("--role is for a team.", "Or write to the role: `send ROLE …`.")
+            raise usage_error("--role needs a team.", "Or send to the role: `send ROLE …`.")
         elif read_role(invocation.args.to) is not None:
             recipients = [agent_registry.resolve_recipient(state, invocation.args.to)]
         async with acting_as(mailbox, sender) as verified:
@@ -77,21 +77,21 @@ def run_send(invocation: Invocation) -> int:
 
 SEND = Command(
     "mail send TO [TEXT | - | --file FILE] [OPTIONS]",
-    "Send a message. Answered when it is stored: from then on nothing loses it.",
+    "Send a message. Returns when it is stored durably.",
     run=run_send,
     arguments=[
         positional("to", "an agent, a role that one agent has, or a team"),
-        positional("text", "what to say; - reads stdin", nargs="?"),
+        positional("text", "the text; - reads stdin", nargs="?"),
         AS,
-        option("--file", "FILE", "say what stands in this file"),
-        choice("--action", ACTIONS, "what it is (default: status_update)", "status_update"),
-        option("--subject", "LINE", "a line that may be shown before it is read"),
+        option("--file", "FILE", "send the content of this file"),
+        choice("--action", ACTIONS, "kind of message (default: status_update)", "status_update"),
+        option("--subject", "LINE", "a line that may be shown before the message is read"),
         option("--reply-to", "ID", "the message that this answers"),
         choice("--priority", PRIORITIES, "how urgent it is", "normal"),
         option("--ack-by", "TIME", "ISO 8601: when you expect it to be settled"),
-        option("--key", "KEY", "the same key to the same recipient is sent once"),
-        repeatable("--meta", "KEY=VALUE", "a further key; JSON or text"),
-        flag("--team", "TO is a team, though an agent is called so too"),
+        option("--key", "KEY", "idempotency key: the same key to the same recipient is sent once"),
+        repeatable("--meta", "KEY=VALUE", "a metadata entry; JSON or text"),
+        flag("--team", "TO is a team, even if an agent has the same name"),
         option("--role", "ROLE", "to a team: only members in this role"),
     ],
     epilog="examples:\n"
@@ -109,7 +109,7 @@ async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
 def _payload(invocation: Invocation) -> str:
     args = invocation.args
     if args.file and args.text is not None:
-        raise usage_error("TEXT and --file are both given.", "Say it in one way.")
+        raise usage_error("TEXT and --file cannot be combined.", "Use one of them.")
     if args.file:
         try:
             with open(args.file, "rb") as file:
@@ -122,7 +122,7 @@ def _payload(invocation: Invocation) -> str:
         return _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")
     if args.text is None:
         hint = "Give TEXT, - for stdin, or --file FILE."
-        raise usage_error("mail send: it is not said what to send.", hint)
+        raise usage_error("mail send: there is no text to send.", hint)
     return _text(os.fsencode(args.text), "TEXT")
 
 
@@ -139,7 +139,7 @@ def _metadata(pairs: Sequence[str]) -> dict[str, object]:
     for word in pairs:
         key, equals, value = word.partition("=")
         if not key or not equals:
-            raise usage_error(f"--meta {word}: that is no KEY=VALUE.", "Such as --meta branch=main")
+            raise usage_error(f"--meta {word}: not KEY=VALUE.", "Such as --meta branch=main")
         try:
             found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
         except (msgspec.DecodeError, RecursionError):
@@ -177,10 +177,10 @@ def _show_sent(
         console.out.json({"sender": sender, "verified": verified, "sent": answer, "refused": wrong})
     else:
         for one in sent:
-            again = " (it was there already)" if one.duplicate else ""
+            again = " (already stored)" if one.duplicate else ""
             console.out.line(f"{console.out.paint('sent', 'green')} {one.id} to {one.recipient}{again}")
     if not verified:
-        console.warn(f"'{sender}' is connected elsewhere, so that this is marked as unverified.")
+        console.warn(f"'{sender}' is connected elsewhere, so this message is marked as unverified.")
     for name, problem in refused:
         console.warn(f"{name}: {problem.message}")
     return 1 if refused else 0
@@ -209,13 +209,13 @@ def run_claim(invocation: Invocation) -> int:
 
 CLAIM = Command(
     "mail claim [ID …] [OPTIONS]",
-    "Take the next messages: they are yours until you `ack` them, or until the lease is over.",
+    "Claim the next messages: they are yours until you `ack` them or the lease expires.",
     run=run_claim,
     arguments=[
         positional("ids", "only these messages (default: the next)", metavar="ID", nargs="*"),
         AS,
         option("--max", "N", "how many to take (default: 1)", 1),
-        option("--lease", "SECONDS", "how long they are yours (default: 300)", 300.0),
+        option("--lease", "SECONDS", "duration of the lease (default: 300)", 300.0),
     ],
 )
 
@@ -223,7 +223,7 @@ CLAIM = Command(
 def _show_claimed(invocation: Invocation, claimed: Sequence[Claimed]) -> None:
     out = invocation.console.out
     if not claimed:
-        out.line("Nothing waits.", "dim")
+        out.line("No unread messages.", "dim")
     for number, one in enumerate(claimed):
         if number:
             out.line("\n" + "-" * 40, "dim")
@@ -247,7 +247,7 @@ def run_ack(invocation: Invocation) -> int:
     id, outcome = ("", args.id) if args.id in OUTCOMES and not args.outcome else (args.id, args.outcome)
     outcome = outcome or "done"
     if outcome not in OUTCOMES:
-        raise usage_error(f"mail ack: '{outcome}' is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
+        raise usage_error(f"mail ack: '{outcome}' is not an outcome.", f"Use one of {', '.join(OUTCOMES)}.")
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
@@ -276,16 +276,16 @@ def run_ack(invocation: Invocation) -> int:
 
 ACK = Command(
     "mail ack [ID] [done|failed|rejected] [OPTIONS]",
-    "Settle a message: done and failed put it into the archive, rejected among the dead letters. The sender gets\n"
-    "a receipt.",
+    "Settle a message: done and failed move it to the archive, rejected to the dead letters. The sender gets a\n"
+    "receipt.",
     run=run_ack,
     arguments=[
         positional("id", f"{ID} (default: the one you have claimed)", nargs="?", default=""),
         positional("outcome", "done, failed, rejected (default: done)", nargs="?", default=""),
         AS,
-        option("--result", "TEXT", "goes back to the sender as submit_result; - is stdin", None),
+        option("--result", "TEXT", "sent back as submit_result; - reads stdin", None),
         option("--summary", "LINE", "a sentence for the receipt"),
-        option("--fence", "N", "as `claim` told it: settle only that claim", 0),
+        option("--fence", "N", "from `claim`: settle only that claim", 0),
     ],
     epilog='example:\n  switchboard mail ack 3f2a --result "The parser is in src/parser.py"',
 )

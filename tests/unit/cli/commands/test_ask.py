@@ -76,7 +76,7 @@ def test_what_changes_things_needs_a_yes(run: Run, planner: Planner) -> None:
     planner.turns += [DROP, DROP, DROP]
     refused = run("ask", "--suite", "store", "drop 7")
     assert refused.code == 1
-    assert "nobody can be asked here: drop" in refused.err
+    assert "nobody is present to give it: drop" in refused.err
     assert "--yes" in refused.err
     dry = json.loads(run("ask", "--suite", "store", "drop 7", "--dry-run", "--json").out)
     assert dry["structuredContent"]["needsConfirmation"] == ["drop"]
@@ -113,4 +113,4 @@ def test_a_key_that_is_not_accepted_is_told(run: Run, api: MessagesApi) -> None:
     api.otherwise = lambda request: Fails(401, "authentication_error", "invalid key")
     done = run("ask", "--suite", "mock", "say hello")
     assert done.code == 1
-    assert "does not accept the key (401). invalid key" in done.err
+    assert "rejects the key (401). invalid key" in done.err

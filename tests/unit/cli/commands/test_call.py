@@ -57,12 +57,12 @@ def test_numbers_keep_their_digits() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("word",), "'word' is no argument"),
-        (("=1",), "is no argument"),
-        (("{",), "'{' is no JSON object"),
-        (("[1]",), "'[1]' is no argument"),
+        (("word",), "'word' is not an argument"),
+        (("=1",), "is not an argument"),
+        (("{",), "'{' is not a JSON object"),
+        (("[1]",), "'[1]' is not an argument"),
         (("a=1", "a=2"), "'a' is given twice"),
-        (("-",), "stdin is no JSON object"),
+        (("-",), "stdin is not a JSON object"),
         (("a=\udcff",), "is not UTF-8"),
     ],
 )

@@ -72,7 +72,7 @@ def test_only_what_was_chosen_moves(person: Person) -> None:
     assert "Moved 1 entry into 1 child: mock." in told
     left = json.loads((person.home / ".codeium/windsurf/mcp_config.json").read_text())["mcpServers"]
     assert set(left) == {"switchboard", "figma", "secret-file", "off"}
-    assert [question.split()[0] for question in ask.asked] == ["Move", "Switch", "Switch", "Change"]
+    assert [question.split()[0] for question in ask.asked] == ["Move", "Enable", "Enable", "Change"]
 
 
 def test_whoever_says_no_changes_nothing(person: Person) -> None:

@@ -61,7 +61,7 @@ def test_a_child_with_a_folder_of_its_own_is_wrapped_there_and_put_back_byte_for
     wrapper = entry(file)
     assert wrapper["command"]["args"][:4] == ["wrapper", "memory", "--workspace", "../.."]
     assert wrapper["description"] == "Keeps things"
-    assert run("unwrap", "memory") == "Child 'memory' is as it was.\n"
+    assert run("unwrap", "memory") == "Child 'memory' is restored.\n"
     assert tree(workspace) == before
     assert not (folder / "original").exists()
 
@@ -129,12 +129,12 @@ def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> Non
     role = write_child(workspace, "memory", ODD).parent / "CLAUDE.md"
     role.write_text("Mine.")
     assert "(it was there, and stays)" in run("wrap", "memory")
-    assert "stays" in run("unwrap", "memory")
+    assert "is kept" in run("unwrap", "memory")
     assert role.read_text() == "Mine."
     role.unlink()
     run("wrap", "memory")
     role.write_text(role.read_text() + "One thing more.\n")
-    assert "is not as it was written, and stays." in run("unwrap", "memory")
+    assert "was edited, and is kept." in run("unwrap", "memory")
     assert role.exists()
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_wrapped_or_put_back_is_refused_and_nothing_changes(works
     original = file.parent / "original" / ".mcp.json"
     original.parent.mkdir()
     original.write_text("mine")
-    assert f"{original} is there already" in run("wrap", "memory")
+    assert f"{original} already exists" in run("wrap", "memory")
     original.unlink()
     assert tree(workspace) == before
     run("wrap", "memory")
@@ -160,7 +160,7 @@ def test_a_link_is_not_wrapped(workspace: Path, run: Run) -> None:
     real.write_text(ODD)
     (workspace / "mcps" / "memory").mkdir(parents=True)
     (workspace / "mcps" / "memory" / ".mcp.json").symlink_to(real)
-    assert "is a link" in run("wrap", "memory")
+    assert "is a symbolic link" in run("wrap", "memory")
 
 
 def test_a_wrapper_that_would_not_be_found_is_not_left_behind(workspace: Path, run: Run) -> None:
@@ -184,7 +184,7 @@ def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> 
     (file.parent / "original" / ".mcp.json").unlink()
     told = run("wrapper", "memory")
     assert told.startswith("2: ")
-    assert "the original of the wrapped child 'memory' is not there." in told
+    assert "the original of the wrapped child 'memory' does not exist." in told
 
 
 @pytest.mark.parametrize("first", [True, False])
