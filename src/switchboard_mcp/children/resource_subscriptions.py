@@ -53,7 +53,7 @@ class Listening(PendingRequest):
     """One `subscriptions/listen` under way."""
 
     __slots__ = ("acknowledged", "following", "then")
-    lasting = True
+    is_subscription = True
 
     def __init__(self, following: ChildSubscriptions, params: bytes, then: list[Then]) -> None:
         id = next_id()
