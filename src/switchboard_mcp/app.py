@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from switchboard_mcp.children.catalog import Catalog, cache_folder
-from switchboard_mcp.children.context import CallRecorder, ChildContext
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.load import load_workspace, nearest_workspace, require_profile
 from switchboard_mcp.config.models import Workspace
@@ -38,6 +38,7 @@ from switchboard_mcp.gateway.factory import (
     load_middleware,
 )
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.observability.call_record import CallObserver
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.process.launcher import Launcher
@@ -132,7 +133,7 @@ async def running(
     pinned: bool = True,
     profile: str = "",
     replicas: Replicas | None = None,
-    recorder: Callable[[ChildContext], CallRecorder] | None = None,
+    recorder: Callable[[ChildContext], CallObserver] | None = None,
 ) -> AsyncIterator[Switchboard]:
     """Run everything except a server. On exit, all children are stopped and all tasks have ended.
 

@@ -16,6 +16,7 @@ from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 
@@ -101,7 +102,7 @@ def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -
     """Write a decision made on the command line to the audit log, if there is one."""
     audit = open_audit(workspace, Log(level="warning"), Redactor())
     if audit is not None:
-        audit.record(kind, "command line", child, outcome=outcome)
+        audit.record(CallRecord(kind, "command line", child, outcome=outcome))
         audit.close()
 
 

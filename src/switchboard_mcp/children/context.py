@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.observability.call_record import CallObserver, CallRecord
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.inprocess.server_app import ServerApp, ToolTable
     from switchboard_mcp.observability.audit.audit_log import AuditLog
-    from switchboard_mcp.observability.audit.writer_process import Record
     from switchboard_mcp.policy.launch.rules import LaunchPolicy
 
 
@@ -40,48 +40,6 @@ class ChildEvents(Protocol):
 
     def on_list_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         """Handle a change of a child's inventory, or its `first` appearance."""
-
-
-class CallRecorder(Protocol):
-    """Records how calls end: the audit log, or an observer in front of it.
-
-    Hot paths skip `record`: they append a tuple to `pending` and call `rouse` for the first one.
-    """
-
-    @property
-    def pending(self) -> list[Record]:
-        """Records not processed yet."""
-
-    @property
-    def write_failure(self) -> Failure | None:
-        """The failure that keeps records from being written, or None."""
-
-    @property
-    def fail_closed(self) -> bool:
-        """True if calls are refused while records cannot be written."""
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """The wall clock."""
-
-    @property
-    def rouse(self) -> Callable[[], None]:
-        """Wakes the recorder after `pending` was filled."""
-
-    def record(
-        self,
-        kind: str,
-        who: str = "",
-        child: str = "",
-        subtool: str = "",
-        args: bytes = b"",
-        outcome: str = "",
-        seconds: float = -1.0,
-    ) -> None:
-        """Record one call or decision."""
-
-    def close(self) -> None:
-        """Flush all records and stop."""
 
 
 class ChildContext(Struct, kw_only=True):
@@ -108,7 +66,7 @@ class ChildContext(Struct, kw_only=True):
     replicas: Replicas | None = None
     audit: AuditLog | None = None
     default_principal: str = "stdio"  # how the audit log names a host without a name
-    recorder: CallRecorder | None = None  # receives call records in place of `audit`
+    recorder: CallObserver | None = None  # receives call records in place of `audit`
     flow_control: FlowControl = field(
         default_factory=FlowControl
     )  # pauses children while the host reads nothing
@@ -119,4 +77,4 @@ class ChildContext(Struct, kw_only=True):
     def audit_child(self, child: str, outcome: str, seconds: float = -1.0) -> None:
         """Record a lifecycle event of a child in the audit log, if there is one."""
         if self.audit is not None:
-            self.audit.record("child", child=child, outcome=outcome, seconds=seconds)
+            self.audit.record(CallRecord("child", child=child, outcome=outcome, seconds=seconds))

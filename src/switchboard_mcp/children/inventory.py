@@ -19,6 +19,7 @@ from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize
 
@@ -317,7 +318,8 @@ class Inventory:
             if pin.compare(snapshot, prompts=self.prompts_fetched) and self._context.audit is not None:
                 outcome = "blocked" if pin.governed else "told"
                 for tool in sorted({change.tool for change in pin.changes}):
-                    self._context.audit.record("drift", child=self._spec.name, subtool=tool, outcome=outcome)
+                    record = CallRecord("drift", child=self._spec.name, subtool=tool, outcome=outcome)
+                    self._context.audit.record(record)
             if pin.governed:
                 pinned = read_tools(pin.snapshot.tools) if pin.snapshot is not None else []
                 tools = [tool for tool in pinned if pin.matches_lock(tool.name)]

@@ -35,6 +35,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 from switchboard_mcp.gateway.suites.suite_tools import Suite
 from switchboard_mcp.gateway.suites.views import View
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
@@ -152,9 +153,8 @@ class Gateway:
     def record_refusal(self, session: Session, child: str, subtool: str, problem: Failure) -> None:
         """Record a refusal for which there is no child suite."""
         if self.audit is not None:
-            self.audit.record(
-                "decision", session.principal or self.default_principal, child, subtool, b"", problem.code
-            )
+            principal = session.principal or self.default_principal
+            self.audit.record(CallRecord("decision", principal, child, subtool, outcome=problem.code))
 
     def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a transport that carries all its messages."""

@@ -14,6 +14,7 @@ from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.observability.audit.audit_log import AuditLog
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 
 
@@ -36,7 +37,7 @@ def record(folder: Path, *outcomes: str) -> None:
     )
     audit.start()
     for outcome in outcomes:
-        audit.record("child", child="github", outcome=outcome)
+        audit.record(CallRecord("child", child="github", outcome=outcome))
     audit.close()
 
 

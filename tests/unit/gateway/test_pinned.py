@@ -13,6 +13,7 @@ from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
 from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.observability.call_record import CallRecord
 from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json
 
 ECHO: Json = {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}}
@@ -137,9 +138,9 @@ class Record:
     def __init__(self) -> None:
         self.drift: list[str] = []
 
-    def record(self, event: str, **more: str) -> None:
-        if event == "drift":
-            self.drift.append(more["subtool"])
+    def record(self, record: CallRecord) -> None:
+        if record.kind == "drift":
+            self.drift.append(record.subtool)
 
 
 def test_drift_is_recorded_once_however_often_the_list_is_looked_at(board: PinnedBoard) -> None:
@@ -261,15 +262,14 @@ def test_in_open_mode_a_changed_prompt_is_served(board: PinnedBoard) -> None:
 
 def test_a_refusal_of_a_tool_shown_directly_is_recorded(board: PinnedBoard) -> None:
     class Decisions:
-        def record(self, *told: object) -> None:
-            decisions.append(told)
+        def record(self, record: CallRecord) -> None:
+            decisions.append(record)
 
-    decisions: list[tuple[object, ...]] = []
+    decisions: list[CallRecord] = []
     direct(board, {**ECHO, "description": "Says it twice."})
     host = board.host()
     board.gateway.audit = Decisions()  # type: ignore[assignment]  # as much of one as is asked for here
     assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
     assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
-    assert [told[0] for told in decisions[-1:]] == ["decision"]
-    assert decisions[-1][2:4] == ("kid", "echo")
-    assert decisions[-1][5] == "tool_drifted"
+    last = decisions[-1]
+    assert (last.kind, last.child, last.subtool, last.outcome) == ("decision", "kid", "echo", "tool_drifted")

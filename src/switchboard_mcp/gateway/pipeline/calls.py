@@ -1,12 +1,13 @@
-"""Calls of a suite that has a chain: counted, recorded, cached, cut to size, and led through middleware.
+"""Requests to a child whose suite has a pipeline: recorded, limited, paged, cached and passed through middleware.
 
-Each is the plain call with its beginning and its ends taken over. While middleware waits for the child, the end of the
-call goes to it; when there is none, or it has answered, to the host. Progress, questions back and cancellation go their
-usual ways.
+Each class is the plain request with its start and its ends overridden. Limits and records apply to every request;
+middleware and cache only to tool calls, and only if configured: then the request has an `Interception`. Progress,
+requests from the child to the host and cancellation work as without a pipeline.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from asyncio import CancelledError, Future, Task, Timeout, timeout
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
@@ -15,313 +16,406 @@ from msgspec import Raw
 
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
 from switchboard_mcp.gateway.forward import ForwardedRequest
-from switchboard_mcp.gateway.pipeline.endings import PipelineEnding
-from switchboard_mcp.gateway.suites.suite_calls import PlainParams, ResumedCall, SubtoolCall
+from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.suites.suite_calls import PlainParams, SubtoolCall
 from switchboard_mcp.middleware import Answer, ToolCall, is_error
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
+    from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
     from switchboard_mcp.gateway.session import ReplyChannel, Session
-    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 CALL = "tools/call"
-# Outcomes of answers that are the child's own; any other answer is the middleware's.
-OF_CHILD = frozenset({"ok", "cached"})
+# Outcomes of results that came from the child. Any other result is the middleware's own.
+FROM_CHILD = frozenset({"ok", "cached"})
+_STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
 
 
-class PipelineRequest(PipelineEnding):
-    """See the module."""
+class PipelineRequest(HostRequest):
+    """Adds limits, records, paging and interception to a request for a child."""
 
-    chain: CallPipeline
-    began: float
-    given: bytes  # its fingerprint as the host sent it, once middleware has changed it
-    inner: Future[Answer] | None  # what middleware waits for
-    key: Hashable | None  # by which the cache knows its answer
-    age: int  # of the cache, when it was asked; below 0 where the call may change something
-    outcome: str
-    walk: Task[None] | None  # through the middleware
-    clock: Timeout  # how long the middleware may take, the child's own time not counted
+    if not TYPE_CHECKING:
+        __slots__ = ()  # the leaf classes declare `_STATE`: two bases with slots of their own cannot be combined
 
-    def arm(self, chain: CallPipeline) -> None:
-        """Set what every guarded call has."""
-        self.chain = chain
-        self.began = chain.now()
-        self.limiter = self.inner = self.walk = self.key = None
-        self.given = b""
-        self.age = 0
-        self.outcome = ""
-        self.finished = False
+    pipeline: CallPipeline
+    started_at: float
+    limiter: RateLimiter | None  # set while the request holds one of its slots
+    interception: Interception | None  # None if there is neither middleware nor cache
+    outcome: str  # empty until the child or a failure has settled it
+    finished: bool
+    kind = "call"  # as the audit log names it
 
-    kind = "call"  # what the record calls it
+    @abstractmethod
+    def target(self) -> tuple[str, bytes]:
+        """Return the name of what is called, as the child knows it, and the arguments as JSON."""
 
-    @property
-    def subtool(self) -> str:
-        """What is called, in the child's own words."""
-        raise NotImplementedError
-
-    @property
-    def args(self) -> bytes:
-        """With which arguments."""
-        raise NotImplementedError
-
-    def change(self, subtool: str, args: bytes) -> None:
-        """Middleware wants something else of the child."""
-        raise NotImplementedError
+    @abstractmethod
+    def replace_call(self, subtool: str, args: bytes) -> None:
+        """Call a different subtool, or the same one with different arguments."""
 
     def begin(self) -> None:
-        """Go to the child, unless something here is against it."""
-        under_way, chain = self.session.in_flight, self.chain
-        if self.host_id in under_way:
-            told = "A request with this id is still under way."
-            self.session.refuse(self.channel, self.host_id, INVALID_REQUEST, told)
+        """Start the request, unless the id is in use or nothing may be done unrecorded."""
+        if self.session.in_flight.setdefault(self.host_id, self) is not self:
+            message = "A request with this id is still under way."
+            self.session.refuse(self.channel, self.host_id, INVALID_REQUEST, message)
             return
-        under_way[self.host_id] = self
-        audit = chain.audit
-        if audit is not None and audit.fail_closed and audit.write_failure is not None:
-            self.on_failed(audit.write_failure)
-        elif chain.middleware and self.kind == "call":
-            self.walk = chain.start_task(self._walk())
+        observer = self.pipeline.observer
+        if observer is not None and observer.fail_closed and observer.write_failure is not None:
+            self.on_failed(observer.write_failure)
+        elif self.interception is not None:
+            self.interception.begin()
         else:
-            self.proceed()
+            self.proceed(self.started_at)
 
-    def proceed(self) -> None:
-        """Past the middleware: to the cache, the limits and the child."""
-        chain = self.chain
-        if chain.cache is not None and self.kind == "call" and self._from_cache():
-            return
-        if chain.limiters is not None:
-            verdict = chain.limiters.for_principal(self.session.principal).acquire(self, chain.now())
-            if verdict is False:
+    def proceed(self, now: float) -> None:
+        """Go on to the limits and the child."""
+        limiters = self.pipeline.limiters
+        if limiters is not None:
+            limiter = limiters.shared or limiters.for_principal(self.session.principal)
+            decision = limiter.acquire(self, now)
+            if decision is not True:
+                if decision is not False:
+                    self.on_failed(decision)
                 return
-            if verdict is not True:
-                self.on_failed(verdict)
-                return
-        self.admit()
+        try:
+            self.child.acquire(self)
+        except BaseException:
+            self.release_slot()
+            raise
+
+    def on_admitted(self) -> None:
+        """Go on to the child after waiting for a slot."""
+        try:
+            self.child.acquire(self)
+        except Exception as problem:  # noqa: BLE001 - runs from the event loop, so nobody else would answer the host
+            self.on_failed(failure("internal", f"The call went wrong: {type(problem).__name__}."))
 
     def finish(self, result: Raw | bytes) -> None:
-        """The child has answered, or a failure says why not."""
+        """Answer the host with a result, unless middleware waits for it. Sends the first page if it is too large."""
         if self.finished:
             return
-        self.release_slot()
         body = bytes(result)
+        if self.interception is not None and self.interception.takes(body):
+            return
         if not self.outcome:
-            self.outcome = "error" if is_error(body) else "ok"
-            if self.age < 0 or self.key is not None:
-                self._to_cache(body)
-        if self.inner is not None and not self.inner.done():
-            self.inner.set_result(body)
-        else:
-            self._end(body)
+            # `is_error` looks for this first; doing it here saves a call for nearly every result.
+            self.outcome = "error" if body.find(b'"isError"') > 0 and is_error(body) else "ok"
+        pager = self.pipeline.pager
+        if pager is not None and len(body) > pager.max_bytes and self.kind == "call":
+            body = pager.first_page(body, self.session.principal, self.target()[0])
+        self.close(self.outcome)
+        HostRequest.finish(self, body)  # `super()` would cost as much as the rest of this method
 
     def on_failed(self, problem: Failure) -> None:
-        """Why the child was not asked, or did not answer."""
+        """Handle a failure: for middleware that waits for the result, else for the host."""
         if self.finished:
             return
         self.outcome = problem.code
-        if self.inner is not None and not self.inner.done():
-            self.release_slot()
-            self.inner.set_result(problem)
-        else:
+        if self.interception is None or not self.interception.on_failure(problem):
             super().on_failed(problem)
 
-    def cancel(self, reason: str) -> None:
-        """The host no longer waits."""
+    def finish_with_error(self, body: Raw | bytes) -> None:
+        """Answer the host with a JSON-RPC error, past any middleware."""
         if not self.finished:
-            self._withdraw()
+            self.close("protocol_error")
+            super().finish_with_error(body)
+
+    def answer_host_error(self, error: Raw) -> bool:
+        """Answer the host if the error is about the host itself; return whether it was."""
+        answered = super().answer_host_error(error)
+        if answered and not self.finished:
+            self.close("input_required")
+        return answered
+
+    def cancel(self, reason: str) -> None:
+        """Stop everything: the host no longer waits."""
+        if not self.finished:
+            self.withdraw()
             self.close("cancelled")
-            if self.walk is not None:
-                self.walk.cancel()
+            if self.interception is not None:
+                self.interception.cancel()
         super().cancel(reason)
 
-    def _end(self, body: bytes) -> None:
-        """Answer the host."""
-        cap = self.chain.pager
-        if cap is not None and len(body) > cap.max_bytes and self.kind == "call":
-            body = cap.first_page(body, self.session.principal, self.subtool)
-        self.close(self.outcome)
-        super().finish(body)
+    def stop_child(self, reason: str) -> None:
+        """Cancel the request to the child and leave the one of the host open."""
+        super().cancel(reason)
 
     def close(self, outcome: str) -> None:
-        """However it ended: leave nothing behind, and write it down."""
+        """Release what the request holds, and record how it ended."""
         self.finished = True
-        self.release_slot()
-        if self.age < 0 and self.chain.cache is not None:
-            self.chain.cache.clear()
-        if self.walk is not None and self.inner is not None and not self.inner.done():
-            self.walk.cancel()
-        self.chain.record_call(
-            self.kind, self.session.principal, self.subtool, self.args, outcome, self.began
-        )
+        if self.limiter is not None:
+            self.limiter.release(self)
+        if self.interception is not None:
+            self.interception.close()
+        pipeline = self.pipeline
+        observer = pipeline.observer
+        if observer is not None:
+            subtool, args = self.target()
+            principal = self.session.principal or pipeline.context.default_principal
+            seconds = pipeline.now() - self.started_at
+            observer.record(
+                CallRecord(self.kind, principal, pipeline.source, subtool, args, outcome, seconds)
+            )
 
-    def _withdraw(self) -> None:
-        """Leave, or wait no longer for a turn."""
-        if self.limiter is None and self.chain.limiters is not None:
-            self.chain.limiters.for_principal(self.session.principal).abandon(self)
+    def release_slot(self) -> None:
+        """Give the slot to the next call that waits."""
+        if self.limiter is not None:
+            self.limiter.release(self)
+
+    def withdraw(self) -> None:
+        """Release the slot, or stop waiting for one."""
+        limiters = self.pipeline.limiters
+        if self.limiter is None and limiters is not None:
+            limiters.for_principal(self.session.principal).abandon(self)
         self.release_slot()
 
-    def _from_cache(self) -> bool:
-        """Answer from the cache, where that can be; a call that may change something empties it."""
-        chain, cache = self.chain, self.chain.cache
-        assert cache is not None
-        read_only = chain.is_read_only(self.subtool)
-        if read_only is False:
-            cache.clear()
-            self.age = -1
+    def fingerprint(self) -> bytes:
+        """Identify the call as the host sent it, since the host will repeat that and not what middleware made of it."""
+        original = self.interception.original_fingerprint if self.interception is not None else b""
+        return original or super().fingerprint()
+
+
+class Interception:
+    """Passes one call through the middleware and the result cache of its suite.
+
+    While middleware waits for `next`, the result of the child goes to the middleware; otherwise to the host.
+    """
+
+    __slots__ = (
+        "_cache_key",
+        "_deadline",
+        "_generation",
+        "_request",
+        "_result",
+        "_task",
+        "original_fingerprint",
+    )
+
+    _deadline: Timeout  # limits the middleware's own time; the child has a limit of its own
+
+    def __init__(self, request: PipelineRequest) -> None:
+        self._request = request
+        self._task: Task[None] | None = None
+        self._result: Future[Answer] | None = None  # awaited by the middleware's `next`
+        self._cache_key: Hashable | None = None
+        self._generation = 0  # of the cache when the call began; negative if the call may change something
+        self.original_fingerprint = b""  # set once middleware has changed the call
+
+    def begin(self) -> None:
+        """Start the middleware, or go on if there is only a cache."""
+        pipeline = self._request.pipeline
+        if pipeline.middleware:
+            self._task = pipeline.start_task(self._run_middleware())
+        else:
+            self._proceed()
+
+    def takes(self, body: bytes) -> bool:
+        """Store a result in the cache, and hand it to middleware that waits for it; return whether there is any."""
+        request = self._request
+        request.release_slot()
+        if not request.outcome:
+            request.outcome = "error" if is_error(body) else "ok"
+            if self._generation < 0 or self._cache_key is not None:
+                self._store(body)
+        if self._result is None or self._result.done():
             return False
-        self.key = chain.cache_key(self.session, self.subtool, self.args, stateless=self.is_stateless)
-        self.age = cache.generation
-        found = cache.get(self.key, chain.now()) if read_only and self.key is not None else None
-        if found is None:
-            return False
-        self.key, self.outcome = None, "cached"
-        self.finish(found)
+        self._result.set_result(body)
         return True
 
-    def _to_cache(self, body: bytes) -> None:
-        cache = self.chain.cache
+    def on_failure(self, problem: Failure) -> bool:
+        """Hand a failure to middleware that waits for the child; return whether there is any."""
+        if self._result is None or self._result.done():
+            return False
+        self._request.release_slot()
+        self._result.set_result(problem)
+        return True
+
+    def close(self) -> None:
+        """Clear the cache after a call that may have changed something, and stop middleware that still waits."""
+        cache = self._request.pipeline.cache
+        if self._generation < 0 and cache is not None:
+            cache.clear()
+        if self._result is not None and not self._result.done():
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stop the middleware."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _proceed(self) -> None:
+        if self._request.pipeline.cache is None or not self._answer_from_cache():
+            self._request.proceed(self._request.pipeline.now())
+
+    def _answer_from_cache(self) -> bool:
+        """Answer from the cache and return True if possible. A call that may change something clears it."""
+        request, pipeline = self._request, self._request.pipeline
+        cache = pipeline.cache
+        assert cache is not None
+        subtool, args = request.target()
+        read_only = pipeline.is_read_only(subtool)
+        if read_only is False:
+            cache.clear()
+            self._generation = -1
+            return False
+        self._cache_key = pipeline.cache_key(request.session, subtool, args, stateless=request.is_stateless)
+        self._generation = cache.generation
+        cached = (
+            cache.get(self._cache_key, pipeline.now()) if read_only and self._cache_key is not None else None
+        )
+        if cached is None:
+            return False
+        self._cache_key, request.outcome = None, "cached"
+        request.finish(cached)
+        return True
+
+    def _store(self, body: bytes) -> None:
+        request, pipeline = self._request, self._request.pipeline
+        cache = pipeline.cache
         if cache is None:
             return
-        if self.age < 0 or not self.chain.is_read_only(self.subtool):
+        if self._generation < 0 or not pipeline.is_read_only(request.target()[0]):
             cache.clear()
-        elif self.key is not None:
-            cache.put(self.key, body, self.age, self.chain.now())
+        elif self._cache_key is not None:
+            cache.put(self._cache_key, body, self._generation, pipeline.now())
 
-    async def _walk(self) -> None:
-        """Through the middleware, and back to the host with what it says."""
-        read_only = self.chain.is_read_only(self.subtool)
+    async def _run_middleware(self) -> None:
+        """Run the middleware, and answer the host with its result."""
+        request, pipeline = self._request, self._request.pipeline
+        subtool, args = request.target()
         call = ToolCall(
-            principal=self.session.principal,
-            suite=self.chain.suite.name,
-            child=self.chain.suite.source,
-            subtool=self.subtool,
-            args=self.args,
-            meta=self.meta if isinstance(self.meta, dict) else {},
-            read_only=read_only is True,
+            principal=request.session.principal,
+            suite=pipeline.suite.name,
+            child=pipeline.suite.source,
+            subtool=subtool,
+            args=args,
+            meta=request.meta if isinstance(request.meta, dict) else {},
+            read_only=pipeline.is_read_only(subtool) is True,
         )
         try:
-            async with timeout(self.child.timeout_s) as self.clock:
-                answer = await self.chain.run(call, self._ask_child)
+            async with timeout(request.child.timeout_s) as self._deadline:
+                answer = await pipeline.run(call, self._call_child)
         except TimeoutError:
-            answer = self._lateness()
+            answer = self._timeout_failure()
         except CancelledError:
-            if not self.finished:  # not the host's doing: everything ends
-                self.cancel("Switchboard is stopping")
+            if not request.finished:  # the host did not cancel, so the server is stopping
+                request.cancel("Switchboard is stopping")
             raise
-        if self.finished:
+        if request.finished:
             return
-        self.inner = None
+        self._result = None
         if isinstance(answer, Failure):
-            self.on_failed(answer)
+            request.on_failed(answer)
         else:
-            known = self.outcome if self.outcome in OF_CHILD else "answered"
-            self.outcome = "error" if is_error(answer) else known
-            self._end(answer)
+            known = request.outcome if request.outcome in FROM_CHILD else "answered"
+            request.outcome = "error" if is_error(answer) else known
+            request.finish(answer)
 
-    async def _ask_child(self, call: ToolCall) -> Answer:
-        """What the last middleware calls: the call itself."""
-        if self.inner is not None and not self.inner.done():
+    async def _call_child(self, call: ToolCall) -> Answer:
+        """Send the call to the child: the innermost `next`."""
+        request, pipeline = self._request, self._request.pipeline
+        if self._result is not None and not self._result.done():
             raise RuntimeError("`next` is called while an earlier call of it is under way")
-        suite = self.chain.suite
+        suite = pipeline.suite
         if not suite.access.permits(call.subtool):
             return suite.refusal(call.subtool)
-        if (call.subtool, call.args) != (self.subtool, self.args):
-            self.given = self.given or self.fingerprint()
-            self.change(call.subtool, call.args)
-        self.outcome = ""
-        self.inner = self.chain.loop.create_future()
-        self.clock.reschedule(None)  # a child has a limit of its own
+        if (call.subtool, call.args) != request.target():
+            self.original_fingerprint = self.original_fingerprint or request.fingerprint()
+            request.replace_call(call.subtool, call.args)
+        request.outcome = ""
+        self._result = pipeline.loop.create_future()
+        self._deadline.reschedule(None)
         try:
-            self.proceed()
-            return await self.inner
+            self._proceed()
+            return await self._result
         except CancelledError:
-            # Middleware that waits no longer, or the host has gone: the child need not go on.
-            self._withdraw()
-            if not self.finished:
-                super().cancel("no longer wanted")
+            # The middleware gave up waiting, or the host has gone: the child's result is no longer needed.
+            request.withdraw()
+            if not request.finished:
+                request.stop_child("no longer wanted")
             raise
         finally:
-            if not self.clock.expired():
-                self.clock.reschedule(self.chain.now() + self.child.timeout_s)
+            if not self._deadline.expired():
+                self._deadline.reschedule(pipeline.now() + request.child.timeout_s)
 
-    def _lateness(self) -> Failure:
-        """What a host is told whose call middleware has kept for too long."""
-        chain = self.chain
-        names = ", ".join(f"'{named.name}'" for named in chain.middleware)
-        told = f"Middleware ({names}) took longer than {self.child.timeout_s:g} s, the time of a call."
-        return failure("middleware_failed", told, child=chain.suite.source, subtool=self.subtool)
+    def _timeout_failure(self) -> Failure:
+        request, pipeline = self._request, self._request.pipeline
+        names = ", ".join(f"'{named.name}'" for named in pipeline.middleware)
+        message = (
+            f"Middleware ({names}) took longer than {request.child.timeout_s:g} s, the timeout of a call."
+        )
+        return failure("middleware_failed", message, child=pipeline.suite.source, subtool=request.target()[0])
 
 
 class PipelineCall(PipelineRequest, SubtoolCall):
-    """`action: call` of a suite with a chain."""
+    """`action: call` of a suite with a pipeline."""
 
-    __slots__ = ()
+    __slots__ = _STATE
 
     def __init__(
-        self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
+        self,
+        session: Session,
+        channel: ReplyChannel,
+        host_id: bytes,
+        params: PlainParams,
+        pipeline: CallPipeline,
     ) -> None:
-        super().__init__(session, channel, host_id, suite, params)
-        assert suite.pipeline is not None
-        self.arm(suite.pipeline)
+        # Written out instead of two calls: with policy, audit and limits on, every call comes through here.
+        self.session = session
+        self.channel = channel
+        self.host_id = host_id
+        self.suite = suite = pipeline.suite
+        self.child = suite.child
+        self.params = params
+        self.meta = params.meta
+        self.id = b""
+        self.pipeline = pipeline
+        self.started_at = pipeline.now()
+        self.limiter = None
+        self.outcome = ""
+        self.finished = False
+        self.interception = Interception(self) if pipeline.intercepts else None
 
-    @property
-    def subtool(self) -> str:
-        """What is called."""
-        return self.params.arguments.subtool
+    def target(self) -> tuple[str, bytes]:
+        """Return the subtool and its arguments."""
+        arguments = self.params.arguments
+        return arguments.subtool, bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
 
-    @property
-    def args(self) -> bytes:
-        """With which arguments."""
-        return bytes(self.params.arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
-
-    def change(self, subtool: str, args: bytes) -> None:
-        """Middleware wants something else of the child."""
+    def replace_call(self, subtool: str, args: bytes) -> None:
+        """Call a different subtool, or the same one with different arguments."""
         old = self.params
-        asked = SuiteCall(action="call", subtool=subtool, args=Raw(args))
-        self.params = PlainParams(old.name, asked, old.meta, old.input_responses, old.request_state)
-
-    def fingerprint(self) -> bytes:
-        """As the host sent it, since the host will send the same again."""
-        return self.given or super().fingerprint()
-
-
-class PipelineResumedCall(PipelineCall, ResumedCall):
-    """The same, with a state that is the child's own."""
-
-    __slots__ = ()
+        arguments = SuiteCall(action="call", subtool=subtool, args=Raw(args))
+        self.params = PlainParams(old.name, arguments, old.meta, old.input_responses, old.request_state)
 
 
 class PipelineForward(PipelineRequest, ForwardedRequest):
-    """A tool that is shown directly, a prompt or a resource, of a child with a chain."""
+    """A direct tool, a prompt or a resource of a child whose suite has a pipeline."""
 
-    __slots__ = ()
+    __slots__ = _STATE
 
-    def __init__(self, plain: ForwardedRequest, suite: ChildSuite) -> None:
-        super().__init__(plain.inbound, suite, plain.method, plain.members, plain.rewrite)
-        assert suite.pipeline is not None
-        self.arm(suite.pipeline)
+    def __init__(self, plain: ForwardedRequest, pipeline: CallPipeline) -> None:
+        super().__init__(plain.inbound, pipeline.suite, plain.method, plain.members, plain.rewrite)
+        self.pipeline = pipeline
+        self.started_at = pipeline.now()
+        self.limiter = None
+        self.outcome = ""
+        self.finished = False
+        self.interception = Interception(self) if pipeline.intercepts and self.kind == "call" else None
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """A call, or the method."""
+        """`call` for a tool, otherwise the method."""
         return "call" if self.method == CALL else self.method
 
-    @property
-    def subtool(self) -> str:
-        """What is asked for."""
+    def target(self) -> tuple[str, bytes]:
+        """Return the name of the tool or prompt, or the URI of the resource, and the arguments."""
         name = self.members.get("name") or self.members.get("uri")
-        return (message_meta.decode_text(name) if name is not None else None) or ""
+        text = (message_meta.decode_text(name) if name is not None else None) or ""
+        return text, bytes(self.members.get("arguments", Raw(b"{}")))
 
-    @property
-    def args(self) -> bytes:
-        """With which arguments."""
-        return bytes(self.members.get("arguments", Raw(b"{}")))
-
-    def change(self, subtool: str, args: bytes) -> None:
-        """Middleware wants something else of the child."""
+    def replace_call(self, subtool: str, args: bytes) -> None:
+        """Call a different tool, or the same one with different arguments."""
         self.members = {**self.members, "name": Raw(jsonrpc.encode(subtool)), "arguments": Raw(args)}
-
-    def fingerprint(self) -> bytes:
-        """As the host sent it."""
-        return self.given or super().fingerprint()

@@ -1,9 +1,8 @@
-"""What stands between a host and one suite, where the config puts anything there: audit, middleware, cache, limits.
+"""The pipeline between the hosts and one suite, if the config asks for any of it: records, middleware, cache, limits.
 
-From outside in: the audit record sees how everything ended; middleware may refuse, answer or change a call; the cache
-answers what it may; the limits let the rest through to the child. A result on its way back is cut to size last. All but
-middleware is synchronous. A suite without any of it has no chain, and pays for the look at one attribute. The calls
-themselves are in `chain_calls`.
+From the outside in: observers see how every call ended; middleware may refuse, answer or change a call; the cache
+answers what it can; the limits let the rest through to the child. Large results are split into pages last. Everything
+but middleware is synchronous. A suite without a pipeline pays for one attribute check. The calls are in `calls`.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
-
 from switchboard_mcp.children.catalog import Annotations
-from switchboard_mcp.children.context import CallRecorder, ChildContext
+from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merge_limits
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
-from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward, PipelineResumedCall
-from switchboard_mcp.gateway.pipeline.counted_calls import CountedCall
+from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward
 from switchboard_mcp.gateway.pipeline.rate_limit import build_limiters
 from switchboard_mcp.middleware import Answer, Next, ToolCall
+from switchboard_mcp.observability.call_record import CallObserver, CallRecord
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.transport.rpc import clock
 
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class CallPipeline:
-    """See the module. `middleware` is in the order in which it is met."""
+    """The pipeline of one suite. `middleware` is ordered from the outermost to the innermost."""
 
     def __init__(
         self,
@@ -52,18 +49,18 @@ class CallPipeline:
     ) -> None:
         self.suite = suite
         self.middleware = middleware
-        self.audit: CallRecorder | None = services.recorder or services.audit
+        self.observer: CallObserver | None = services.recorder or services.audit
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.limiters = build_limiters(suite.name, limits, services.loop, services.replicas)
-        # What is shown wants a finer clock than the whole milliseconds that some loops go by, and gates with them.
+        # Durations on the dashboard need a finer clock than the whole milliseconds of some loops, which limiters use.
         on_dashboard = services.recorder is not None and self.limiters is None
         self.now = monotonic if on_dashboard else clock(services.loop)
         self.isolated = settings.isolation == "session"
-        self._services = services
+        self.context = services
         self.source = suite.source
         self._log = services.log
-        self._plain = not middleware and settings.cache is None
+        self.intercepts = bool(middleware) or settings.cache is not None
         self.cache = None
         if settings.cache is not None:
             from switchboard_mcp.gateway.pipeline.cache import ResultCache
@@ -79,7 +76,7 @@ class CallPipeline:
             )
 
     def for_suite(self, suite: ChildSuite) -> CallPipeline:
-        """The same chain, with its gates and memory, for a suite of which less is shown."""
+        """Return this pipeline, with the same limiters and cache, for a suite that shows less."""
         pipeline = object.__new__(CallPipeline)
         pipeline.__dict__.update(self.__dict__)
         pipeline.suite = suite
@@ -89,42 +86,23 @@ class CallPipeline:
         """Serve a call of a permitted subtool."""
         if params.arguments.cursor and self.pager is not None:
             self._fetch_page(session, channel, id, params)
-        elif params.request_state is UNSET and self._plain:
-            CountedCall(session, channel, id, self.suite, params, self).begin()
-        elif params.request_state is UNSET:
-            PipelineCall(session, channel, id, self.suite, params).begin()
         else:
-            PipelineResumedCall(session, channel, id, self.suite, params).begin()
-
-    @property
-    def anonymous(self) -> str:
-        """Who calls, where nobody has a name."""
-        return self._services.default_principal
+            PipelineCall(session, channel, id, params, self).begin()
 
     def forward(self, request: ForwardedRequest) -> ForwardedRequest:
-        """A request of something the child is shown with directly."""
-        return PipelineForward(request, self.suite)
+        """Return the request for a direct tool, a prompt or a resource with this pipeline around it."""
+        return PipelineForward(request, self)
 
     def record_decision(
         self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b""
     ) -> None:
-        """Record what is no call: a look inside, or a refusal before there was a call."""
-        if self.audit is not None:
-            principal = session.principal or self.anonymous
-            self.audit.record(kind, principal, self.suite.source, subtool, args, outcome)
-
-    def record_call(
-        self, kind: str, principal: str, subtool: str, args: bytes, outcome: str, started_at: float
-    ) -> None:
-        """Record how a call ended."""
-        if self.audit is not None:
-            seconds = self.now() - started_at
-            self.audit.record(
-                kind, principal or self.anonymous, self.suite.source, subtool, args, outcome, seconds
-            )
+        """Record something other than a call: an introspection, or a refusal before the call began."""
+        if self.observer is not None:
+            principal = session.principal or self.context.default_principal
+            self.observer.record(CallRecord(kind, principal, self.source, subtool, args, outcome))
 
     def is_read_only(self, subtool: str) -> bool | None:
-        """Whether the child says so of this subtool; None while nothing is known of the child."""
+        """Return whether the child declares the subtool read-only; None while the child is unknown."""
         offer = self.suite.child.inventory
         tool = offer.tools.get(subtool)
         if tool is None and not offer.tools:
@@ -135,14 +113,14 @@ class CallPipeline:
         return isinstance(hints, Annotations) and hints.read_only_hint is True
 
     def cache_key(self, session: Session, subtool: str, args: bytes, *, stateless: bool) -> Hashable | None:
-        """By what an answer is found again; None where it must not be kept."""
+        """Return the cache key of a call, or None if its result must not be cached."""
         if self.cache is None or not self.cache.covers(subtool):
             return None
         home = session.process_owner if self.isolated else None
         return (session.principal, home, stateless, subtool, jsonrpc.canonicalize(args))
 
     async def run(self, call: ToolCall, innermost: Next) -> Answer:
-        """Let the call through the middleware, the first one outermost."""
+        """Run the call through the middleware, the first one outermost."""
         step = innermost
         for named in reversed(self.middleware):
             step = self._wrap(named, step)
@@ -156,7 +134,7 @@ class CallPipeline:
                 raise
             except SwitchboardError as refusal:
                 return refusal.failure
-            except Exception as problem:  # noqa: BLE001 - whoever wrote it, one call fails and nothing else
+            except Exception as problem:  # noqa: BLE001 - a fault in middleware fails one call and nothing else
                 self._log.error("middleware.failed", name=named.name, problem=repr(problem))
                 return self._middleware_failure(named, call, f"failed with {type(problem).__name__}")
             if isinstance(answer, bytes | Failure):
@@ -174,7 +152,7 @@ class CallPipeline:
         return failure("middleware_failed", message, child=call.child, subtool=call.subtool)
 
     def _fetch_page(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
-        """The rest of a result that was too large."""
+        """Serve a later page of a result that was too large."""
         assert self.pager is not None
         arguments = params.arguments
         page = self.pager.fetch(arguments.cursor, session.principal, arguments.subtool)
@@ -194,7 +172,7 @@ class CallPipeline:
 def attach_pipelines(
     suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
-    """Give a chain to every suite that needs one."""
+    """Give a pipeline to every suite whose config asks for any part of one."""
     page_store: PageStore | None = None
     everywhere = loaded.all_suites if loaded is not None else ()
     per_child = loaded.by_child if loaded is not None else {}

@@ -22,7 +22,6 @@ from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_calls import (
     IntrospectCall,
     PlainParams,
-    ResumedCall,
     SubtoolCall,
     fingerprint,
 )
@@ -138,10 +137,8 @@ class ChildSuite:
             refuse_call(session, channel, id, params.meta, problem)
         elif self.pipeline is not None:
             self.pipeline.begin(session, channel, id, params)
-        elif params.request_state is UNSET:
-            SubtoolCall(session, channel, id, self, params).begin()
         else:
-            ResumedCall(session, channel, id, self, params).begin()
+            SubtoolCall(session, channel, id, self, params).begin()
 
     def redact_arguments(self, args: Raw | UnsetType) -> None:
         """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""

@@ -41,8 +41,8 @@ class PlainParams(Struct, gc=False, rename="camel"):
     request_state: Raw | UnsetType = UNSET
 
 
-class SuiteRequest(HostRequest):
-    """What calls and introspections have in common."""
+class IntrospectCall(HostRequest):
+    """`action: introspect` of a suite tool."""
 
     __slots__ = ("params",)
 
@@ -59,30 +59,13 @@ class SuiteRequest(HostRequest):
         self.id = b""
 
     @property
-    def arguments(self) -> SuiteCall:
-        """What the host wants of the suite."""
-        return self.params.arguments
-
-    def on_failed(self, problem: Failure) -> None:
-        """Answer the host with a failure that names child and subtool."""
-        if problem.subtool is UNSET and self.arguments.subtool:
-            problem = problem.with_subtool(self.arguments.subtool)
-        self.finish(tool_result(self.child.record_failure(problem, self.session.principal)))
-
-
-class IntrospectCall(SuiteRequest):
-    """`action: introspect`."""
-
-    __slots__ = ()
-
-    @property
     def catalog_is_enough(self) -> bool:
         """What a lock says is enough."""
         return True
 
     def on_ready(self, child: Child) -> None:
         """The child's tools are known: answer from them."""
-        suite, arguments = self.suite, self.arguments
+        suite, arguments = self.suite, self.params.arguments
         child.lookups += 1
         if arguments.subtool and not suite.access.permits(arguments.subtool):
             self.on_failed(suite.refusal(arguments.subtool))
@@ -110,17 +93,40 @@ class IntrospectCall(SuiteRequest):
     def on_failed(self, problem: Failure) -> None:
         """Answer the host with a failure, and record it."""
         self._record(problem.code)
-        super().on_failed(problem)
+        _finish_failed(self, problem)
 
     def _record(self, outcome: str) -> None:
         if self.suite.pipeline is not None:
-            self.suite.pipeline.record_decision("introspect", self.session, self.arguments.subtool, outcome)
+            self.suite.pipeline.record_decision(
+                "introspect", self.session, self.params.arguments.subtool, outcome
+            )
 
 
-class SubtoolCall(SuiteRequest):
-    """`action: call`."""
+class SubtoolCall(HostRequest):
+    """`action: call` of a suite tool."""
 
-    __slots__ = ()
+    __slots__ = ("params",)
+
+    def __init__(
+        self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
+    ) -> None:
+        self.session = session
+        self.channel = channel
+        self.host_id = host_id
+        self.suite = suite
+        self.child = suite.child
+        self.params = params
+        self.meta = params.meta
+        self.id = b""
+
+    @property
+    def arguments(self) -> SuiteCall:
+        """The arguments of the suite tool."""
+        return self.params.arguments
+
+    def on_failed(self, problem: Failure) -> None:
+        """Answer the host with a failure that names child and subtool."""
+        _finish_failed(self, problem)
 
     @property
     def runs_as_task(self) -> bool:
@@ -131,6 +137,11 @@ class SubtoolCall(SuiteRequest):
         """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
         params, offer = self.params, child.inventory
         arguments = params.arguments
+        if params.request_state is not UNSET and not child.is_stateless:
+            # The state is not ours, or `ChildSuite` had resumed the request; and this child issues none.
+            error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
+            self.finish_with_error(jsonrpc.encode(error))
+            return
         prefix = offer.call_prefixes.get(arguments.subtool)
         if prefix is None:
             blocked = offer.tool_blocked_reason(arguments.subtool)
@@ -227,20 +238,6 @@ class SubtoolCall(SuiteRequest):
         )
 
 
-class ResumedCall(SubtoolCall):
-    """A call that brings a state which is not ours: the child's own, where the child is one that gives any."""
-
-    __slots__ = ()
-
-    def on_ready(self, child: Child) -> None:
-        """Hand it to the child, unless that knows no states."""
-        if child.is_stateless:
-            super().on_ready(child)
-        else:
-            error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
-            self.finish_with_error(jsonrpc.encode(error))
-
-
 class RelistThenCall(ReadyWaiter):
     """A call whose subtool was not on the list, once the list has been fetched again."""
 
@@ -260,6 +257,14 @@ class RelistThenCall(ReadyWaiter):
     def on_failed(self, problem: Failure) -> None:
         """The child went away meanwhile."""
         self.call.on_failed(problem)
+
+
+def _finish_failed(request: IntrospectCall | SubtoolCall, problem: Failure) -> None:
+    """Answer the host with a failure that names child and subtool."""
+    subtool = request.params.arguments.subtool
+    if problem.subtool is UNSET and subtool:
+        problem = problem.with_subtool(subtool)
+    request.finish(tool_result(request.child.record_failure(problem, request.session.principal)))
 
 
 def fingerprint(name: str, arguments: SuiteCall) -> bytes:

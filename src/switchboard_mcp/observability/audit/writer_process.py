@@ -19,6 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.config.sections import AuditSettings as Settings
+from switchboard_mcp.observability.audit.writer import AuditWriter
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 
 HEAD_BYTES = 4
@@ -26,8 +28,6 @@ MAIN = (
     "import sys; sys.path[:0] = sys.argv[2:]; "
     "from switchboard_mcp.observability.audit.writer_process import main; main()"
 )
-
-Record = tuple[str, str, str, str, bytes, str, float, float]
 
 
 class ScribeGoneError(Exception):
@@ -45,7 +45,7 @@ class WriterConfig(Struct, array_like=True):
 class WriteBatch(Struct, array_like=True):
     """A batch, or to force to the disk what was written. `secrets` are all there are, where there are others now."""
 
-    records: list[Record] = []
+    records: list[CallRecord] = []
     lost: int = 0
     secrets: list[str] | None = None
     sync: bool = False
@@ -81,7 +81,7 @@ class WriterProcess:
         self._told = -1  # which version of the redactor it knows
         self._send(WriterConfig(workspace, settings, {name: list(names) for name, names in masks.items()}))
 
-    def append(self, records: list[Record], lost: int, redactor: Redactor) -> None:
+    def append(self, records: list[CallRecord], lost: int, redactor: Redactor) -> None:
         """Append one batch to the record."""
         version = redactor.version
         secrets = redactor.hidden_values() if version != self._told else None
@@ -151,8 +151,6 @@ def _read(way: socket.socket, size: int) -> bytes | None:
 
 def main() -> None:
     """The other side: write what comes until nobody is there any more."""
-    from switchboard_mcp.observability.audit.audit_log import AuditWriter
-
     # Whoever started us says when it is over; a Ctrl-C in a terminal is for them.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

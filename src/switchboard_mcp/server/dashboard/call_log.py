@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.timeline import ChildTimeline, Timeline
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class CallLog:
     def __init__(self, services: ChildContext) -> None:
         self._redactor = services.redactor
         self._audit = services.audit
-        self.pending: list[tuple[str, str, str, str, bytes, str, float, float]] = []
-        self._recent: deque[tuple[str, str, str, str, str, float, float]] = deque(maxlen=MAX_CALLS)
+        self._recent: deque[CallRecord] = deque(maxlen=MAX_CALLS)
         self.tallies: dict[str, ChildTimeline] = {}
         self.timeline = Timeline()
         self.seq = 0
@@ -57,42 +57,36 @@ class CallLog:
         """Return the failure of the audit log, if it has one."""
         return self._audit.write_failure if self._audit is not None else None
 
-    def record(
-        self,
-        kind: str,
-        who: str = "",
-        child: str = "",
-        subtool: str = "",
-        args: bytes = b"",
-        outcome: str = "",
-        seconds: float = -1.0,
-    ) -> None:
-        """Record one entry, as an `AuditLog` does."""
-        self.pending.append((kind, who, child, subtool, args, outcome, seconds, self.clock()))
-        self.rouse()
-
-    def rouse(self) -> None:
-        """A record is there: keep what is shown of it, and hand it on. At once, since a turn of the loop costs more."""
-        record = self.pending.pop()
-        kind, who, child, subtool, _, outcome, seconds, at = record
+    def record(self, record: CallRecord) -> None:
+        """Count and keep the record without its arguments, then pass it on to the audit log."""
+        record.at = record.at or self.clock()
         self.seq += 1
-        if len(subtool) > MAX_NAME_CHARS:  # the caller chose the name
+        subtool = record.subtool
+        if len(subtool) > MAX_NAME_CHARS:  # chosen by the host, so of any length
             subtool = self._redactor.redact_text(subtool)[:MAX_NAME_CHARS]
-        self._recent.append((kind, who, child, subtool, outcome, seconds, at))
-        if kind == "call":
-            tally = self.tallies.get(child)
+        self._recent.append(
+            CallRecord(
+                record.kind,
+                record.principal,
+                record.child,
+                subtool,
+                b"",
+                record.outcome,
+                record.seconds,
+                record.at,
+            )
+        )
+        if record.kind == "call":
+            tally = self.tallies.get(record.child)
             if tally is None:
-                tally = self.tallies[child] = ChildTimeline()
-            failed, ms = outcome not in NON_ERRORS, seconds * 1000
+                tally = self.tallies[record.child] = ChildTimeline()
+            failed, ms = record.outcome not in NON_ERRORS, record.seconds * 1000
             tally.calls += 1
             tally.errors += failed
             tally.times.append(ms)
-            self.timeline.add(at, ms, failed)
-        audit = self._audit
-        if audit is not None:
-            audit.pending.append(record)
-            if len(audit.pending) == 1:
-                audit.rouse()
+            self.timeline.add(record.at, ms, failed)
+        if self._audit is not None:
+            self._audit.record(record)
 
     def close(self) -> None:
         """Close the audit log."""
@@ -108,15 +102,13 @@ class CallLog:
         return [
             LiveCall(
                 number,
-                int(at * 1000),
-                kind,
-                who,
-                child,
-                text(subtool),
-                outcome,
-                round(seconds * 1000, 3) if seconds >= 0 else -1.0,
+                int(record.at * 1000),
+                record.kind,
+                record.principal,
+                record.child,
+                text(record.subtool),
+                record.outcome,
+                round(record.seconds * 1000, 3) if record.seconds >= 0 else -1.0,
             )
-            for number, (kind, who, child, subtool, outcome, seconds, at) in enumerate(
-                list(self._recent)[-fresh:], self.seq - fresh + 1
-            )
+            for number, record in enumerate(list(self._recent)[-fresh:], self.seq - fresh + 1)
         ]

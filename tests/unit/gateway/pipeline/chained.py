@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
+from switchboard_mcp.observability.call_record import CallRecord
 from tests.unit.gateway.board import Board, Host, Json
 
 
@@ -23,26 +23,12 @@ class Recorder:
         self.fail_closed = False
         self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
         self.life: list[tuple[str, str]] = []
-        self.pending = _Pending(self)
-        self.clock = time.time
 
-    def record(
-        self,
-        kind: str,
-        who: str = "",
-        child: str = "",
-        subtool: str = "",
-        args: bytes = b"",
-        outcome: str = "",
-        seconds: float = -1.0,
-    ) -> None:
-        if kind == "child":
-            self.life.append((child, outcome))
+    def record(self, record: CallRecord) -> None:
+        if record.kind == "child":
+            self.life.append((record.child, record.outcome))
         else:
-            self.records.append((kind, who, child, subtool, args, outcome, seconds))
-
-    def rouse(self) -> None:
-        """Nobody has to wake up."""
+            self.records.append(msgspec.structs.astuple(record)[:-1])  # all but the time
 
     @property
     def outcomes(self) -> list[str]:
@@ -60,17 +46,6 @@ def chained(
     named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
     attach_pipelines(board.gateway.suites, config, board.services, LoadedMiddleware(named))
     return recorder
-
-
-class _Pending(list[tuple[object, ...]]):
-    """What is appended by hand is a record too."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def append(self, record: tuple[Any, ...]) -> None:
-        self._recorder.record(*record[:-1])
 
 
 async def passing(call: ToolCall, next: Next) -> Answer:

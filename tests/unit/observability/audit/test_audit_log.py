@@ -17,9 +17,11 @@ import pytest
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.audit import audit_log as audit_module
-from switchboard_mcp.observability.audit.audit_log import AuditLog, read_salt
+from switchboard_mcp.observability.audit.audit_log import AuditLog
 from switchboard_mcp.observability.audit.segments import AuditFiles, segment_numbers
 from switchboard_mcp.observability.audit.verification import entries, verify
+from switchboard_mcp.observability.audit.writer import read_salt
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import MASK, Redactor
 
 FOLDER = ".switchboard/audit"
@@ -59,8 +61,8 @@ def first_file(workspace: Path) -> Path:
 
 def test_a_record_says_who_asked_for_what_and_how_it_ended(tmp_path: Path) -> None:
     with recording(tmp_path) as audit:
-        audit.record("call", "alice", "git", "status", b'{"path":"/x"}', "ok", 0.02)
-        audit.record("decision", "bob", "git", "push", outcome="subtool_denied")
+        audit.record(CallRecord("call", "alice", "git", "status", b'{"path":"/x"}', "ok", 0.02))
+        audit.record(CallRecord("decision", "bob", "git", "push", outcome="subtool_denied"))
     begin, call, decision = lines(tmp_path)
     assert begin["kind"] == "begin"
     assert {name: call[name] for name in ("seq", "kind", "who", "child", "subtool", "outcome", "took")} == {
@@ -82,9 +84,9 @@ def test_arguments_are_recorded_as_a_hash_that_needs_the_salt_and_ignores_how_th
 ) -> None:
     for name in ("one", "two"):
         with recording(tmp_path / name) as audit:
-            audit.record("call", args=b'{"a":1,"b":2}')
-            audit.record("call", args=b'{ "b" : 2, "a" : 1 }')
-            audit.record("call", args=b'{"a":2}')
+            audit.record(CallRecord("call", args=b'{"a":1,"b":2}'))
+            audit.record(CallRecord("call", args=b'{ "b" : 2, "a" : 1 }'))
+            audit.record(CallRecord("call", args=b'{"a":2}'))
     (_, *one), (_, *two) = lines(tmp_path / "one"), lines(tmp_path / "two")
     assert one[0]["args"] == one[1]["args"] != one[2]["args"]
     assert one[0]["args"] != two[0]["args"]
@@ -97,7 +99,7 @@ def test_the_chain_goes_on_in_the_next_process_and_in_the_next_file(tmp_path: Pa
     for _ in range(3):
         with recording(tmp_path, max_bytes=4096) as audit:
             for _ in range(40):
-                audit.record("call", "alice", "git", "status", b"{}", "ok", 0.1)
+                audit.record(CallRecord("call", "alice", "git", "status", b"{}", "ok", 0.1))
     verdict = verify(folder(tmp_path))
     assert verdict.ok
     assert verdict.files >= 3
@@ -110,7 +112,7 @@ def test_the_oldest_files_go_and_the_rest_is_still_a_chain(tmp_path: Path) -> No
     for _ in range(12):
         with recording(tmp_path, max_bytes=4096, keep=2) as audit:
             for _ in range(20):
-                audit.record("call", "alice", "git", "status", b"{}", "ok", 0.1)
+                audit.record(CallRecord("call", "alice", "git", "status", b"{}", "ok", 0.1))
     verdict = verify(folder(tmp_path))
     assert verdict.ok
     assert verdict.files == 2
@@ -155,7 +157,7 @@ def test_verify_names_the_first_line_that_does_not_belong(
 ) -> None:
     with recording(tmp_path) as audit:
         for outcome in ("ok", "denied", "ok", "ok"):
-            audit.record("call", "alice", "git", "status", b"{}", outcome, 0.1)
+            audit.record(CallRecord("call", "alice", "git", "status", b"{}", outcome, 0.1))
     file = first_file(tmp_path)
     file.write_bytes(tamper(file.read_bytes()))
     verdict = verify(folder(tmp_path))
@@ -167,7 +169,7 @@ def test_a_file_that_is_gone_from_the_middle_is_named(tmp_path: Path) -> None:
     for _ in range(5):
         with recording(tmp_path, max_bytes=4096) as audit:
             for _ in range(30):
-                audit.record("call", "alice", "git", "status", b"{}", "ok", 0.1)
+                audit.record(CallRecord("call", "alice", "git", "status", b"{}", "ok", 0.1))
     (tmp_path / FOLDER / "audit-000002.jsonl").unlink()
     verdict = verify(folder(tmp_path))
     assert (verdict.ok, verdict.file, verdict.reason) == (False, "audit-000002.jsonl", "is missing")
@@ -176,7 +178,7 @@ def test_a_file_that_is_gone_from_the_middle_is_named(tmp_path: Path) -> None:
 def test_lines_cut_off_at_the_end_are_noticed_by_a_head_kept_elsewhere(tmp_path: Path) -> None:
     with recording(tmp_path) as audit:
         for _ in range(4):
-            audit.record("call", outcome="ok")
+            audit.record(CallRecord("call", outcome="ok"))
     head = verify(folder(tmp_path)).head
     file = first_file(tmp_path)
     whole = file.read_bytes()
@@ -190,15 +192,15 @@ def test_lines_cut_off_at_the_end_are_noticed_by_a_head_kept_elsewhere(tmp_path:
 @pytest.mark.parametrize("cut", [1, 20, 100])
 def test_what_a_crash_left_half_written_is_set_aside_with_a_mark(tmp_path: Path, cut: int) -> None:
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="one")
-        audit.record("call", outcome="two")
+        audit.record(CallRecord("call", outcome="one"))
+        audit.record(CallRecord("call", outcome="two"))
     file = first_file(tmp_path)
     file.write_bytes(file.read_bytes()[:-cut])
     torn = verify(folder(tmp_path))
     assert torn.ok
     assert torn.torn_bytes > 0
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="three")
+        audit.record(CallRecord("call", outcome="three"))
     assert [line.get("outcome", line["kind"]) for line in lines(tmp_path)] == [
         "begin",
         "one",
@@ -216,10 +218,10 @@ def test_a_file_whose_maker_died_before_its_first_line_continues_the_one_before(
     tmp_path: Path, left: bytes
 ) -> None:
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="one")
+        audit.record(CallRecord("call", outcome="one"))
     (tmp_path / FOLDER / "audit-000002.jsonl").write_bytes(left)
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="two")
+        audit.record(CallRecord("call", outcome="two"))
     assert verify(folder(tmp_path)).ok
     assert [line["outcome"] for line in lines(tmp_path) if line["kind"] == "call"] == ["one", "two"]
 
@@ -228,11 +230,12 @@ WRITER = """
 import sys
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.audit.audit_log import AuditLog
 audit = AuditLog(Settings(max_bytes=20_000, fsync="never"), sys.argv[1], Redactor(), window_s=0)
 audit.start()
 for _ in range(300):
-    audit.record("call", sys.argv[2], "git", "status", b"{}", "ok", 0.1)
+    audit.record(CallRecord("call", sys.argv[2], "git", "status", b"{}", "ok", 0.1))
 audit.close()
 """
 
@@ -251,12 +254,13 @@ KILLED = """
 import sys
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.audit.audit_log import AuditLog
 audit = AuditLog(Settings(), sys.argv[1], Redactor())
 audit.start()
 number = 0
 while True:
-    audit.record("call", "alice", "git", "status", b"{}", str(number), 0.1)
+    audit.record(CallRecord("call", "alice", "git", "status", b"{}", str(number), 0.1))
     number += 1
     if number % 2000 == 0:
         print(number, flush=True)
@@ -270,7 +274,7 @@ def test_a_killed_process_leaves_a_chain_that_the_next_one_continues(tmp_path: P
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="after")
+        audit.record(CallRecord("call", outcome="after"))
     assert verify(folder(tmp_path)).ok
     outcomes = [entry.outcome for entry in entries(folder(tmp_path)) if entry.kind == "call"]
     assert outcomes == [*(str(number) for number in range(len(outcomes) - 1)), "after"]
@@ -313,7 +317,7 @@ def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(
     monkeypatch.setattr(audit_module, "MAX_PENDING", 2)
     with recording(tmp_path) as audit:
         for outcome in ("one", "two", "three"):
-            audit.record("call", outcome=outcome)
+            audit.record(CallRecord("call", outcome=outcome))
         assert failed.wait(10)
         assert until(lambda: audit._lost == 1)
         full = False
@@ -327,7 +331,7 @@ def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(
 
 def test_a_batch_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="one")
+        audit.record(CallRecord("call", outcome="one"))
     before = first_file(tmp_path).read_bytes()
     write = os.write
 
@@ -338,7 +342,7 @@ def test_a_batch_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "write", short)
     with recording(tmp_path) as audit:
-        audit.record("call", outcome="two")
+        audit.record(CallRecord("call", outcome="two"))
     assert audit.write_failure is not None
     assert first_file(tmp_path).read_bytes() == before
 
@@ -348,7 +352,7 @@ def test_names_are_redacted_and_clipped_also_where_a_secret_becomes_known_later(
     audit = AuditLog(Settings(), str(tmp_path), redactor, window_s=0)
     audit.start()
     redactor.register("correct-horse-battery")
-    audit.record("call", "x correct-horse-battery", "git", "s" * 5000, outcome="\ud800")
+    audit.record(CallRecord("call", "x correct-horse-battery", "git", "s" * 5000, outcome="\ud800"))
     audit.close()
     call = lines(tmp_path)[1]
     assert call["who"] == f"x {MASK}"
@@ -360,7 +364,7 @@ def test_arguments_under_masks_do_not_even_change_the_hash(tmp_path: Path) -> No
     audit = AuditLog(Settings(), str(tmp_path), Redactor(), masks={"bank": ["pin"]}, window_s=0)
     audit.start()
     for child, pin in (("bank", "1234"), ("bank", "5678"), ("shop", "1234"), ("shop", "5678")):
-        audit.record("call", child=child, args=json.dumps({"pin": pin}).encode())
+        audit.record(CallRecord("call", child=child, args=json.dumps({"pin": pin}).encode()))
     audit.close()
     _, *calls = [line.get("args") for line in lines(tmp_path)]
     assert calls[0] == calls[1]
@@ -372,7 +376,7 @@ def test_it_ends_whenever_it_is_asked_to(tmp_path: Path) -> None:
     for number in range(40):
         audit = AuditLog(Settings(fsync="never"), str(tmp_path), Redactor(), window_s=0.002)
         audit.start()
-        audit.record("call", outcome="ok")
+        audit.record(CallRecord("call", outcome="ok"))
         pause.wait(number / 10_000)
         audit.close()
     assert sum(entry.kind == "call" for entry in entries(folder(tmp_path))) == 40

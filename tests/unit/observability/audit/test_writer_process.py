@@ -17,6 +17,7 @@ from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.observability.audit.audit_log import MANY, AuditLog
 from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer_process import ScribeGoneError, WriterProcess
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 
 FOLDER = ".switchboard/audit"
@@ -46,7 +47,7 @@ def audit(tmp_path: Path) -> AuditLog:
 
 def fill(audit: AuditLog, start: int, count: int) -> None:
     for number in range(start, start + count):
-        audit.record("call", "alice", "git", "status", b'{"n":%d}' % number, str(number), 0.01)
+        audit.record(CallRecord("call", "alice", "git", "status", b'{"n":%d}' % number, str(number), 0.01))
 
 
 def test_few_records_need_no_process(audit: AuditLog, tmp_path: Path) -> None:
@@ -71,12 +72,12 @@ def test_many_records_are_written_by_one_process_into_one_chain(audit: AuditLog,
 def test_equal_arguments_have_equal_hashes_whoever_writes_and_masks_count(
     audit: AuditLog, tmp_path: Path
 ) -> None:
-    audit.record("call", child="bank", args=b'{"pin":"1234"}', outcome="first")
+    audit.record(CallRecord("call", child="bank", args=b'{"pin":"1234"}', outcome="first"))
     assert until(lambda: len(recorded(tmp_path)) == 1)
     fill(audit, 0, MANY)
     assert until(lambda: len(recorded(tmp_path)) == MANY + 1)
     assert scribes()
-    audit.record("call", child="bank", args=b'{"pin":"5678"}', outcome="last")
+    audit.record(CallRecord("call", child="bank", args=b'{"pin":"5678"}', outcome="last"))
     audit.close()
     found = {entry.outcome: entry.args for entry in entries(str(tmp_path / FOLDER))}
     assert found["first"] == found["last"]
@@ -87,11 +88,11 @@ def test_secrets_are_masked_there_too_also_those_that_become_known_later(tmp_pat
     redactor.register("hunter2-hunter2")
     audit = AuditLog(Settings(), str(tmp_path), redactor, window_s=WINDOW_S)
     audit.start()
-    audit.record("call", "hunter2-hunter2", outcome="early")
+    audit.record(CallRecord("call", "hunter2-hunter2", outcome="early"))
     fill(audit, 0, MANY)
     assert until(lambda: len(recorded(tmp_path)) == MANY + 1)
     redactor.register("correct-horse-battery")
-    audit.record("call", "correct-horse-battery", outcome="late")
+    audit.record(CallRecord("call", "correct-horse-battery", outcome="late"))
     audit.close()
     written = b"".join(path.read_bytes() for path in (tmp_path / FOLDER).glob("*.jsonl"))
     assert b'"late"' in written
@@ -116,7 +117,7 @@ def test_what_it_cannot_write_is_our_trouble(tmp_path: Path) -> None:
     scribe = WriterProcess(str(tmp_path), Settings(path="file/audit"), {})
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="Not a directory"):
-        scribe.append([("call", "", "", "", b"", "ok", 0.1, 1.0)], 0, Redactor())
+        scribe.append([CallRecord("call", outcome="ok", seconds=0.1, at=1.0)], 0, Redactor())
     scribe.close()
     with pytest.raises(ScribeGoneError):
         scribe.append([], 0, Redactor())
@@ -126,12 +127,13 @@ PARENT = """
 import sys, time
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.audit.audit_log import MANY, AuditLog
 
 audit = AuditLog(Settings(), sys.argv[1], Redactor())
 audit.start()
 for number in range(2 * MANY):
-    audit.record("call", outcome=str(number))
+    audit.record(CallRecord("call", outcome=str(number)))
 print("recorded", flush=True)
 time.sleep(60)
 """

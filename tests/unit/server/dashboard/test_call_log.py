@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import MAX_CALLS, MAX_NAME_CHARS, CallLog
 
@@ -16,12 +17,11 @@ class Record:
     write_failure = None
 
     def __init__(self) -> None:
-        self.pending: list[tuple[object, ...]] = []
-        self.roused = 0
+        self.records: list[CallRecord] = []
         self.closed = False
 
-    def rouse(self) -> None:
-        self.roused += 1
+    def record(self, record: CallRecord) -> None:
+        self.records.append(record)
 
     def close(self) -> None:
         self.closed = True
@@ -36,13 +36,12 @@ def services(audit: Record | None = None) -> Any:
 def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
     audit = Record()
     live = CallLog(services(audit))
-    live.record("call", "ann", "git", "log", b'{"a":1}', "ok", 0.002)
-    live.record("call", "ann", "git", "hunter2-hunter2", b"{}", "subtool_unknown", 0.004)
-    assert [(entry[3], entry[4]) for entry in audit.pending] == [
+    live.record(CallRecord("call", "ann", "git", "log", b'{"a":1}', "ok", 0.002))
+    live.record(CallRecord("call", "ann", "git", "hunter2-hunter2", b"{}", "subtool_unknown", 0.004))
+    assert [(record.subtool, record.args) for record in audit.records] == [
         ("log", b'{"a":1}'),
         ("hunter2-hunter2", b"{}"),
     ]
-    assert audit.roused == 1
     first, second = live.since(0)
     assert (first.seq, first.subtool, first.outcome, first.ms) == (1, "log", "ok", 2.0)
     assert "hunter2" not in repr(second)
@@ -62,14 +61,14 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
 @pytest.mark.parametrize("outcome", ["ok", "cancelled", "input_required"])
 def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> None:
     live = CallLog(services())
-    live.record("call", "ann", "git", "log", b"", outcome, 0.002)
+    live.record(CallRecord("call", "ann", "git", "log", b"", outcome, 0.002))
     assert (live.tallies["git"].calls, live.tallies["git"].errors) == (1, 0)
 
 
 def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
     live = CallLog(services())
-    live.record("introspect", "ann", "git", "", b"", "ok")
-    live.record("decision", "ann", "git", "push", b"", "denied")
+    live.record(CallRecord("introspect", "ann", "git", "", b"", "ok"))
+    live.record(CallRecord("decision", "ann", "git", "push", b"", "denied"))
     assert [call.kind for call in live.since(0)] == ["introspect", "decision"]
     assert live.tallies == {}
     assert live.timeline.current() is None
@@ -83,7 +82,9 @@ def test_with_its_end_the_record_is_closed() -> None:
 
 def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
     live = CallLog(services())
-    live.record("call", "ann", "git", "x" * (MAX_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
+    live.record(
+        CallRecord("call", "ann", "git", "x" * (MAX_NAME_CHARS - 4) + "hunter2-hunter2", b"", "ok", 0.1)
+    )
     (call,) = live.since(0)
     assert len(call.subtool) <= MAX_NAME_CHARS
     assert "hunt" not in call.subtool
@@ -93,6 +94,6 @@ def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
 def test_only_so_many_calls_are_kept(count: int) -> None:
     live = CallLog(services())
     for _ in range(count):
-        live.record("call", "", "git", "log", b"", "ok", 0.001)
+        live.record(CallRecord("call", "", "git", "log", b"", "ok", 0.001))
     kept = live.since(0)
     assert (len(kept), live.seq, kept[-1].seq) == (min(count, MAX_CALLS), count, count)

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from switchboard_mcp.children import admin
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.api.overview import find_child
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
@@ -75,7 +76,8 @@ def _record_outcome(
 ) -> object:
     audit = state.services.audit
     if audit is not None:
-        audit.record(kind, _actor(request), child.name, outcome=problem.code if problem is not None else good)
+        outcome = problem.code if problem is not None else good
+        audit.record(CallRecord(kind, _actor(request), child.name, outcome=outcome))
     if problem is not None:
         raise SwitchboardError(problem)
     return {"child": child.name, "state": child.state.value}

@@ -14,6 +14,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
 from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.api.mail import require_mail
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
@@ -119,4 +120,4 @@ def _record(state: DashboardState, request: ApiRequest, kind: str, recipient: st
     audit = state.services.audit
     if audit is not None:
         actor = f"dashboard {request.viewer.principal}".strip()
-        audit.record(kind, actor, "mail", recipient, outcome=outcome)
+        audit.record(CallRecord(kind, actor, "mail", recipient, outcome=outcome))

@@ -1,0 +1,158 @@
+"""Formats audit records as lines of the hash chain and appends them to the files.
+
+Runs in the audit thread, or in the writer process while there are many records. Arguments are written as a keyed hash
+only; names are redacted. The chain is in `hash_chain`, the files are in `segments`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from switchboard_mcp.config.sections import AuditSettings as Settings
+from switchboard_mcp.observability.audit import hash_chain
+from switchboard_mcp.observability.audit.hash_chain import ChainHead
+from switchboard_mcp.observability.audit.segments import AuditFiles
+from switchboard_mcp.observability.call_record import CallRecord
+from switchboard_mcp.observability.latency_buckets import bucket
+from switchboard_mcp.redaction.arguments import mask_args
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.system.atomic_write import write_gitignore
+
+# The GIL is released after this many lines, so serving never waits for a whole batch.
+AT_ONCE = 100
+# Names that repeat are encoded once; the cache is cleared at this size.
+MAX_KNOWN = 4096
+SALT = ".switchboard/audit-salt"
+SALT_BYTES = 32
+
+_encode = msgspec.json.encode
+
+
+class AuditWriter:
+    """Makes the lines and appends them to the files; raises OSError where that cannot be."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: str,
+        redactor: Redactor,
+        masks: Mapping[str, Sequence[str]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.redactor = redactor
+        self._masks = masks
+        self._clock = clock
+        self._salt_file = os.path.join(workspace, SALT)
+        self._salt = b""
+        folder = os.path.join(workspace, settings.path)
+        self._files = AuditFiles(folder, settings.max_bytes, settings.keep, lambda: int(clock() * 1000))
+        self._known: dict[tuple[str, str, str, str, str, str], bytes] = {}
+        self._known_at: tuple[Redactor, int] | None = None
+
+    def open(self) -> None:
+        """Find the salt, and see that the files can be written."""
+        self._salt = self._salt or read_salt(self._salt_file)
+        self._files.open()
+
+    def append(self, batch: list[CallRecord], lost: int) -> None:
+        """Append one batch, after a line that says how many records were lost before it, where any were."""
+        self._salt = self._salt or read_salt(self._salt_file)
+        self._files.append(lambda link: self._format_batch(batch, lost, link))
+
+    def sync(self) -> None:
+        """Force what was appended to the disk."""
+        self._files.sync()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()
+
+    def _format_batch(self, batch: list[CallRecord], lost: int, link: ChainHead) -> tuple[bytes, ChainHead]:
+        lines: list[bytes] = []
+        seq, digest = link.seq, link.digest
+        masks = self._masks
+        seal, fingerprint = hash_chain.seal, hash_chain.fingerprinter(self._salt)
+        if lost:
+            seq += 1
+            body = hash_chain.marker_body("lost", seq, int(self._clock() * 1000), count=lost)
+            line, digest = seal(body, digest)
+            lines.append(line)
+        known_at = (self.redactor, self.redactor.version)
+        if self._known_at != known_at or len(self._known) > MAX_KNOWN:
+            self._known, self._known_at = {}, known_at
+        known = self._known
+        for count, record in enumerate(batch, 1):
+            took = bucket(record.seconds) if record.seconds >= 0 else ""
+            child, args = record.child, record.args
+            key = (record.kind, record.principal, child, record.subtool, record.outcome, took)
+            words = known.get(key)
+            if words is None:
+                words = known[key] = self._encode_names(*key)
+            seq += 1
+            body = b'{"seq":%d,"at":%d%b' % (seq, record.at * 1000, words)
+            if args:
+                if child in masks:
+                    args = mask_args(masks[child], args)
+                body += b',"args":"%b"' % fingerprint(args)
+            line, digest = seal(body, digest)
+            lines.append(line)
+            if not count % AT_ONCE:
+                time.sleep(0)
+        return b"".join(lines), ChainHead(seq, digest)
+
+    def _encode_names(self, kind: str, who: str, child: str, subtool: str, outcome: str, took: str) -> bytes:
+        named = {
+            "kind": kind,
+            "who": who,
+            "child": child,
+            "subtool": subtool,
+            "outcome": outcome,
+            "took": took,
+        }
+        shown = {
+            name: hash_chain.clip(self.redactor.redact_text(_encodable(text)))
+            for name, text in named.items()
+            if text
+        }
+        return b"," + _encode(shown)[1:-1]
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def read_salt(path: str) -> bytes:
+    """The workspace's salt, made on first use. It is kept apart from the record, which may be sent elsewhere."""
+    try:
+        with open(path, "rb") as file:
+            salt = file.read(SALT_BYTES + 1)
+    except FileNotFoundError:
+        return _make_salt(path)
+    if len(salt) != SALT_BYTES:
+        raise OSError(None, f"{path} is no salt of {SALT_BYTES} bytes")
+    return salt
+
+
+def _make_salt(path: str) -> bytes:
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write_gitignore(folder)
+    fresh = f"{path}.{os.getpid()}"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, os.urandom(SALT_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        os.link(fresh, path)  # fails where another process was first, so that all use the same
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(fresh)
+    return read_salt(path)

@@ -1,0 +1,47 @@
+"""The record of one call or decision, and the interface of everything that observes them.
+
+The audit log and the dashboard's call log are observers. A new field is added here, filled by whoever builds the
+record, and printed by the observers that show it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure
+
+
+# `array_like` and `gc=False`: records are built for every call and sent to the audit writer process by the thousand.
+class CallRecord(Struct, array_like=True, gc=False):
+    """How one call ended, or what was decided instead of it."""
+
+    kind: str
+    principal: str = ""
+    child: str = ""
+    subtool: str = ""
+    args: bytes = b""
+    outcome: str = ""
+    seconds: float = -1.0
+    """Duration; negative if none was measured."""
+    at: float = 0.0
+    """Wall-clock time. The first observer sets it, so callers need no clock."""
+
+
+class CallObserver(Protocol):
+    """Receives the record of every call and decision."""
+
+    @property
+    def write_failure(self) -> Failure | None:
+        """The failure that keeps records from being written, or None."""
+
+    @property
+    def fail_closed(self) -> bool:
+        """True if calls are refused while records cannot be written."""
+
+    def record(self, record: CallRecord) -> None:
+        """Take one record. Must be cheap and must not raise: it runs within the call."""
+
+    def close(self) -> None:
+        """Flush all records and stop."""
