@@ -183,7 +183,7 @@ def test_at_a_shell_s_prompt_the_bell_has_a_line_and_the_prompt_comes_again(desk
         here.wait_for("fine\r\n")
         with_post(desk, lambda post: post.claim("term", ids=[id]))
         here.wait_for("\x1b[23;2t")  # the title is given back when all is read
-        # A line that somebody is typing is left alone.
+        # A line that a person is typing is left alone.
         here.type("echo half")
         here.wait_for("echo half")
         send(desk, BODY)

@@ -1,8 +1,7 @@
-"""What may be typed into somebody's terminal, and what is known of it from the bytes that pass.
+"""Decides which text may be typed into a terminal, and tracks screen and keyboard from the bytes that pass.
 
-Text from elsewhere is typed only if it is nothing but text: no control characters, no escape sequences, nothing that
-hides what it is. Several lines go only to a program that takes pasted text as such (bracketed paste), so that no line
-break becomes an Enter; the one Enter at the end is ours. Pure: bytes in, decisions out.
+Text is typed only if it is plain: no control characters, no escape sequences, nothing hidden. Several lines are typed
+only into a program with bracketed paste, so no line break acts as Enter; the final Enter is added by the caller. Pure.
 """
 
 from __future__ import annotations
@@ -11,35 +10,35 @@ import re
 import unicodedata
 from collections import deque
 
-# A terminal's line buffer holds 4,096 bytes; what is beyond would be lost without a word.
+# A terminal's line buffer holds 4,096 bytes; the rest would be lost silently.
 MAX_TYPED_BYTES = 4_000
 PASTE_BEGINS, PASTE_ENDS, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
-# Controls, what reorders or hides text, halves of characters, private meanings, and line breaks of other kinds.
+# Controls, characters that reorder or hide text, surrogates, private use, and other line breaks.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI
     rb"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC
-    rb"|[PX^_][^\x1b]*\x1b\\"  # DCS and its kin
-    rb"|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"  # the short ones
+    rb"|[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
+    rb"|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"  # two- and three-byte sequences
 )
 _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 _ALTERNATE = frozenset({b"47", b"1047", b"1049"})
 _PASTE = b"2004"
-# A title is short; what a program hands to the clipboard is not.
+# A title is short; clipboard data is not.
 _MAX_PENDING = 131_072
 _MAX_TAIL = 4_096
-# In a prompt these move nothing away from its line: colours, modes, erasing, steps along the line, titles.
+# Sequences that keep the cursor on the line of a prompt: colours, modes, erasing, horizontal moves, titles.
 _HARMLESS = re.compile(rb"\x1b(?:\[[0-9;?]*[mhlKJCD]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[=>]|[()][0-9A-Za-z])")
 
 
 def to_keystrokes(payload: str, *, bracketed: bool) -> bytes | str:
-    """The bytes of a text, without the Enter that ends it; or why it may not be typed.
+    """Return the bytes to type for a text, without the final Enter; or why it may not be typed.
 
-    >>> typed("make test\\n", bracketed=False)
+    >>> to_keystrokes("make test\\n", bracketed=False)
     b'make test'
-    >>> typed("ls\\x1b[201~", bracketed=True)
-    'it holds the control character U+001B'
+    >>> to_keystrokes("ls\\x1b[201~", bracketed=True)
+    'it contains the control character U+001B'
     """
     text = payload.replace("\r\n", "\n").rstrip("\n")
     if not text.strip():
@@ -48,29 +47,29 @@ def to_keystrokes(payload: str, *, bracketed: bool) -> bytes | str:
         if character in "\n\t":
             continue
         if unicodedata.category(character) in _HIDDEN:
-            return f"it holds the control character U+{ord(character):04X}"
+            return f"it contains the control character U+{ord(character):04X}"
     if not bracketed and "\n" in text:
-        return "it has several lines, and the program in the terminal does not take pasted lines now"
+        return "it has several lines, and the program in the terminal does not accept pasted lines now"
     if not bracketed and "\t" in text:
-        return "it holds a tab, which the program in the terminal would take for a key"
+        return "it contains a tab, which the program in the terminal would take for a key"
     data = text.encode()
     if len(data) > MAX_TYPED_BYTES:
-        return f"it has {len(data)} bytes; at most {MAX_TYPED_BYTES} are typed at once"
+        return f"it has {len(data)} bytes; at most {MAX_TYPED_BYTES} can be typed at once"
     return PASTE_BEGINS + data.replace(b"\n", b"\r") + PASTE_ENDS if bracketed else data
 
 
 class ScreenState:
-    """A screen, by what the program writes to it."""
+    """State of a screen, derived from the program's output."""
 
     def __init__(self) -> None:
         self.alternate = False
         self.bracketed = False
         self.tail = b""
-        """What was written since the last line break."""
+        """Output since the last line break."""
         self._pending = b""
 
     def feed(self, data: bytes) -> None:
-        """The program has written this, in whatever pieces."""
+        """Process output of the program, in pieces of any size."""
         self._note_line(data)
         if not self._pending and b"\x1b" not in data:
             self._pending = _half_character(data)
@@ -97,11 +96,11 @@ class ScreenState:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether something written now stands between what the program writes, not in the middle of it."""
+        """Return True if output can be inserted now without splitting a sequence of the program."""
         return not self._pending
 
     def prompt(self, columns: int) -> bytes | None:
-        """The line the cursor is on, where it can be written again as it is; None where nobody can be sure."""
+        """Return the line of the cursor if it can be reprinted unchanged; None if uncertain."""
         if self.alternate or not self.at_boundary or len(self.tail) > _MAX_TAIL:
             return None
         visible = _HARMLESS.sub(b"", self.tail)
@@ -114,7 +113,7 @@ class ScreenState:
 
 
 def _half_character(data: bytes) -> bytes:
-    """The beginning of a UTF-8 character at the end, if there is one."""
+    """Return an incomplete UTF-8 character at the end, if any."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:
@@ -126,9 +125,9 @@ def _half_character(data: bytes) -> bytes:
 
 
 class Keyboard:
-    """Whether somebody is in the middle of typing a line."""
+    """Tracks whether a person is typing a line."""
 
-    # A line nobody went on with for so long is no longer being typed; a key that was an answer looks like one.
+    # A line untouched for this long is abandoned; a single key that answered a prompt looks like one.
     FORGOTTEN_S = 120.0
     QUIET_S = 1.5
 
@@ -137,10 +136,10 @@ class Keyboard:
         self._at = float("-inf")
 
     def feed(self, data: bytes, now: float) -> None:
-        """These keys were pressed."""
+        """Process pressed keys."""
         plain = _SEQUENCE.sub(b"", data)
         if not plain:
-            return  # arrows, or what the terminal itself has to tell
+            return  # arrow keys, or reports of the terminal itself
         self._at = now
         for byte in plain:
             if byte in b"\r\n\x03\x04\x15":
@@ -149,13 +148,13 @@ class Keyboard:
                 self._begun = True
 
     def is_free(self, now: float) -> bool:
-        """Whether something may be typed in between."""
+        """Return True if text may be typed now."""
         quiet = now - self._at
         return quiet >= (self.FORGOTTEN_S if self._begun else self.QUIET_S)
 
 
 class InputRateLimit:
-    """So many in so long, and not one more."""
+    """Limits input to `most` messages per `within_s` seconds."""
 
     def __init__(self, most: int, within_s: float) -> None:
         self.most = most
@@ -163,7 +162,7 @@ class InputRateLimit:
         self._times: deque[float] = deque()
 
     def take(self, now: float) -> bool:
-        """Whether one more is within it."""
+        """Take one slot; returns False if the limit is reached."""
         while self._times and now - self._times[0] >= self.within_s:
             self._times.popleft()
         if len(self._times) >= self.most:

@@ -1,12 +1,12 @@
-"""Terminals that other agents may type into: `bridge.json`, the lock on a terminal's name, its door, its record.
+"""Terminals that other agents may type into: `bridge.json`, name locks, control sockets and logs.
 
-    bridge.json                 which terminals there are, where their doors are, whether they take `execute`
-    terminals/<name>.lock       held by the process of the terminal, and gone with it
-    terminals/<name>.sock       its door: a line of JSON in, a line of JSON out; for its owner alone
-    terminals/<name>.log        what was typed or refused, a line of JSON each
+    bridge.json                 the terminals, their control sockets, and whether they accept `execute`
+    terminals/<name>.lock       held by the terminal's process, and released when it ends
+    terminals/<name>.sock       control socket: a line of JSON in, a line of JSON out; for the owner only
+    terminals/<name>.log        what was typed or refused, one line of JSON each
 
-Nothing is typed because the door was told so: it answers how the terminal is, and makes it look into its inbox. Owns
-these files and the look at `execute` messages before they are accepted; `terminal` types.
+The control socket never types anything: it reports the status and makes the terminal check its inbox. Also contains the
+delivery rule for `execute` messages; `terminal_mail` types them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FOLDER = "terminals"
 MAX_BYTES = 1_048_576
 MAX_LOG_BYTES = 4 * 1_048_576
 MAX_LINE_BYTES = 4_096
-# Whoever opens the door and says nothing must not keep it.
+# A client that connects and sends nothing must not block the socket.
 READ_TIMEOUT_S = 5.0
 
 
 class TerminalEntry(Struct, rename="camel", kw_only=True):
-    """One terminal, as `bridge.json` has it."""
+    """A terminal's entry in `bridge.json`."""
 
     pid: int
     socket: str
@@ -51,14 +51,14 @@ class TerminalEntry(Struct, rename="camel", kw_only=True):
 
 
 class TerminalRegistry(Struct, kw_only=True):
-    """The file."""
+    """The contents of `bridge.json`."""
 
     version: int = 1
     terminals: dict[str, TerminalEntry] = {}
 
 
 def read(folder: str) -> dict[str, TerminalEntry]:
-    """The terminals there are, by name: those whose process lives. `folder` is `.switchboard`."""
+    """Return the running terminals by name. `folder` is `.switchboard`."""
     try:
         root = file_operations.open_folder(folder)
     except (OSError, SwitchboardError):
@@ -81,7 +81,7 @@ def _read(root: int) -> dict[str, TerminalEntry]:
 
 
 def register(folder: str, name: str, entry: TerminalEntry | None) -> None:
-    """Put a terminal into the file, or take it out; the dead ones go along. Blocking."""
+    """Add a terminal to the file, or remove it; entries of ended processes are removed too. Blocking."""
     root = file_operations.open_folder(folder)
     try:
         file_operations.make_folder("locks", root)
@@ -107,10 +107,10 @@ def _store(root: int, data: bytes) -> None:
 
 
 class TerminalLease:
-    """The name and the door of one terminal, ours as long as this is kept."""
+    """The name and control socket of one terminal, held until closed."""
 
     def __init__(self, folder: str, name: str) -> None:
-        """Raises `mail_name_taken` while another terminal has the name. `folder` is `.switchboard`."""
+        """Lock the name. Raises `mail_name_taken` if another terminal holds it. `folder` is `.switchboard`."""
         root = file_operations.open_folder(folder)
         try:
             file_operations.make_folder(FOLDER, root)
@@ -122,16 +122,16 @@ class TerminalLease:
         self._lock = os.open(f"{name}.lock", flags, 0o600, dir_fd=self._folder)
         if not file_operations.try_lock(self._lock):
             self.close()
-            message = f"There is a terminal '{name}' already, and it runs."
+            message = f"Terminal '{name}' is already running."
             raise refused("mail_name_taken", message)
 
     @property
     def address(self) -> str:
-        """Where the door is, below `.switchboard/`."""
+        """Return the path of the control socket below `.switchboard/`."""
         return f"{FOLDER}/{self.name}.sock"
 
     def open_control_socket(self) -> socket.socket:
-        """A socket that listens, for its owner alone."""
+        """Return a listening socket that only the owner can use."""
         name = f"{self.name}.sock"
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
@@ -145,14 +145,14 @@ class TerminalLease:
         return found
 
     def log(self, line: dict[str, Any]) -> None:
-        """One more line of the record. When it is large, it begins anew, and the one before is kept."""
+        """Append a line to the log. A large log is rotated, keeping one previous file."""
         name = f"{self.name}.log"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=self._folder)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise OSError(f"{FOLDER}/{name} is no file of ours")
+                raise OSError(f"{FOLDER}/{name} is not a regular file of this user")
             os.write(descriptor, msgspec.json.encode(line) + b"\n")
         finally:
             os.close(descriptor)
@@ -160,7 +160,7 @@ class TerminalLease:
             file_operations.replace(self._folder, name, self._folder, f"{self.name}.before.log")
 
     def close(self) -> None:
-        """Let the name go, and the door."""
+        """Release the name and the control socket."""
         if self._folder < 0:
             return
         with suppress(OSError):
@@ -171,7 +171,7 @@ class TerminalLease:
 
 
 def _bind(found: socket.socket, folder: int, name: str) -> None:
-    """Paths of sockets are short; that of an open folder always is, and so is a name in the current one."""
+    """Bind by a short path through the folder's descriptor, since socket paths are limited to about 100 bytes."""
     short = f"/proc/self/fd/{folder}"
     if os.path.isdir(short):
         found.bind(f"{short}/{name}")
@@ -188,7 +188,7 @@ def _bind(found: socket.socket, folder: int, name: str) -> None:
 async def serve(
     control_socket: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]
 ) -> None:
-    """Answer at the door until cancelled."""
+    """Serve the control socket until cancelled."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -196,11 +196,11 @@ async def serve(
                 request = _parse_request(await reader.readline())
                 if request == "look":
                     look()
-                reply = status() if request else {"error": 'Ask {"ask":"status"} or {"ask":"look"}.'}
+                reply = status() if request else {"error": 'Send {"ask":"status"} or {"ask":"look"}.'}
                 writer.write(msgspec.json.encode(reply) + b"\n")
                 await writer.drain()
         except (TimeoutError, OSError, ValueError):
-            pass  # Whoever came did not stay.
+            pass  # The client has disconnected.
         finally:
             writer.close()
 
@@ -221,13 +221,17 @@ def _parse_request(line: bytes) -> str:
 def refusal(
     recipient: str, entry: TerminalEntry, *, verified: bool, sender: str, role: str
 ) -> Failure | None:
-    """Why an `execute` message may not go to a terminal."""
+    """Return why an `execute` message may not go to a terminal, or None."""
     if not entry.allow_execute:
-        message = f"Terminal '{recipient}' was started without --allow-execute: nothing is typed into it."
-        hint = f"Send it as delegate_task, or have it started: switchboard terminal {recipient} --allow-execute -- …"
+        message = (
+            f"Terminal '{recipient}' was started without --allow-execute, so nothing can be typed into it."
+        )
+        hint = f"Send it as delegate_task, or start it with: switchboard terminal {recipient} --allow-execute -- …"
         return failure("mail_forbidden", message, hint=hint)
     if not verified:
-        message = f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not."
+        message = (
+            f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not verified."
+        )
         hint = "Send it with the mail tools, or with `switchboard mail send` while no other program is that agent."
         return failure("mail_forbidden", message, hint=hint)
     if role != "lead" and sender != OVERSEER:
@@ -239,7 +243,7 @@ def refusal(
 
 
 def delivery_rule(folder: str) -> DeliveryRule:
-    """The look at `execute` messages to terminals that run. What comes to nobody's terminal is but a message."""
+    """Return the delivery rule for `execute` messages to running terminals. Others pass as ordinary messages."""
     personas = Personas(folder)
 
     def look(message: MailMessage) -> MailMessage | Failure:

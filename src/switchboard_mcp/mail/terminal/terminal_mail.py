@@ -1,8 +1,7 @@
-"""The mail of a terminal: rings when there is something new, and types what verified leads send to be executed.
+"""The mail of a terminal: rings on new messages, and types what verified leads send as `execute`.
 
-Every `execute` message is claimed, then typed or rejected, settled with a receipt, and recorded; what came before the
-terminal was started is never typed. Owns these decisions; how keys reach a program and what is on its screen is for
-whoever has the terminal (`Keys`).
+Every `execute` message is claimed, typed or rejected, settled with a receipt, and logged. Messages from before the
+terminal's start are never typed. Not aware of how keys reach the program (`Keys`).
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.mail.terminal.input_safety import ENTER, InputRateLimit, to_keystrokes
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease, refusal
 
-# A person needs to see what happens; a loop of agents must not become a flood.
+# A person must be able to follow, and a loop of agents must not flood the terminal.
 MAX_TYPED, WITHIN_S = 10, 60.0
-# So long somebody may go on typing before a message is sent back.
+# How long to wait for a person to finish typing before the message is rejected.
 PATIENCE_S = 30.0
 LOOK_AGAIN_S = 0.25
-# Programs that take pasted text as such take an Enter that comes along with it as part of it.
+# Programs with bracketed paste treat an Enter that arrives with the text as part of it.
 BEFORE_ENTER_S = 0.15
 MAX_MESSAGES = 1_000
 
 
 class Keys(Protocol):
-    """The terminal, as its mail uses it."""
+    """The terminal, as used by its mail."""
 
     @property
     def bracketed(self) -> bool:
-        """Whether the program takes pasted text as such now."""
+        """Return True if the program has bracketed paste enabled."""
 
     def is_free(self) -> bool:
-        """Whether nobody is in the middle of typing."""
+        """Return True if no person is typing."""
 
     def press(self, keys: bytes) -> None:
-        """Type."""
+        """Type these bytes."""
 
     def ring(self) -> None:
-        """Tell whoever sits there that there is mail."""
+        """Signal new mail to the person at the terminal."""
 
     def quiet(self) -> None:
-        """There is no unread mail any more."""
+        """Clear the signal: there is no unread mail."""
 
 
 class TerminalMail:
-    """See the module."""
+    """Processes the inbox of one terminal."""
 
     def __init__(self, store: MessageStore, place: TerminalLease, entry: TerminalEntry, keys: Keys) -> None:
         self._store = store
@@ -62,7 +61,7 @@ class TerminalMail:
         self._seen: set[str] = set()
 
     async def prepare(self) -> int:
-        """Note what is there already; how much of it is unread."""
+        """Record the messages that already exist; returns how many are unread."""
         earlier = await self._store.search(
             self._name, action="execute", places=("inbox", "claimed"), limit=MAX_MESSAGES
         )
@@ -72,7 +71,7 @@ class TerminalMail:
         return len(waiting)
 
     def wake(self) -> None:
-        """Something may be new."""
+        """Check the inbox soon."""
         self._news.set()
 
     async def run(self) -> None:
@@ -113,8 +112,8 @@ class TerminalMail:
         message = stored.message
         taken = await self._store.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
         if not taken:
-            return  # Another program of this agent was quicker.
-        # Should it come back, because it could not be settled, it is not typed a second time.
+            return  # Claimed by another process of this agent.
+        # If settling fails and the message returns, it is not typed again.
         self._before.add(message.id)
         reason = await self._type(stored)
         outcome: Outcome = "rejected" if reason else "done"
@@ -124,7 +123,7 @@ class TerminalMail:
         await self._store.ack(self._name, message.id, fence=taken[0].fence, outcome=outcome, summary=summary)
 
     async def _type(self, stored: StoredMessage) -> str:
-        """Type it; or why not."""
+        """Type the message, or return why not."""
         message = stored.message
         role = (
             agent_registry.agents(await self._store.state()).get(message.sender, agent_registry.Agent()).role
@@ -141,14 +140,14 @@ class TerminalMail:
         until = loop.time() + PATIENCE_S
         while not self._keys.is_free():
             if loop.time() >= until:
-                return "somebody is typing there"
+                return "a person is typing there"
             await asyncio.sleep(LOOK_AGAIN_S)
-        # The program may have changed while somebody typed.
+        # The program may have changed while waiting.
         keys = to_keystrokes(message.payload, bracketed=self._keys.bracketed)
         if isinstance(keys, str):
             return keys
         if not self._log({"outcome": "typed", "id": message.id, "from": message.sender, "bytes": len(keys)}):
-            return "it cannot be recorded"
+            return "it cannot be logged"
         self._keys.press(keys)
         await asyncio.sleep(BEFORE_ENTER_S)
         self._keys.press(ENTER)

@@ -1,7 +1,7 @@
-"""The files of a workflow: artifacts as they are found in the workspace, and the record of a run.
+"""Files of a workflow: scans artifacts in the workspace and writes the record of a run.
 
-A path is walked folder by folder, and no link is followed, so that nothing outside is ever looked at. Owns looking
-and hashing; which files are wanted is decided elsewhere. Blocking; called in threads.
+Paths are walked folder by folder without following links, so nothing outside is ever opened. Not aware of which files
+are needed. Blocking; call in threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
 
 REVIEWS = "reviews"
-# Hashed within a few seconds; what is larger is no document.
+# Hashed within a few seconds; anything larger is not a document.
 MAX_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 def scan(workspace: str, paths: Iterable[str]) -> dict[str, WorkflowArtifact | str]:
-    """What is at each path: the file with its hash, or why there is none to be had."""
+    """Return the file at each path with its hash, or the reason it is not usable."""
     return {path: _scan_one(workspace, path) for path in dict.fromkeys(paths)}
 
 
@@ -50,7 +50,7 @@ def _scan_one(workspace: str, path: str) -> WorkflowArtifact | str:
 
 
 def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
-    # Looked at before it is opened: to open a device or a pipe may do something.
+    # Checked before opening: opening a device or a pipe may have side effects.
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     unfit = _rejection(found)
     if unfit:
@@ -69,7 +69,7 @@ def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
     finally:
         os.close(descriptor)
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or size != after.st_size:
-        return "it was being written meanwhile"
+        return "it was modified while being read"
     return WorkflowArtifact(path, digest.hexdigest(), size)
 
 
@@ -79,23 +79,23 @@ def _rejection(found: os.stat_result) -> str:
     if not stat.S_ISREG(found.st_mode):
         return "it is not a regular file"
     if found.st_nlink != 1:
-        return "it is a hard link to a file that has other names"
+        return "it is a hard link to a file with other names"
     if found.st_size == 0:
         return "it is empty"
     return f"it is larger than {MAX_BYTES} bytes" if found.st_size > MAX_BYTES else ""
 
 
 def _find_link(workspace: str, path: str) -> str:
-    """The first part of a path that is a link, for the message."""
+    """Return the first part of a path that is a link, for the error message."""
     parts = path.split("/")
     heads = ("/".join(parts[: count + 1]) for count in range(len(parts)))
     return next((head for head in heads if os.path.islink(os.path.join(workspace, head))), "")
 
 
-def write_record(desk_folder: str, name: str, data: bytes) -> None:
-    """Put the record of a run among the reviews, durably, in place of an earlier one."""
+def write_record(mail_folder: str, name: str, data: bytes) -> None:
+    """Write the record of a run to the reviews folder durably, replacing an earlier one."""
     try:
-        root = file_operations.open_folder(desk_folder)
+        root = file_operations.open_folder(mail_folder)
         try:
             folder = file_operations.open_folder(REVIEWS, root)
         finally:
@@ -113,5 +113,5 @@ def write_record(desk_folder: str, name: str, data: bytes) -> None:
             os.close(folder)
     except OSError as problem:
         raise SwitchboardError(
-            file_operations.failure_for(problem, os.path.join(desk_folder, REVIEWS))
+            file_operations.failure_for(problem, os.path.join(mail_folder, REVIEWS))
         ) from None

@@ -1,8 +1,8 @@
-"""The look at every message that keeps workflows: what belongs to a run must fit its phase, and who is in one is left
-in peace. A letter that ends a phase does so here (see `workflows_letters`).
+"""Delivery rule for workflows: messages of a run must fit its phase, and its members are protected from others.
 
-The runs are read from the state's file, and not again while it has not changed. Where it cannot be read, what was
-known last counts, or the version before. Runs in the writer's thread.
+A message that ends a phase takes the step here (see `message_steps`). Runs are read from the state file and cached
+while it is unchanged; if it cannot be read, the last known runs or the previous version count. Runs in the writer
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _State(Struct):
 
 
 class WorkflowRule:
-    """The runs of one workspace; `folder` is its `.switchboard`."""
+    """Applies the runs of one workspace to messages; `folder` is its `.switchboard`."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class WorkflowRule:
         self._known: list[WorkflowRun] | None = None
 
     def apply(self, message: MailMessage) -> MailMessage | Failure:
-        """The message, marked where it belongs to a run; or why it may not be sent now."""
+        """Tag a message that belongs to a run, or return why it may not be sent now."""
         runs = self._current()
         named = message.metadata.get("workflow")
         if not runs and named is None:
@@ -51,7 +51,7 @@ class WorkflowRule:
         if not isinstance(found, RunMembership):
             return found or message
         if named is not None and "completes" in message.metadata and not found.taken:
-            from switchboard_mcp.mail.workflows.message_steps import take_step  # Hardly any letter does.
+            from switchboard_mcp.mail.workflows.message_steps import take_step  # Rarely needed.
 
             problem = take_step(self._folder, message, found.run)
             if problem is not None:
@@ -59,7 +59,7 @@ class WorkflowRule:
         marks = {"workflow": found.run, "phase": found.phase}
         if found.role:
             marks["role"] = found.role
-        # The persona is that of the part, which the next gate puts in; not what a sender would have it be.
+        # The next rule adds the persona of the part, whatever the sender has set.
         return msgspec.structs.replace(message, metadata={**message.metadata, **marks}, persona=None)
 
     def _current(self) -> list[WorkflowRun]:
@@ -75,7 +75,7 @@ class WorkflowRule:
 
 
 def _already_taken(runs: list[WorkflowRun], message: MailMessage) -> RunMembership | None:
-    """Where the letter belongs, if the step it tells of was taken already: it is delivered again after a crash."""
+    """Return the membership of a message whose step was already taken: it is delivered again after a crash."""
     for run in runs:
         for step in run.steps:
             same = step.via == message.unique_key and step.by == message.sender
@@ -85,7 +85,7 @@ def _already_taken(runs: list[WorkflowRun], message: MailMessage) -> RunMembersh
 
 
 def delivery_rule(folder: str) -> DeliveryRule:
-    """The gate of a workspace."""
+    """Return the workflow rule of a workspace."""
     return WorkflowRule(folder).apply
 
 
@@ -98,7 +98,7 @@ def _mark(path: str) -> object:
 
 
 def _read(path: str) -> list[WorkflowRun] | None:
-    """The runs in a state's file; None where it cannot be read."""
+    """Read the runs from a state file; None if it cannot be read."""
     try:
         with open(os.open(path, _READ), "rb") as file:
             state = msgspec.json.decode(file.read(), type=_State)
@@ -109,5 +109,5 @@ def _read(path: str) -> list[WorkflowRun] | None:
         try:
             found.append(msgspec.json.decode(raw, type=WorkflowRun))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            continue  # Written by another version, or by hand: nobody is held by what cannot be read.
+            continue  # From another version or edited by hand: an unreadable run reserves no agents.
     return found

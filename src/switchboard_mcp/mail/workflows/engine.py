@@ -1,8 +1,8 @@
-"""Workflows as agents live them: started, led from phase to phase, stopped; kept in the state that all processes share.
+"""Runs workflows: starts, advances and stops them, in the shared state.
 
-Each change is decided by `mail.workflows.steps` under the state's lock. Then whose turn it is hears of it by mail, with
-the phase's action, so that it is woken as by any message; a crash in between is made good by whoever looks next.
-Owns this; how tools and commands ask for it is theirs.
+Each change is decided by `workflows.steps` under the state's lock. Then the next agent is notified by mail, with the
+action of the phase, so it wakes as for any message; notices lost in a crash are sent by the next process that looks.
+Not aware of tools and commands.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from switchboard_mcp.mail.workflows.steps import Complete, Event, Lapse, Skip, S
 from switchboard_mcp.suites.fuzzy import nearest
 
 SECTION = "workflows"
-# Runs that are over and stay in the state; the record of each is among the reviews.
+# Finished runs kept in the state; the record of each stays in the reviews folder.
 MAX_ENDED_RUNS = 20
 MAX_ARTIFACTS = 100
 
 
 class StepOutcome(Struct):
-    """A run after a step, and what could not be told to somebody."""
+    """A run after a step, and notices that could not be sent."""
 
     run: WorkflowRun
     warnings: list[str] = []
 
 
 def moment(idle_minutes: int) -> Moment:
-    """Now, and until when a run then holds its agents."""
+    """Return the current time, and the time until which a run then reserves its agents."""
     at = datetime.now(UTC)
     return Moment(stamp(at), stamp(at + timedelta(minutes=idle_minutes)))
 
 
 def runs(state: State) -> dict[str, WorkflowRun]:
-    """All runs by id, in the order they were started; what cannot be read is left out, and left alone."""
+    """Return all runs by id, in order of their start; unreadable ones are skipped and left alone."""
     found = {}
     for id, entry in _section(state).items():
         with suppress(msgspec.ValidationError):
@@ -58,17 +58,17 @@ def runs(state: State) -> dict[str, WorkflowRun]:
 
 
 def run_of(state: State, agent: str) -> WorkflowRun | None:
-    """The run an agent has a part in now."""
+    """Return the run in which an agent has a part now."""
     return next((run for run in _running(state) if agent in run.agents.values()), None)
 
 
 def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
-    """The run that is meant: by its id, else the agent's own, else the only one it has started."""
+    """Return a run by id, else the agent's own, else the only one it has started."""
     known = runs(state)
     if workflow:
         if workflow not in known:
             near = nearest(workflow, known) or list(known)[-3:]
-            message = f"There is no workflow '{workflow[:80]}' under way or lately ended."
+            message = f"There is no current or recent workflow '{workflow[:80]}'."
             raise refused("mail_workflow_unknown", message, nearest=near)
         return known[workflow]
     own = run_of(state, agent)
@@ -76,15 +76,15 @@ def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
     if own is None and len(started) == 1:
         own = started[0]
     if own is None:
-        message = f"'{agent}' is in no workflow."
+        message = f"Agent '{agent}' is not in a workflow."
         if started:
-            message += " Say with `workflow` which of those you have started is meant."
+            message += " Pass the id of one that you started as `workflow`."
         raise refused("mail_workflow_unknown", message, nearest=[run.id for run in started] or None)
     return own
 
 
 async def definitions(store: MessageStore) -> dict[str, Definition | Failure]:
-    """What can be started here, or what is wrong with it."""
+    """Return the workflows that can be started, or the problem of each."""
     return await asyncio.to_thread(available, store.path)
 
 
@@ -97,9 +97,9 @@ async def start(
     subject: str = "",
     verified: bool = True,
 ) -> StepOutcome:
-    """Begin a workflow. `agents` says who has which part; who is left out is found by role.
+    """Start a workflow. `agents` maps parts to agents; the others are chosen by role.
 
-    Here as below, `by` is `verified` where the caller knows it from the connection; else the step is marked.
+    `verified` means that the caller knows `by` from its connection; otherwise the step is marked, here and below.
     """
     definition = await _definition(store, name)
     known = await store.agents()
@@ -130,7 +130,7 @@ async def start(
         return run
 
     moved = await _send_notices(store, await store.update(change))
-    await send_pending_notices(store)  # of runs that have lapsed by it
+    await send_pending_notices(store)  # for runs that lapsed because of this one
     return moved
 
 
@@ -145,8 +145,9 @@ async def complete(
     note: str = "",
     verified: bool = True,
 ) -> StepOutcome:
-    """The phase is done; without a name, the one it is in. Its artifacts are looked at now; those that only a pattern
-    names are in `artifacts`.
+    """Complete a phase, by default the current one. Its artifacts are scanned now.
+
+    `artifacts` names the files that match patterns.
     """
     run = find(await send_pending_notices(store), by, workflow)
     named = parse_artifacts(artifacts)
@@ -174,7 +175,7 @@ async def skip(
     next: str = "",
     verified: bool = True,
 ) -> StepOutcome:
-    """The phase is left out, for a reason that is recorded."""
+    """Skip a phase with a recorded reason."""
     state = await send_pending_notices(store)
     run = find(state, by, workflow)
     left_out = Skip(
@@ -192,7 +193,7 @@ async def skip(
 async def stop(
     store: MessageStore, by: str, reason: str, *, workflow: str = "", verified: bool = True
 ) -> StepOutcome:
-    """End a workflow before its time, for a reason that is recorded."""
+    """Stop a workflow early with a recorded reason."""
     state = await send_pending_notices(store)
     run = find(state, by, workflow)
     ended = StopRun(by=by, when=moment(0), reason=reason, leads=is_lead(state, by), verified=verified)
@@ -200,10 +201,10 @@ async def stop(
 
 
 async def send_pending_notices(store: MessageStore) -> State:
-    """The state, after telling what a process that died had left untold."""
+    """Send notices that a process left unsent when it died, and return the state."""
     state = await store.state()
     for run in runs(state).values():
-        if run.told < len(run.steps):
+        if run.notified < len(run.steps):
             await _send_notices(store, run)
     return state
 
@@ -213,12 +214,12 @@ async def _move(store: MessageStore, run: WorkflowRun, event: Event) -> StepOutc
 
 
 def state_change(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowRun]:
-    """The change of the state that an event makes of a run, as it was seen when the event was made."""
+    """Return the state change that applies an event to a run; fails if the run has moved since it was `seen`."""
 
     def change(state: State) -> WorkflowRun:
         run = find(state, "", seen.id)
         if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
-            message = f"Workflow '{run.id}' has gone on meanwhile."
+            message = f"Workflow '{run.id}' has advanced meanwhile."
             raise refused("mail_workflow_refused", message)
         after = advance(run, event)
         if isinstance(after, Failure):
@@ -234,8 +235,8 @@ async def _send_notices(store: MessageStore, run: WorkflowRun) -> StepOutcome:
 
     def change(state: State) -> None:
         now = runs(state).get(run.id)
-        if now is not None and now.told < len(run.steps):
-            _store_run(state, msgspec.structs.replace(now, told=len(run.steps)))
+        if now is not None and now.notified < len(run.steps):
+            _store_run(state, msgspec.structs.replace(now, notified=len(run.steps)))
         _drop_oldest(state)
 
     await store.update(change)
@@ -243,20 +244,22 @@ async def _send_notices(store: MessageStore, run: WorkflowRun) -> StepOutcome:
 
 
 def _drop_oldest(state: State) -> None:
-    over = [run.id for run in runs(state).values() if run.status != "running" and run.told >= len(run.steps)]
+    over = [
+        run.id for run in runs(state).values() if run.status != "running" and run.notified >= len(run.steps)
+    ]
     for id in over[:-MAX_ENDED_RUNS]:
         del _section(state)[id]
 
 
 def _require_free(state: State, agent: str, when: Moment) -> None:
-    """Refuse somebody whom another run holds; one that has held it for too long ends."""
+    """Raise `mail_agent_busy` if another run reserves the agent; an overdue run lapses instead."""
     held = run_of(state, agent)
     if held is None:
         return
     if is_active(held, when.at):
-        raise SwitchboardError(busy_failure(held, agent, "cannot be in another"))
+        raise SwitchboardError(busy_failure(held, agent, "cannot join another one"))
     lapsed = advance(
-        held, Lapse(when=when, reason=f"Nothing happened until {held.due}; '{agent}' is needed.")
+        held, Lapse(when=when, reason=f"No phase ended until {held.due}, and '{agent}' is needed.")
     )
     if isinstance(lapsed, Failure):
         raise SwitchboardError(lapsed)
@@ -267,7 +270,7 @@ async def _definition(store: MessageStore, name: str) -> Definition:
     known = await definitions(store)
     found = known.get(name)
     if found is None:
-        message = f"There is no workflow called '{name[:80]}'; there are {', '.join(sorted(known))}."
+        message = f"There is no workflow '{name[:80]}'. Available: {', '.join(sorted(known))}."
         raise refused("mail_workflow_unknown", message, nearest=nearest(name, known))
     if isinstance(found, Failure):
         raise SwitchboardError(found)
@@ -275,7 +278,7 @@ async def _definition(store: MessageStore, name: str) -> Definition:
 
 
 def parse_artifacts(written: Sequence[str]) -> list[str]:
-    """The files an agent names, each a path in the workspace."""
+    """Return the normalized paths of artifacts named by an agent."""
     return [_parse_artifact(path) for path in written[:MAX_ARTIFACTS]]
 
 
@@ -296,7 +299,7 @@ def _new_id(state: State, name: str) -> str:
 
 
 def is_lead(state: State, agent: str) -> bool:
-    """Whether an agent is a lead."""
+    """Return True if an agent has the role lead."""
     return agent_registry.agents(state).get(agent, agent_registry.Agent()).role == "lead"
 
 

@@ -1,7 +1,7 @@
-"""Definitions of workflows: those that come with Switchboard, and the user's in `.switchboard/workflows/`.
+"""Workflow definitions: the bundled ones, and the user's in `.switchboard/workflows/`.
 
-A user's definition of the same name takes the place of ours. One that is wrong says so, by file and key, when it is
-asked for, and keeps no other from being used. Blocking; called in threads.
+A user's definition overrides a bundled one of the same name. An invalid one is reported by file and key when it is
+used, and does not affect the others. Blocking; call in threads.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ENDINGS = (".toml", ".json")
 
 
 def bundled() -> dict[str, Definition | Failure]:
-    """Ours, by name."""
+    """Return the bundled definitions by name."""
     return _in_folder(BUNDLED, "")
 
 
-def available(desk_folder: str) -> dict[str, Definition | Failure]:
-    """Every definition of a workspace by name, or what is wrong with it; `desk_folder` is its `.switchboard`."""
-    shown = os.path.join(os.path.basename(desk_folder), FOLDER)
-    return bundled() | _in_folder(os.path.join(desk_folder, FOLDER), shown)
+def available(mail_folder: str) -> dict[str, Definition | Failure]:
+    """Return every definition of a workspace, or what is wrong with it; `mail_folder` is its `.switchboard`."""
+    shown = os.path.join(os.path.basename(mail_folder), FOLDER)
+    return bundled() | _in_folder(os.path.join(mail_folder, FOLDER), shown)
 
 
 def _in_folder(folder: str, shown: str) -> dict[str, Definition | Failure]:
@@ -45,7 +45,7 @@ def _in_folder(folder: str, shown: str) -> dict[str, Definition | Failure]:
             continue
         where = os.path.join(shown, file)
         if name in found:
-            found[name] = _invalid(f"{where}: there is a definition of '{name}' in another form. Remove one.")
+            found[name] = _invalid(f"{where}: '{name}' is already defined in another format. Remove one.")
         else:
             found[name] = _read(os.path.join(folder, file), where, name)
     return found
@@ -65,7 +65,7 @@ def _read(path: str, shown: str, name: str) -> Definition | Failure:
     except msgspec.ValidationError as problem:
         return _shape_errors(document, shown, str(problem))
     if definition.name != name:
-        return _invalid(f"{shown}: name: must be '{name}', as the file is called.")
+        return _invalid(f"{shown}: name: must be '{name}', like the file name.")
     wrong = definition_errors(definition)
     if wrong:
         return _invalid("\n".join(f"{shown}: {fault.key}: {fault.message}" for fault in wrong))
@@ -73,7 +73,7 @@ def _read(path: str, shown: str, name: str) -> Definition | Failure:
 
 
 def _shape_errors(document: object, shown: str, reason: str) -> Failure:
-    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for files that are wrong.
+    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for invalid files.
 
     found = find_mistakes(document, Definition)
     lines = [f"{shown}: {mistake.key}: {mistake.message}" for mistake in found]

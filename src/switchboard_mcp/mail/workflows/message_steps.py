@@ -1,9 +1,9 @@
-"""A step of a workflow that is said in a letter: how an agent that only has files ends its phase.
+"""Workflow steps taken by message: how an agent that only has files ends its phase.
 
-The letter belongs to a run and names the phase in `metadata.completes`. The step is decided by the same rules as one
-through the tools, under the state's lock, before the letter is accepted; what is refused is refused with its reason.
-The step keeps the letter's id and whom it went to, so that a letter that is delivered again after a crash takes no
-second step. Whoever delivers it tells whose turn it is. Runs in the writer's thread.
+The message belongs to a run and names the phase in `metadata.completes`. The step follows the same rules as one taken
+by tool, under the state's lock, before the message is accepted; a refused step refuses the message. The step stores
+the message's id and recipient, so a message delivered again after a crash takes no second step. The delivering
+process sends the notices. Runs in the writer thread.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from switchboard_mcp.mail.workflows.artifact_files import scan
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.steps import Complete, Event, Skip
 
-# What was said is in the letter; the record has how it begins.
+# The message has the full text; the record keeps the beginning.
 NOTE_CHARS = 200
 
 
 class StepMetadata(Struct, rename="camel"):
-    """What the metadata of the letter says of the step; as the tool takes it."""
+    """Step arguments in the message metadata, as for the tool."""
 
     completes: str
     next: str = ""
@@ -37,11 +37,13 @@ class StepMetadata(Struct, rename="camel"):
 
 
 def take_step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
-    """Take the step, or say why not; `folder` is the workspace's `.switchboard`."""
+    """Take the step, or return why not; `folder` is the workspace's `.switchboard`."""
     try:
         metadata = msgspec.convert(message.metadata, StepMetadata)
     except msgspec.ValidationError as problem:
-        text = f"Its metadata does not say how a phase ends, with completes, next, artifacts and skipReason: {problem}."
+        text = (
+            f"The metadata for ending a phase (completes, next, artifacts, skipReason) is invalid: {problem}."
+        )
         return failure("mail_message_invalid", text)
     directory = StoreDirectory(os.path.dirname(folder), system_clocks())
     try:

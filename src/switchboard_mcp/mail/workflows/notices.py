@@ -1,7 +1,6 @@
-"""What is told of a workflow: to whose turn it is, to the others when it is over, and to whoever looks.
+"""Workflow notices: to the agent whose turn it is, to the others at the end, and views of a run for tools.
 
-Every message has a key of its own for each step, so that telling twice is telling once. Owns the words; does not
-decide anything.
+Every notice has an idempotency key for its step, so sending it twice stores it once. Makes no decisions.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun, 
 
 
 def record_name(run: WorkflowRun) -> str:
-    """The file among the reviews that keeps what happened in a run."""
+    """Return the name of the record file of a run in the reviews folder."""
     return f"{run.id}.json"
 
 
 async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
-    """Tell those concerned how a run stands now; what could not be told or kept."""
+    """Send the notices for the current state of a run; returns warnings about what failed."""
     last = run.steps[-1] if run.steps else None
     teller = (last.by if last else "") or run.started_by
     verified = not (last.unverified if last else run.unverified)
@@ -44,7 +43,7 @@ async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
     others = sorted(run.members - {teller, run.started_by})
     warnings += await _send_all(store, news, teller, others, verified)
     if run.started_by != teller:
-        # Whoever had it started is waiting for how it ends.
+        # The starter waits for the outcome.
         result = msgspec.structs.replace(news, action="submit_result")
         warnings += await _send_all(store, result, teller, [run.started_by], verified)
     return warnings
@@ -58,7 +57,7 @@ async def _send_all(
         try:
             await store.send(draft, sender=sender, recipient=recipient, verified=verified)
         except SwitchboardError as problem:
-            warnings.append(f"'{recipient}' could not be told: {problem.failure.message}")
+            warnings.append(f"Could not notify '{recipient}': {problem.failure.message}")
     return warnings
 
 
@@ -67,18 +66,18 @@ async def _store_record(store: MessageStore, run: WorkflowRun) -> list[str]:
     try:
         await asyncio.to_thread(write_record, store.path, record_name(run), record)
     except SwitchboardError as problem:
-        return [f"The record could not be written: {problem.failure.message}"]
+        return [f"Could not write the record: {problem.failure.message}"]
     return []
 
 
 def turn_notice(run: WorkflowRun) -> str:
-    """What an agent is told whose turn it is."""
+    """Return the notice for the agent whose turn it is."""
     phase = run.current_phase
     if phase is None:
         return f"{_title(run)} is {run.status}."
     lines = [f"{_title(run)}: phase '{phase.name}', your part is {phase.by}.", phase.does]
     if run.needs():
-        lines.append(f"Needed at its end: {', '.join(run.needs())}")
+        lines.append(f"Required artifacts: {', '.join(run.needs())}")
     arrows = run.definition.transitions(phase)
     onward = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
     workflow = f'"workflow":"{run.id}"'
@@ -93,7 +92,7 @@ def turn_notice(run: WorkflowRun) -> str:
 
 
 def run_view(run: WorkflowRun, agent: str = "") -> dict[str, object]:
-    """A run, as whoever looks at it sees it."""
+    """Return a run as shown by the tools."""
     view: dict[str, object] = {
         "workflow": run.id,
         "subject": run.subject,
@@ -114,7 +113,7 @@ def run_view(run: WorkflowRun, agent: str = "") -> dict[str, object]:
 
 
 def definitions_view(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
-    """What can be started, as whoever looks sees it."""
+    """Return the available definitions as shown by the tools."""
     return [
         {"name": name, "error": found.message}
         if isinstance(found, Failure)
@@ -128,7 +127,7 @@ def _title(run: WorkflowRun) -> str:
 
 
 def history(run: WorkflowRun) -> str:
-    """What has happened so far, a line for each step."""
+    """Return the steps so far, one line each."""
     return "\n".join(f"- {_line(step)}" for step in run.steps)
 
 

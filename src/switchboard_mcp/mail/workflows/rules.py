@@ -1,7 +1,7 @@
-"""What a definition of a workflow must be, who gets which part, and which messages fit a run.
+"""Rules for workflows: valid definitions, assignment of parts, and which messages fit a run.
 
-A message belongs to a run when it says so (`metadata.workflow`), or when it asks something of one member by another:
-nobody leaves the run by not naming it. Owns these decisions; does not know where definitions and messages come from.
+A message belongs to a run if it says so (`metadata.workflow`), or if one member requests something of another: members
+cannot leave the run by not naming it. Not aware of where definitions and messages come from.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from switchboard_mcp.mail.workflows.definitions import (
     is_active,
 )
 
-# Among members these belong to their run even unnamed; results and news may concern anything.
+# Between members these belong to the run even if it is not named; results and status updates may concern anything.
 ASKS = frozenset({"delegate_task", "request_review"})
 _WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
 class DefinitionError(Struct, frozen=True):
-    """What is wrong with a definition, and at which key."""
+    """An error in a definition, and its key."""
 
     key: str
     message: str
 
 
 def definition_errors(definition: Definition) -> list[DefinitionError]:
-    """Everything that a definition of the right shape can still have wrong."""
+    """Return the errors of a definition that already has the right shape."""
     return [
         *_part_errors(definition),
         *(fault for index in range(len(definition.phases)) for fault in _phase_errors(definition, index)),
@@ -50,11 +50,11 @@ def _part_errors(definition: Definition) -> Iterator[DefinitionError]:
     for part, role in definition.parts.items():
         if not _WORD.fullmatch(part):
             yield DefinitionError(
-                f"parts.{part[:40]}", "a part's name is lower-case letters, digits, - and _, at most 40."
+                f"parts.{part[:40]}", "must be at most 40 lower-case letters, digits, - and _."
             )
         if role and read_role(role) is None:
             yield DefinitionError(
-                f"parts.{part}", f"there is no such role; roles are {', '.join(ROLES)}, or empty."
+                f"parts.{part}", f"is not a role; use {', '.join(ROLES)}, or leave it empty."
             )
     for index, part in enumerate(definition.apart):
         if part not in definition.parts:
@@ -68,7 +68,7 @@ def _phase_errors(definition: Definition, index: int) -> Iterator[DefinitionErro
     names = [each.name for each in definition.phases]
     if phase.name == END or phase.name in names[:index]:
         yield DefinitionError(
-            f"{key}.name", f"'{phase.name}' is taken; phases have different names, and none is '{END}'."
+            f"{key}.name", f"'{phase.name}' is taken; phase names must be unique and not '{END}'."
         )
     if phase.by not in definition.parts:
         yield DefinitionError(f"{key}.by", f"there is no part '{phase.by[:40]}'; {_known(definition.parts)}.")
@@ -89,7 +89,7 @@ def _phase_errors(definition: Definition, index: int) -> Iterator[DefinitionErro
 
 
 def _reachability_errors(definition: Definition) -> Iterator[DefinitionError]:
-    """Phases nobody comes to, and phases from which there is no way to the end."""
+    """Report phases that cannot be reached, or from which the end cannot be reached."""
     phases = definition.phases
     forward: dict[str, list[str]] = {phase.name: definition.transitions(phase) for phase in phases}
     reached = _reachable(phases[0].name, forward)
@@ -97,7 +97,7 @@ def _reachability_errors(definition: Definition) -> Iterator[DefinitionError]:
         if phase.name not in reached:
             yield DefinitionError(f"phases[{index}].name", f"no phase leads to '{phase.name}'.")
         elif END not in _reachable(phase.name, forward):
-            yield DefinitionError(f"phases[{index}].next", f"from '{phase.name}' there is no way to '{END}'.")
+            yield DefinitionError(f"phases[{index}].next", f"'{phase.name}' cannot reach '{END}'.")
 
 
 def _reachable(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
@@ -112,15 +112,15 @@ def _reachable(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 def _known(names: Iterable[str]) -> str:
-    return f"known here: {', '.join(names)}"
+    return f"known: {', '.join(names)}"
 
 
 def assign_parts(
     definition: Definition, assigned: Mapping[str, str], roles: Mapping[str, str], starter: str
 ) -> dict[str, str] | Failure:
-    """Who has which part: who was named; else the only one in its role; else, for what is left, the starter.
+    """Assign agents to parts: those named, else the only agent in the role; a part that is left goes to the starter.
 
-    `roles` has everybody there is, with the role of each.
+    `roles` maps all agents to their roles.
     """
     for part in assigned:
         if part not in definition.parts:
@@ -142,7 +142,7 @@ def assign_parts(
         left = []
     if left:
         return _refused(
-            f"Workflow '{definition.name}': say with `agents` who is {' and who is '.join(left)}, "
+            f"Workflow '{definition.name}': set in `agents` who is {' and who is '.join(left)}, "
             f'such as {{"{left[0]}":"{starter}"}}.'
         )
     apart = [chosen[part] for part in definition.apart]
@@ -153,7 +153,7 @@ def assign_parts(
 
 
 class MessageFacts(Struct, frozen=True, kw_only=True):
-    """A message, as far as these decisions need it."""
+    """Facts about a message that these decisions need."""
 
     action: str
     sender: str
@@ -163,19 +163,19 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
 
 
 class RunMembership(Struct, frozen=True):
-    """The message is one of a run: which phase it is sent in, and in which role its recipient is addressed."""
+    """The run and phase a message belongs to, and the role in which its recipient is addressed."""
 
     run: str
     phase: str
     role: str
     taken: bool = False
-    """Whether the step that it tells of has been taken."""
+    """True if the step in the message was already taken."""
 
 
 def match_message(
     runs: Collection[WorkflowRun], sending: MessageFacts, at: str
 ) -> RunMembership | Failure | None:
-    """What a message is to the runs there are; None where it is none of theirs. A failure refuses it."""
+    """Return the run a message belongs to; None if it belongs to none. A failure refuses the message."""
     if sending.workflow is not None:
         run = next((run for run in runs if run.id == sending.workflow), None)
         if run is None:
@@ -194,26 +194,26 @@ def match_message(
 
 
 def busy_failure(run: WorkflowRun, agent: str, so: str) -> Failure:
-    """An agent is held by a run: by which, in which phase, until when."""
+    """Return the failure for an agent reserved by a run, with phase and time."""
     message = (
-        f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' ('{run.actor}' acts)"
+        f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' (turn of '{run.actor}')"
     )
     return failure(
-        "mail_agent_busy", f"{message}, and holds '{agent}' until it ends, at the latest {run.due}."
+        "mail_agent_busy", f"{message}, and reserves '{agent}' until it ends, at the latest {run.due}."
     )
 
 
 def _match_run(run: WorkflowRun, sending: MessageFacts) -> RunMembership | Failure:
-    """Whether the phase has room for the message: what its actor is asked, what the actor sends, and any news."""
+    """Check that the phase allows the message: a request to its actor, what the actor may send, or a status update."""
     phase = run.current_phase
     if phase is None:
-        return _refused(f"Workflow '{run.id}' is {run.status}; messages no longer belong to it.")
+        return _refused(f"Workflow '{run.id}' is {run.status} and takes no more messages.")
     for name in (sending.sender, sending.recipient):
         if name not in run.members:
             return _refused(f"'{name}' has no part in workflow '{run.id}'.")
     if phase.verified and not sending.verified:
-        message = f"Phase '{phase.name}' of workflow '{run.id}' takes messages of verified senders only"
-        return _refused(f"{message}; '{sending.sender}' is known only by what the file says.")
+        message = f"Phase '{phase.name}' of workflow '{run.id}' only accepts messages from verified senders"
+        return _refused(f"{message}; '{sending.sender}' is not verified.")
     asks = sending.action == phase.ask and sending.recipient == run.actor
     tells = sending.action in phase.may_send and sending.sender == run.actor
     if not (asks or tells or sending.action == "status_update"):
@@ -226,8 +226,8 @@ def _match_run(run: WorkflowRun, sending: MessageFacts) -> RunMembership | Failu
 def _phase_takes(run: WorkflowRun, phase: Phase) -> str:
     may = " or ".join(phase.may_send) or "nothing"
     return (
-        f"members may send {phase.ask} to '{run.actor}', '{run.actor}' may send {may} to members, and all "
-        "status_update; nothing else fits"
+        f"members may send {phase.ask} to '{run.actor}', '{run.actor}' may send {may} to members, and all may send "
+        "status_update"
     )
 
 

@@ -1,7 +1,4 @@
-"""What moves a run of a workflow: a phase that is completed or skipped, a stop, a lapse; each decided by `advance`.
-
-Owns the decision, and the words of a refusal. What was found in files is passed in.
-"""
+"""Steps of a workflow run: a phase completed or skipped, a stop, a lapse. `advance` decides each. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ from switchboard_mcp.mail.workflows.definitions import (
     WorkflowStep,
 )
 
-# What was found at a path: the file, or why there is none to be had.
+# Result of scanning a path: the file, or the reason it is not usable.
 ArtifactScan: TypeAlias = Mapping[str, "WorkflowArtifact | str"]
 
 
 class Complete(Struct, frozen=True, kw_only=True):
-    """The actor says that the phase is done. `named` are the files it names, `found` is what is at all paths."""
+    """The actor completes the phase. `named` are the files it names, `found` is the scan of all paths."""
 
     phase: str
     by: str
@@ -43,7 +40,7 @@ class Complete(Struct, frozen=True, kw_only=True):
 
 
 class Skip(Struct, frozen=True, kw_only=True):
-    """Somebody says that the phase is left out, and why."""
+    """An agent skips the phase, with a reason."""
 
     phase: str
     by: str
@@ -56,7 +53,7 @@ class Skip(Struct, frozen=True, kw_only=True):
 
 
 class StopRun(Struct, frozen=True, kw_only=True):
-    """Somebody ends the run, and says why."""
+    """An agent stops the run, with a reason."""
 
     by: str
     when: Moment
@@ -66,7 +63,7 @@ class StopRun(Struct, frozen=True, kw_only=True):
 
 
 class Lapse(Struct, frozen=True, kw_only=True):
-    """One of its agents is wanted elsewhere, after a long time in which nothing happened."""
+    """The run ends because it was idle too long and one of its agents is needed elsewhere."""
 
     when: Moment
     reason: str
@@ -76,7 +73,7 @@ Event: TypeAlias = Complete | Skip | StopRun | Lapse
 
 
 def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
-    """The run after the event, or why nothing changes."""
+    """Return the run after the event, or why it is refused."""
     phase = run.current_phase
     if phase is None:
         return _refused(f"Workflow '{run.id}' is {run.status} and takes no more steps.")
@@ -86,15 +83,15 @@ def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
         return _skip(run, phase, event)
     if isinstance(event, Lapse):
         if event.when.at < run.due:
-            return _refused(f"Workflow '{run.id}' holds its agents until {run.due}.")
+            return _refused(f"Workflow '{run.id}' reserves its agents until {run.due}.")
         return _append_step(
             run, WorkflowStep(phase=phase.name, how="lapsed", by="", at=event.when.at, reason=event.reason)
         )
     if not event.reason.strip():
-        return _refused(f"To stop workflow '{run.id}' give a reason; it is recorded.")
+        return _refused(f"Give a reason to stop workflow '{run.id}'. It is recorded.")
     if event.by not in run.members and not event.leads:
         return _refused(
-            f"'{event.by}' has no part in workflow '{run.id}'; its members or a lead may stop it."
+            f"'{event.by}' has no part in workflow '{run.id}'. Only its members or a lead may stop it."
         )
     step = WorkflowStep(phase=phase.name, how="stopped", by=event.by, at=event.when.at, reason=event.reason)
     return _append_step(run, replace(step, unverified=not event.verified))
@@ -103,8 +100,8 @@ def advance(run: WorkflowRun, event: Event) -> WorkflowRun | Failure:
 def _complete(run: WorkflowRun, phase: Phase, event: Complete) -> WorkflowRun | Failure:
     problem = _out_of_order(run, phase, event.phase) or _unverified(run, phase, event)
     if problem is None and event.by != run.actor:
-        message = f"Phase '{phase.name}' of workflow '{run.id}' is for '{run.actor}' ({phase.by}) to complete"
-        problem = _refused(f"{message}, not for '{event.by}'.")
+        message = f"Only '{run.actor}' ({phase.by}) may complete phase '{phase.name}' of workflow '{run.id}'"
+        problem = _refused(f"{message}, not '{event.by}'.")
     if problem is not None:
         return problem
     to = _next_phase(run, phase, event.next)
@@ -120,14 +117,12 @@ def _complete(run: WorkflowRun, phase: Phase, event: Complete) -> WorkflowRun | 
 def _skip(run: WorkflowRun, phase: Phase, event: Skip) -> WorkflowRun | Failure:
     problem = _out_of_order(run, phase, event.phase) or _unverified(run, phase, event)
     if problem is None and not event.reason.strip():
-        problem = _refused(
-            f"Phase '{phase.name}' of workflow '{run.id}' is skipped for a reason only; give one."
-        )
+        problem = _refused(f"Give a reason to skip phase '{phase.name}' of workflow '{run.id}'.")
     if problem is None and not phase.skippable:
-        problem = _refused(f"Phase '{phase.name}' of workflow '{run.id}' cannot be skipped, for no reason.")
+        problem = _refused(f"Phase '{phase.name}' of workflow '{run.id}' may not be skipped.")
     if problem is None and event.by not in (run.actor, run.started_by) and not event.leads:
         message = f"'{event.by}' may not skip phase '{phase.name}' of workflow '{run.id}'"
-        problem = _refused(f"{message}: that is for '{run.actor}', '{run.started_by}' or a lead.")
+        problem = _refused(f"{message}. Only '{run.actor}', '{run.started_by}' or a lead may.")
     if problem is not None:
         return problem
     to = _next_phase(run, phase, event.next or run.definition.transitions(phase)[0])
@@ -155,56 +150,56 @@ def _out_of_order(run: WorkflowRun, phase: Phase, named: str) -> Failure | None:
         return None
     if run.definition.phase(named) is None:
         names = ", ".join(each.name for each in run.definition.phases)
-        return _refused(f"Workflow '{run.id}' has no phase '{named[:80]}'; its phases are {names}.")
-    message = f"Workflow '{run.id}' is in phase '{phase.name}' ('{run.actor}' acts), not in '{named}'."
+        return _refused(f"Workflow '{run.id}' has no phase '{named[:80]}'. Its phases: {names}.")
+    message = f"Workflow '{run.id}' is in phase '{phase.name}' (turn of '{run.actor}'), not in '{named}'."
     return _refused(f"{message} Complete '{phase.name}' first, or skip it with a reason.")
 
 
 def _unverified(run: WorkflowRun, phase: Phase, event: Complete | Skip) -> Failure | None:
     if event.verified or not phase.verified:
         return None
-    message = f"Phase '{phase.name}' of workflow '{run.id}' is ended over a connection that shows who does it"
-    return _refused(f"{message}; here it is only said to be '{event.by}'.")
+    message = f"Phase '{phase.name}' of workflow '{run.id}' only accepts steps of a verified agent"
+    return _refused(f"{message}; '{event.by}' is not verified here.")
 
 
 def _next_phase(run: WorkflowRun, phase: Phase, chosen: str) -> str | Failure:
-    """Where the run goes."""
+    """Return the next phase, or why it is refused."""
     arrows = run.definition.transitions(phase)
     choices = " or ".join(f"'{arrow}'" for arrow in arrows)
     if not chosen and len(arrows) > 1:
-        return _refused(f"Say with `next` where '{run.id}' goes from phase '{phase.name}': {choices}.")
+        return _refused(f"Choose the phase after '{phase.name}' of '{run.id}' with `next`: {choices}.")
     to = chosen or arrows[0]
     if to not in arrows:
         return _refused(
-            f"From phase '{phase.name}' workflow '{run.id}' goes to {choices}, not to '{to[:80]}'."
+            f"Phase '{phase.name}' of workflow '{run.id}' is followed by {choices}, not by '{to[:80]}'."
         )
     target = run.definition.phase(to)
-    # A phase that may lead to itself counts the visit that ends now, too.
+    # For a phase that may repeat, the visit that ends now counts too.
     visits = run.round(to) + (to == phase.name)
     if target is not None and visits > target.rounds:
-        message = f"Workflow '{run.id}' was in phase '{to}' {target.rounds} time(s), which is the most"
-        return _refused(f"{message}; go another way, or stop it.")
+        message = f"Workflow '{run.id}' was in phase '{to}' {target.rounds} time(s), which is the maximum"
+        return _refused(f"{message}. Choose another phase, or stop it.")
     return to
 
 
 def _check_artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[WorkflowArtifact] | Failure:
-    """The artifacts of the phase, each as it is now."""
+    """Return the artifacts of the phase in their current state."""
     problems = []
     taken: dict[str, WorkflowArtifact] = {}
     literal = [path for path in run.needs() if not is_pattern(path)]
     for path in dict.fromkeys([*literal, *event.named]):
-        found = event.found.get(path, "nobody has looked at it")
+        found = event.found.get(path, "it was not scanned")
         if isinstance(found, WorkflowArtifact) and found.bytes > 0:
             taken[path] = found
         else:
             problems.append(f"{path} ({found if isinstance(found, str) else 'it is empty'})")
     for pattern in run.needs():
         if is_pattern(pattern) and not any(fits(path, pattern) for path in taken):
-            problems.append(f"{pattern} (name the file that fits, in `artifacts`)")
+            problems.append(f"{pattern} (name the matching file in `artifacts`)")
     for kept in run.kept():
-        now = event.found.get(kept.path, "nobody has looked at it")
+        now = event.found.get(kept.path, "it was not scanned")
         if not isinstance(now, WorkflowArtifact) or now.sha256 != kept.sha256:
-            why = now if isinstance(now, str) else "it has been changed since it was handed over"
+            why = now if isinstance(now, str) else "it was changed after it was handed over"
             problems.append(f"{kept.path} ({why})")
     if problems:
         message = (

@@ -58,7 +58,7 @@ def test_no_file_and_no_folder_name_no_terminals(tmp_path: Path, folder: Path) -
 
 def test_a_name_is_one_terminal_s_alone(folder: Path) -> None:
     first = TerminalLease(str(folder), "a")
-    with pytest.raises(SwitchboardError, match="'a' already"):
+    with pytest.raises(SwitchboardError, match="'a' is already"):
         TerminalLease(str(folder), "a")
     first.close()
     first.close()
@@ -126,7 +126,7 @@ def test_a_record_that_is_a_link_is_not_written(folder: Path, tmp_path: Path) ->
         place.log({})
     (folder / "terminals" / "a.log").unlink()
     os.link(target, folder / "terminals" / "a.log")
-    with pytest.raises(OSError, match="no file of ours"):
+    with pytest.raises(OSError, match="not a regular file of this user"):
         place.log({})
     place.close()
     assert target.read_text() == ""

@@ -169,14 +169,14 @@ async def test_somebody_who_types_is_waited_for_and_then_left_in_peace(
         assert (await here.ended(id)).status == "done"
         monkeypatch.setattr(terminal_mail, "PATIENCE_S", 0.05)
         here.keys.free = False
-        assert "somebody is typing" in (await here.ended(await here.send("pwd"))).summary
+        assert "a person is typing" in (await here.ended(await here.send("pwd"))).summary
         assert here.keys.pressed == b"ls\r"
 
 
 async def test_what_cannot_be_recorded_is_not_typed(workspace: Path) -> None:
     async with room(workspace) as here:
         (workspace / ".switchboard" / "terminals" / "term.log").mkdir()
-        assert "cannot be recorded" in (await here.ended(await here.send("ls"))).summary
+        assert "cannot be logged" in (await here.ended(await here.send("ls"))).summary
         assert here.keys.pressed == b""
 
 

@@ -55,7 +55,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_taken(
         return data if len(data) < 6 else b""
 
     monkeypatch.setattr(os, "read", slow)
-    assert scan(str(tmp_path), ["a"]) == {"a": "it was being written meanwhile"}
+    assert scan(str(tmp_path), ["a"]) == {"a": "it was modified while being read"}
 
 
 def test_a_record_takes_the_place_of_an_earlier_one_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ async def test_what_was_handed_over_must_be_the_same_when_it_is_judged(board: Bo
     write(board.workspace, review(id, "review-1"))
     write(board.workspace, review(id, "request-1"), "something else")
     refused = await board.bob.failure("complete_workflow_phase", phase="review", next="conclude")
-    assert "it has been changed since" in refused["message"]
+    assert "it was changed after" in refused["message"]
 
 
 async def test_phases_come_in_order_and_are_skipped_for_a_reason_only(board: Board) -> None:
@@ -198,7 +198,7 @@ async def test_phases_come_in_order_and_are_skipped_for_a_reason_only(board: Boa
     ahead = await board.bob.failure("complete_workflow_phase", phase="review", next="conclude")
     assert "Complete 'submit' first, or skip it with a reason" in ahead["message"]
     nothing = await board.ada.failure("complete_workflow_phase", phase="submit", skipReason=" ")
-    assert "for a reason only" in nothing["message"]
+    assert "Give a reason to skip" in nothing["message"]
     stranger = await board.bob.failure("complete_workflow_phase", phase="submit", skipReason="I want to")
     assert "may not skip" in stranger["message"]
     told = await board.lead.call("complete_workflow_phase", phase="submit", skipReason="it is in the ticket")
@@ -255,7 +255,7 @@ async def test_who_is_in_a_workflow_is_protected_from_other_tasks(board: Board) 
     assert refused["retryable"] is True
     due = (await eve.call("get_workflow_state", workflow=id))["heldUntil"]
     assert f"'bob' is in workflow '{id}'" in refused["message"]
-    assert "in phase 'submit' ('ada' acts)" in refused["message"]
+    assert "in phase 'submit' (turn of 'ada')" in refused["message"]
     assert f"at the latest {due}" in refused["message"]
     assert (await eve.failure("start_workflow", workflow="hand-off", agents={"taker": "bob"}))["code"] == (
         "mail_agent_busy"

@@ -92,9 +92,9 @@ async def test_a_whole_review_is_led_by_files(village: Village) -> None:
     [
         ("ada", {"completes": "submit"}, "request-1.md (there is no such file)"),
         ("ada", {"completes": "review"}, "Complete 'submit' first"),
-        ("bob", {"completes": "submit"}, "nothing else fits"),
+        ("bob", {"completes": "submit"}, "and all may send status_update"),
         ("eve", {"completes": "submit"}, "'eve' has no part"),
-        ("ada", {"completes": 3}, "does not say how a phase ends"),
+        ("ada", {"completes": 3}, "metadata for ending a phase"),
         ("ada", {"completes": "submit", "artifacts": ["/etc/passwd"]}, "cannot be an artifact"),
     ],
 )

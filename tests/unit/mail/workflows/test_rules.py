@@ -37,9 +37,9 @@ def definition(**more: Any) -> Definition:
     ("more", "key", "told"),
     [
         ({"parts": {}}, "parts", "at least one part"),
-        ({"parts": {"author": "boss", "reviewer": ""}}, "parts.author", "no such role"),
+        ({"parts": {"author": "boss", "reviewer": ""}}, "parts.author", "is not a role"),
         ({"parts": {"author": "", "reviewer": "", "A B": ""}}, "parts.A B", "lower-case"),
-        ({"apart": ["author", "judge"]}, "apart[1]", "no part 'judge'; known here: author, reviewer"),
+        ({"apart": ["author", "judge"]}, "apart[1]", "no part 'judge'; known: author, reviewer"),
         ({"phases": [WRITE, WRITE]}, "phases[1].name", "'write' is taken"),
         ({"phases": [{**WRITE, "name": "end"}]}, "phases[0].name", "'end' is taken"),
         ({"phases": [{**WRITE, "by": "judge"}]}, "phases[0].by", "no part 'judge'"),
@@ -53,7 +53,7 @@ def definition(**more: Any) -> Definition:
             "only below",
         ),
         ({"phases": [{**WRITE, "next": ["end"]}, LOOK]}, "phases[1].name", "no phase leads to 'look'"),
-        ({"phases": [WRITE, {**LOOK, "next": ["write"]}]}, "phases[0].next", "no way to 'end'"),
+        ({"phases": [WRITE, {**LOOK, "next": ["write"]}]}, "phases[0].next", "cannot reach 'end'"),
     ],
 )
 def test_a_fault_of_a_definition_is_told_with_its_key(more: dict[str, Any], key: str, told: str) -> None:
@@ -97,7 +97,7 @@ def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
 @pytest.mark.parametrize(
     ("given", "roles", "told"),
     [
-        ({"judge": "ada"}, {}, "no part 'judge'; known here: author, reviewer"),
+        ({"judge": "ada"}, {}, "no part 'judge'; known: author, reviewer"),
         ({}, {}, "who is author and who is reviewer"),
         ({}, {"ada": "coder 1", "bob": "reviewer", "eve": "reviewer", "x": "coder 1"}, "who is author and"),
         ({"author": "ada", "reviewer": "ada"}, {}, "must be different agents"),
@@ -154,7 +154,12 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(
     [
         ("write", sending("request_review", "ada", "bob"), "mail_workflow_refused", "in phase 'write'"),
         ("write", sending("request_review", "ada", "bob", "r"), "mail_workflow_refused", "in phase 'write'"),
-        ("write", sending("submit_result", "bob", "ada", "r"), "mail_workflow_refused", "nothing else fits"),
+        (
+            "write",
+            sending("submit_result", "bob", "ada", "r"),
+            "mail_workflow_refused",
+            "and all may send status_update",
+        ),
         ("look", sending("delegate_task", "ada", "bob"), "mail_workflow_refused", "request_review to 'bob'"),
         ("look", sending("delegate_task", "lead", "ada"), "mail_workflow_refused", "in phase 'look'"),
         ("look", sending("status_update", "eve", "bob", "r"), "mail_workflow_refused", "'eve' has no part"),
@@ -203,7 +208,7 @@ def test_a_phase_may_take_verified_senders_only() -> None:
     strict = run("look", definition=definition(phases=[WRITE, {**LOOK, "verified": True}]))
     dropped = match_message([strict], sending("request_review", "ada", "bob", verified=False), AT)
     assert isinstance(dropped, Failure)
-    assert "verified senders only" in dropped.message
+    assert "only accepts messages from verified senders" in dropped.message
     assert match_message([strict], sending("request_review", "ada", "bob"), AT) == RunMembership(
         "r", "look", "reviewer"
     )

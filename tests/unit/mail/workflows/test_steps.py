@@ -107,10 +107,15 @@ def test_a_run_goes_through_its_phases_in_order_and_keeps_what_was_handed_over()
 REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
     ("a later phase", new(), complete("close", "ada"), "Complete 'write' first, or skip it with a reason"),
     ("an earlier phase", after(new(), WRITTEN), WRITTEN, "is in phase 'look'"),
-    ("a phase that is none", new(), complete("nap", "ada"), "its phases are write, look, close"),
-    ("another's phase", new(), complete("write", "bob", found(file("r.1.md"))), "is for 'ada' (author)"),
-    ("a starter is no actor", new(), complete("write", "lead", found(file("r.1.md"))), "is for 'ada'"),
-    ("no artifact", new(), complete("write", "ada"), "r.1.md (nobody has looked"),
+    ("a phase that is none", new(), complete("nap", "ada"), "Its phases: write, look, close"),
+    (
+        "another's phase",
+        new(),
+        complete("write", "bob", found(file("r.1.md"))),
+        "Only 'ada' (author) may complete",
+    ),
+    ("a starter is no actor", new(), complete("write", "lead", found(file("r.1.md"))), "Only 'ada' (author)"),
+    ("no artifact", new(), complete("write", "ada"), "r.1.md (it was not scanned"),
     ("one that is not there", new(), complete("write", "ada", {"r.1.md": "gone"}), "r.1.md (gone)"),
     (
         "an empty one",
@@ -122,7 +127,7 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
         "a pattern nothing was named for",
         after(new(), WRITTEN),
         complete("look", "bob", BOTH, next="close"),
-        "notes/*.md (name the file that fits, in `artifacts`)",
+        "notes/*.md (name the matching file in `artifacts`)",
     ),
     (
         "a named one that does not fit",
@@ -136,7 +141,7 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
         complete(
             "look", "bob", found(file("r.1.md", "y"), file("notes/n.md")), named=["notes/n.md"], next="close"
         ),
-        "r.1.md (it has been changed since it was handed over)",
+        "r.1.md (it was changed after it was handed over)",
     ),
     (
         "no way said where there are two",
@@ -148,9 +153,14 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
         "a way there is not",
         after(new(), WRITTEN),
         complete("look", "bob", BOTH, named=["notes/n.md"], next=END),
-        "not to 'end'",
+        "not by 'end'",
     ),
-    ("a skip for no reason", new(), Skip(phase="write", by="ada", when=WHEN, reason=" "), "give one"),
+    (
+        "a skip for no reason",
+        new(),
+        Skip(phase="write", by="ada", when=WHEN, reason=" "),
+        "Give a reason to skip",
+    ),
     ("a skip by anybody", new(), Skip(phase="write", by="eve", when=WHEN, reason="r"), "'eve' may not skip"),
     (
         "a skip of what comes later",
@@ -162,9 +172,9 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
         "a skip of what cannot be",
         after(new(), WRITTEN, APPROVED),
         Skip(phase="close", by="lead", when=WHEN, reason="r"),
-        "cannot be skipped",
+        "may not be skipped",
     ),
-    ("a stop for no reason", new(), StopRun(by="ada", when=WHEN, reason=""), "give a reason"),
+    ("a stop for no reason", new(), StopRun(by="ada", when=WHEN, reason=""), "Give a reason to stop"),
     ("a stop by anybody", new(), StopRun(by="eve", when=WHEN, reason="r"), "'eve' has no part"),
     ("a lapse before its time", new(), Lapse(when=WHEN, reason="r"), DUE),
     ("anything when it is over", new(status="stopped"), WRITTEN, "is stopped and takes no more steps"),
@@ -210,7 +220,7 @@ def test_who_is_only_said_to_act_is_marked_or_where_the_phase_says_so_refused() 
     )
     skip = Skip(phase="write", by="ada", when=WHEN, reason="r", verified=False)
     for event in (said, skip):
-        assert "only said to be 'ada'" in refusal(new(definition=strict), event).message
+        assert "'ada' is not verified" in refusal(new(definition=strict), event).message
     assert after(new(definition=strict), WRITTEN).phase == "look"
 
 
@@ -232,7 +242,7 @@ def test_a_phase_takes_as_many_rounds_as_it_has() -> None:
     for number in range(1, 5):
         run = after(run, *both(number))
     write, back = both(5)
-    assert "5 time(s), which is the most" in refusal(after(run, write), back).message
+    assert "5 time(s), which is the maximum" in refusal(after(run, write), back).message
 
 
 def test_a_run_holds_its_agents_until_it_is_due_or_over() -> None:
