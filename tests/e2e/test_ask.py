@@ -164,6 +164,7 @@ async def test_a_dry_run_gives_the_plan_and_runs_nothing(road: Road) -> None:
     result = await road.ask("files", "write x into new.txt", write, dryRun=True)
     assert result["structuredContent"] == {
         "steps": [{"subtool": "write_file", "args": {"path": path, "content": "x"}}],
+        "laterSubtools": [],
         "mayFollow": [],
         "needsConfirmation": ["write_file"],
     }

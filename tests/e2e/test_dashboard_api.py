@@ -348,7 +348,7 @@ def test_drift_is_shown_and_what_was_seen_can_be_accepted(tmp_path: Path) -> Non
         api(web, "children/pinned/start", {})
         told = api(web, "children/pinned").json
         assert told["drift"] == 1
-        assert "and more" in told["driftChanges"][0]["told"]
+        assert "and more" in told["driftChanges"][0]["text"]
         assert api(web, "children/pinned/approve", {"mark": "another"}).status == 409
         assert api(web, "children/pinned/approve", {"mark": told["driftMark"]}).status == 200
         after = api(web, "children/pinned").json

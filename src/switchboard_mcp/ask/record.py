@@ -120,7 +120,8 @@ def dry_run_result(steps: Sequence[PlanStep], later: Sequence[str], confirmed: S
     """Return the plan as the tool result of a dry run."""
     plan = {
         "steps": [{"subtool": step.subtool, "args": step.args} for step in steps],
-        "mayFollow": list(later),
+        "laterSubtools": list(later),
+        "mayFollow": list(later),  # former name, removed in the next release
         "needsConfirmation": list(confirmed),
     }
     text = msgspec.json.encode(plan)

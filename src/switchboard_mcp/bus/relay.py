@@ -284,6 +284,7 @@ class BusRelay:
         """Return the current status."""
         links = self.sender.links.values() if self.sender is not None else ()
         busy = [link for link in links if link.window]
+        in_flight = sum(len(link.window) for link in busy)
         names = self.names
         return BusStatus(
             state=self._state,
@@ -294,7 +295,8 @@ class BusRelay:
             problem=self._problem,
             remedy=self._remedy,
             waiting=self._waiting,
-            on_their_way=sum(len(link.window) for link in busy),
+            in_flight=in_flight,
+            on_their_way=in_flight,
             oldest_s=round(max((time.monotonic() - link.progressed_at for link in busy), default=0.0), 1),
             backlog=self._backlog,
             shipped=self.sender.shipped if self.sender is not None else 0,

@@ -29,8 +29,10 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     remedy: str = ""
     waiting: int = 0
     """Messages for other machines that were not sent yet."""
-    on_their_way: int = 0
+    in_flight: int = 0
     """Messages sent and not confirmed yet."""
+    on_their_way: int = 0
+    """The former name of `inFlight`, removed in the next release."""
     oldest_s: float = 0.0
     """Seconds since the last confirmation of a message in transit."""
     backlog: int = 0
@@ -79,7 +81,8 @@ def summary(status: BusStatus | None) -> dict[str, object]:
     return {
         "state": status.state,
         "waiting": status.waiting,
-        "onTheirWay": status.on_their_way,
+        "inFlight": status.in_flight,
+        "onTheirWay": status.in_flight,  # former name, removed in the next release
         "lagSeconds": status.oldest_s,
         "backlog": status.backlog,
     }

@@ -213,7 +213,7 @@ COLUMNS = (
     Column("STATE", lambda row, now_s: str(row.get("state", "")), min_terminal_width=MEDIUM),
     Column("UP", _uptime, "r", min_terminal_width=MEDIUM),
     Column("CALLS", lambda row, now_s: f"{row.get('calls', 0):,}", "r"),
-    Column("NOW", lambda row, now_s: str(row.get("underWay", "") or ""), "r", min_terminal_width=MEDIUM),
+    Column("NOW", lambda row, now_s: str(row.get("inFlight", "") or ""), "r", min_terminal_width=MEDIUM),
     Column("ERRORS", _count("errors"), "r", style=lambda row: "red"),
     Column("P50", lambda row, now_s: format_ms(row.get("p50")), "r"),
     Column("P95", lambda row, now_s: format_ms(row.get("p95")), "r"),

@@ -44,7 +44,9 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """Failed calls; `p50` and `p95` are milliseconds of recent calls. Counted by servers only."""
     p50: float | UnsetType = UNSET
     p95: float | UnsetType = UNSET
+    in_flight: int = 0
     under_way: int = 0
+    """The former name of `inFlight`, removed in the next release."""
     subtools: int | UnsetType = UNSET
     tokens_saved: int = 0
     """Tokens saved: all tools listed directly, less the suite tool, and less an introspection if there was one."""
@@ -100,6 +102,7 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
     known = child.snapshot is not None
     last = child.last_failure if child.failures or health.value in UNAVAILABLE else None
     redacted = child.redact(last) if last is not None else None
+    in_flight = len(child.peer.pending) if child.peer is not None else 0
     return ChildStatus(
         suite=suite.name,
         child=child.name,
@@ -113,7 +116,8 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         errors=timeline.errors if timeline is not None else 0,
         p50=timeline.percentile_ms(0.5) if timeline is not None else UNSET,
         p95=timeline.percentile_ms(0.95) if timeline is not None else UNSET,
-        under_way=len(child.peer.pending) if child.peer is not None else 0,
+        in_flight=in_flight,
+        under_way=in_flight,
         subtools=len(suite.permitted(child.inventory.known_tools())) if known else UNSET,
         tokens_saved=suite.cost().tokens_saved(suite, opened=child.lookups > 0) if known else 0,
         failures=child.failures,

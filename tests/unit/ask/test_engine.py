@@ -206,6 +206,7 @@ async def test_a_dry_run_runs_nothing_and_asks_nobody() -> None:
     assert (box.ran, person.seen) == ([], [])
     assert result["structuredContent"] == {
         "steps": [{"subtool": "read", "args": {"path": "a"}}],
+        "laterSubtools": ["read", "wipe"],
         "mayFollow": ["read", "wipe"],
         "needsConfirmation": [],
     }

@@ -133,7 +133,7 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
     out.line(f"{status['url']}: {problem or 'connected'}", "red" if problem else "green")
     if isinstance(relay, relay_status.BusStatus):
         out.line(
-            f"this machine is {relay.node}: {relay.waiting} waiting, {relay.on_their_way} on their way, "
+            f"this machine is {relay.node}: {relay.waiting} waiting, {relay.in_flight} in flight, "
             f"{relay.backlog} to take in; {relay.shipped} shipped, {relay.stored} stored since the relay began"
         )
     redis = status["redis"]

@@ -88,8 +88,8 @@ def bus_line(bus: BusStatus) -> str:
     from switchboard_mcp.bus import relay_status
 
     problem = relay_status.describe_problem(bus)
-    lag = f"{bus.waiting} waiting, {bus.on_their_way} on their way"
-    lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.on_their_way else ""
+    lag = f"{bus.waiting} waiting, {bus.in_flight} in flight"
+    lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.in_flight else ""
     return f"bus: {problem or 'connected'}; {lag}, {bus.backlog} to take in"
 
 
@@ -161,7 +161,7 @@ def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:
 
 
 def _remark(child: ChildStatus) -> str:
-    parts = [f"{plural(child.under_way, 'call')} under way"] if child.under_way else []
+    parts = [f"{plural(child.in_flight, 'call')} in flight"] if child.in_flight else []
     if child.failures:
         parts.append(f"{plural(child.failures, 'failure')} in a row")
     if child.is_unavailable and child.retry_after_ms:

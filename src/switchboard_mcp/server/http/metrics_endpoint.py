@@ -62,7 +62,7 @@ def _child_values(statuses: list[ChildStatus]) -> list[Value]:
             "up": sum(each.started for each in same),
             "healthy": int(not any(each.is_unavailable for each in same)),
             "calls_total": sum(each.calls for each in same),
-            "under_way": sum(each.under_way for each in same),
+            "under_way": sum(each.in_flight for each in same),
             "failures": sum(each.failures for each in same),
             "tokens_saved": max(each.tokens_saved for each in same),
         }

@@ -65,7 +65,10 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
         ],
         "driftMark": digest(changes) if changes else "",
-        "driftChanges": [{"tool": change.tool, "told": change.told()} for change in changes],
+        # `told` is the former name of `text`, removed in the next release.
+        "driftChanges": [
+            {"tool": change.tool, "text": change.told(), "told": change.told()} for change in changes
+        ],
     }
 
 

@@ -21,7 +21,7 @@ function times(begin, end, y, wide) {
   return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (wide - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
 }
 
-// The points of a stretch of time in as many columns as can be told apart; one that is wider than a column is shared out.
+// The points of a stretch of time in as many columns as can be distinguished; one that is wider than a column is shared out.
 function gather(points, begin, end, most) {
   const width = Math.max(5000, Math.ceil((end - begin) / most / 5000) * 5000), found = new Map();
   for (const [at, seconds, calls, errors, p50, p95] of points) {
@@ -42,13 +42,13 @@ export function traffic(points, begin, end) {
   const perMinute = 60000 / width, most = niceTop(Math.max(...columns.map((column) => column.calls * perMinute), 1)), slowest = niceTop(Math.max(...columns.map((column) => column.p95), 0.1), 0.1);
   const step = ((wide - LEFT - RIGHT) * width) / (end - begin), x = (place) => LEFT + place * step, thick = Math.max(1, Math.min(step * 0.8, 14));
   const y = (value) => 100 - (value / most) * 84, z = (value) => 204 - (value / slowest) * 76;
-  const told = `${plural(calls, "call")} since ${new Date(begin).toLocaleString("en-GB")}, ${plural(errors, "error")}.`;
+  const summary = `${plural(calls, "call")} since ${new Date(begin).toLocaleString("en-GB")}, ${plural(errors, "error")}.`;
   const ticks = (scale, top, text) => [0, top].map((value) => [
     s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: scale(value), y2: scale(value) }),
     s("text", { class: "tick", x: LEFT - 6, y: scale(value) + 4, "text-anchor": "end" }, text(value)),
   ]);
-  return s("svg", { class: "chart", viewBox: `0 0 ${wide} 228`, role: "img", "aria-label": told },
-    s("title", {}, told), ticks(y, most, compact), ticks(z, slowest, (value) => (value < 1000 ? `${value} ms` : `${value / 1000} s`)),
+  return s("svg", { class: "chart", viewBox: `0 0 ${wide} 228`, role: "img", "aria-label": summary },
+    s("title", {}, summary), ticks(y, most, compact), ticks(z, slowest, (value) => (value < 1000 ? `${value} ms` : `${value / 1000} s`)),
     s("text", { class: "tick", x: LEFT, y: 10 }, "calls a minute, failed ones red"), s("text", { class: "tick", x: LEFT, y: 122 }, "how long they took, median to p95"), times(begin, end, 223, wide),
     columns.map((column) => s("g", {},
       s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(Math.round(column.calls), "call")}, ${plural(Math.round(column.errors), "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
@@ -68,13 +68,13 @@ export function line(points, now) {
   path += `H${x(end).toFixed(1)}`;
   const area = `${path}V${y(0)}H${x(begin)}Z`;
   const last = points[points.length - 1][1];
-  const told = `Tokens saved since ${new Date(begin).toLocaleString("en-GB")}: ${number(last)}.`;
+  const summary = `Tokens saved since ${new Date(begin).toLocaleString("en-GB")}: ${number(last)}.`;
   const grid = [0, top / 2, top].map((value) => [
     s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: y(value), y2: y(value) }),
     s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, compact(value)),
   ]);
-  return s("svg", { class: "chart", viewBox: `0 0 ${wide} ${HEIGHT}`, role: "img", "aria-label": told },
-    s("title", {}, told), grid, times(begin, end, HEIGHT - 5, wide), s("path", { class: "area", d: area }), s("path", { class: "stroke", d: path }),
+  return s("svg", { class: "chart", viewBox: `0 0 ${wide} ${HEIGHT}`, role: "img", "aria-label": summary },
+    s("title", {}, summary), grid, times(begin, end, HEIGHT - 5, wide), s("path", { class: "area", d: area }), s("path", { class: "stroke", d: path }),
     s("circle", { class: "dot", cx: x(end), cy: y(last), r: 3.5 }));
 }
 

@@ -67,26 +67,26 @@ export function mailView(view, go, chosen) {
   const fetchPeople = async () => { about = await get("/api/mail/agents"); drawPeople(); };
 
   const read = async (to, id, quiet) => {
-    let told;
-    try { told = await get(`/api/mail/messages/${name(to)}/${name(id)}`); } catch (problem) { return void (quiet || notice(problem.message)); }
+    let message;
+    try { message = await get(`/api/mail/messages/${name(to)}/${name(id)}`); } catch (problem) { return void (quiet || notice(problem.message)); }
     history.replaceState(null, "", `#mail/${name(to)}/${name(id)}`);
     const close = () => { aside.hidden = true; history.replaceState(null, "", "#mail"); list.node.focus(); };
     const decide = async (verb) => {
-      const reason = verb === "reject" ? await ask("Refuse it?", `${told.from} is told so.`, "Refuse", "Why (for the sender)") : await ask("Have this typed?", `Into the terminal of ${told.to}:\n\n${told.payload}`, "Approve");
+      const reason = verb === "reject" ? await ask("Refuse it?", `${message.from} is notified.`, "Refuse", "Why (for the sender)") : await ask("Have this typed?", `Into the terminal of ${message.to}:\n\n${message.payload}`, "Approve");
       if (reason === null) return;
       try { await post(`/api/mail/messages/${name(to)}/${name(id)}/${verb}`, verb === "reject" ? { reason } : {}); notice(verb === "approve" ? "Approved, and sent." : "Refused.", "good"); } catch (problem) { notice([problem.message, problem.hint].filter(Boolean).join(" ")); }
       await read(to, id, true);
     };
     const may = known.overview.mayAct;
     clear(aside,
-      h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, told.thread.length > 1 ? `Thread of ${told.thread.length}` : "Message"), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
-      told.thread.map((each) => h("section", { class: `message ${each.id === told.id ? "this" : ""}` },
+      h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, message.thread.length > 1 ? `Thread of ${message.thread.length}` : "Message"), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
+      message.thread.map((each) => h("section", { class: `message ${each.id === message.id ? "this" : ""}` },
         h("div", { class: "row wrapping" }, h("b", {}, each.from), h("span", { class: "dim" }, "→"), h("span", {}, each.to), badge(each.action.replace("_", " "), each.action === "execute" ? "warn" : ""), each.place === "inbox" ? badge("waits", "busy") : state(each.outcome || each.place), each.verified ? "" : badge("unverified", "warn", "The sender is only said, not known"), each.priority !== "normal" && badge(each.priority, "warn"), h("span", { class: "dim small" }, clock(each.at))),
         h("pre", { class: "payload", tabIndex: 0 }, each.payload),
         each.reason && h("p", { class: "remedy wrap" }, each.reason))),
-      may && told.action === "execute" && told.from !== known.overview.sender && OPEN.includes(told.place) && h("div", { class: "row" }, h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")),
-      may && h("div", { class: "row" }, h("button", { type: "button", onclick: () => write(told) }, "Reply")),
-      h("p", { class: "dim wrap small" }, told.id));
+      may && message.action === "execute" && message.from !== known.overview.sender && OPEN.includes(message.place) && h("div", { class: "row" }, h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")),
+      may && h("div", { class: "row" }, h("button", { type: "button", onclick: () => write(message) }, "Reply")),
+      h("p", { class: "dim wrap small" }, message.id));
     aside.hidden = false;
     if (matchMedia("(max-width: 1100px)").matches) aside.querySelector("h3").focus();
   };
@@ -136,7 +136,7 @@ export function workflowsView(view) {
       h("ol", { class: "phases" }, run.phases.map((phase) => h("li", { class: run.status === "running" && phase.name === run.phase ? "now" : passed.has(phase.name) ? "past" : "", "aria-current": run.status === "running" && phase.name === run.phase ? "step" : undefined }, h("b", {}, phase.name), h("span", { class: "dim" }, ` ${phase.by}`)))),
       run.steps.length ? h("details", {}, h("summary", {}, plural(run.steps.length, "step")), h("ul", { class: "plain" }, run.steps.map((step) => h("li", { class: "wrap" }, h("span", { class: "dim num" }, clock(step.at)), ` ${step.phase} `, state(step.how), ` by ${step.by}`, step.reason || step.note ? `: ${step.reason || step.note}` : "")))) : h("p", { class: "dim" }, `Started by ${run.startedBy} ${clock(run.startedAt)}`));
   }) : h("div", { class: "card" }, h("p", { class: "empty" }, "No workflow is under way. Agents start one with start_workflow.")));
-  const fetchRuns = () => get("/api/mail/workflows").then((told) => draw(told.workflows)).catch((problem) => notice(problem.message));
+  const fetchRuns = () => get("/api/mail/workflows").then((data) => draw(data.workflows)).catch((problem) => notice(problem.message));
   fetchRuns();
   return on("mail", fetchRuns);
 }

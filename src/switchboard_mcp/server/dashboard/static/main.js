@@ -27,7 +27,7 @@ function drawTabs() {
   clear($("tabs"), VIEWS.map(([id, label], place) => h("a", { href: `#${id}`, "data-view": id, "aria-keyshortcuts": String(place + 1) }, label)));
 }
 
-function login(told) {
+function login(reason) {
   disconnect();
   forget();
   leave();
@@ -36,7 +36,7 @@ function login(told) {
   clear($("tabs"));
   $("line").hidden = true;
   const token = h("input", { type: "password", required: true, autocomplete: "off", spellcheck: false, "aria-label": "Token", placeholder: "Token" });
-  const problem = h("p", { class: "bad-text", role: "alert" }, told || "");
+  const problem = h("p", { class: "bad-text", role: "alert" }, reason || "");
   clear(view, h("form", { class: "card login", onsubmit: async (event) => {
     event.preventDefault();
     try { await post("/api/login", { token: token.value.trim() }); await begin(); } catch (refusal) { problem.textContent = refusal.message; token.select(); }

@@ -20,12 +20,12 @@ export async function request(method, path, body) {
   }
   let answer;
   try { answer = await fetch(path, options); } catch { throw new Problem(0, { message: "The server cannot be reached." }); }
-  const told = await answer.json().catch(() => ({}));
+  const data = await answer.json().catch(() => ({}));
   if (!answer.ok) {
     if (answer.status === 401 && path !== "/api/login") emit("out");
-    throw new Problem(answer.status, told.error || {});
+    throw new Problem(answer.status, data.error || {});
   }
-  return told;
+  return data;
 }
 
 export const get = (path, query) => {
@@ -46,7 +46,7 @@ export function emit(event, what) {
 }
 
 async function takeStock() {
-  const overview = await get("/api/overview"); // alone, since it tells whether we may ask at all
+  const overview = await get("/api/overview"); // alone, since it shows whether we are logged in
   const [children, calls, savings, history] = await Promise.all([
     get("/api/children"), get("/api/calls"), get("/api/savings"), get("/api/history"),
   ]);
@@ -93,10 +93,10 @@ export async function connect() {
     const last = known.history[known.history.length - 1];
     if (last && last[0] === point[0]) known.history.pop();
     known.history.push(point);
-    if (known.history.length > 3000) get("/api/history").then((told) => { known.history = told.points; }).catch(() => {});
+    if (known.history.length > 3000) get("/api/history").then((history) => { known.history = history.points; }).catch(() => {});
     emit("history");
   });
-  hear("server", (told) => { Object.assign(known.overview, told); emit("server"); });
+  hear("server", (changes) => { Object.assign(known.overview, changes); emit("server"); });
   hear("mail", () => emit("mail"));
 }
 

@@ -34,7 +34,7 @@ export function overview(view, go) {
     clear(tiles,
       tile("Suites", number(all.length), `${running} running${about.mode === "governed" ? ", governed" : ""}`, ""),
       tile("In trouble", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
-      tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "underWay")} under way`),
+      tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "inFlight")} in flight`),
       tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `${plural(about.hostsServed, "host")} served`),
       tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
       about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
@@ -51,9 +51,9 @@ export function overview(view, go) {
       items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("mail", `${order.to}/${order.id}`) }, `execute for ${order.to}`), " ", badge("waits", "warn"),
         h("p", { class: "wrap" }, `${order.from}: ${order.excerpt}`)));
     }
-    // What is not approved is told by its row already.
-    const told = found.map((row) => (row.trouble ? row.trouble.message : "")).filter(Boolean);
-    for (const warning of known.overview.warnings.filter((text) => !found.some((row) => row.state === "absent" && text.includes(`'${row.child}' is not approved`)) && !told.includes(text))) items.push(h("li", {}, badge("config", "warn"), h("p", { class: "wrap" }, warning)));
+    // The row of a child that is not approved says so already.
+    const shown = found.map((row) => (row.trouble ? row.trouble.message : "")).filter(Boolean);
+    for (const warning of known.overview.warnings.filter((text) => !found.some((row) => row.state === "absent" && text.includes(`'${row.child}' is not approved`)) && !shown.includes(text))) items.push(h("li", {}, badge("config", "warn"), h("p", { class: "wrap" }, warning)));
     for (const [word, problem] of [["audit", known.overview.auditTrouble], ["off", known.overview.disabled]]) {
       if (problem) items.unshift(h("li", {}, badge(word, "bad"), h("p", { class: "wrap" }, problem.message), problem.hint && h("p", { class: "remedy wrap" }, problem.hint)));
     }
@@ -71,9 +71,9 @@ export function overview(view, go) {
     clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "dim num small" }, clock(call.at)), h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), outcome(call.outcome)))) : h("p", { class: "empty" }, "None yet."));
   };
   const fetchSavings = async () => {
-    const told = await get("/api/savings");
-    known.points = told.points;
-    perSuite = told.suites;
+    const savings = await get("/api/savings");
+    known.points = savings.points;
+    perSuite = savings.suites;
     clear(suites, perSuite.length ? [h("h4", {}, "For each host, by suite"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing is known of the suites yet; it is measured once a child has run."));
     drawSavings();
     drawTiles();
@@ -101,7 +101,7 @@ const COLUMNS = [
   ["health", "Health", (row) => [state(row.health), row.drift ? badge(`${row.drift} drifted`, "warn") : ""], (row) => row.health],
   ["state", "State", (row) => row.state, (row) => row.state],
   ["up", "Uptime", (row) => (row.startedAt ? span(now() - row.startedAt) : "–"), (row) => -(row.startedAt || Infinity)],
-  ["calls", "Calls", (row) => [number(row.calls || 0), row.underWay ? h("span", { class: "dim" }, ` +${row.underWay}`) : ""], (row) => -(row.calls || 0), "num"],
+  ["calls", "Calls", (row) => [number(row.calls || 0), row.inFlight ? h("span", { class: "dim" }, ` +${row.inFlight}`) : ""], (row) => -(row.calls || 0), "num"],
   ["errors", "Errors", (row) => (row.errors ? h("span", { class: "bad-ink" }, number(row.errors)) : row.calls ? "0" : "–"), (row) => -(row.errors || 0), "num"],
   ["p50", "Median", (row) => ms(row.p50), (row) => -(row.p50 ?? -1), "num"],
   ["p95", "p95", (row) => ms(row.p95), (row) => -(row.p95 ?? -1), "num"],
@@ -161,34 +161,34 @@ async function act(id, verb, body) {
 
 async function detail(aside, id, close) {
   const row = known.children.get(id);
-  let told = row && row.state === "absent" ? { ...row, driftChanges: [] } : null;
-  try { told = told || await get(`/api/children/${name(id)}`); } catch (problem) { aside.hidden = true; return void notice(problem.message); }
-  const may = known.overview.mayAct && told.kind !== "builtin" && told.state !== "absent";
+  let child = row && row.state === "absent" ? { ...row, driftChanges: [] } : null;
+  try { child = child || await get(`/api/children/${name(id)}`); } catch (problem) { aside.hidden = true; return void notice(problem.message); }
+  const may = known.overview.mayAct && child.kind !== "builtin" && child.state !== "absent";
   const again = () => detail(aside, id, close);
   const button = (verb, label, kind) => h("button", { type: "button", class: kind, onclick: async (event) => { event.target.disabled = true; await act(id, verb); await again(); } }, label);
-  const trouble = told.trouble;
-  const drifted = told.driftChanges.length > 0;
-  const weight = told.weight;
+  const trouble = child.trouble;
+  const drifted = child.driftChanges.length > 0;
+  const weight = child.weight;
   clear(aside,
-    h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, told.suite), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
-    h("p", { class: "dim wrap" }, told.description),
-    may && h("div", { class: "row" }, told.started ? button("restart", "Restart") : button("start", "Start", "main"), told.started && button("stop", "Stop")),
+    h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, child.suite), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
+    h("p", { class: "dim wrap" }, child.description),
+    may && h("div", { class: "row" }, child.started ? button("restart", "Restart") : button("start", "Start", "main"), child.started && button("stop", "Stop")),
     trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Last words on stderr" }, trouble.stderr.join("\n"))),
-    drifted && h("section", { class: "callout warn" }, h("h4", {}, `${plural(told.driftChanges.length, "difference")} from the lock`),
-      h("ul", { class: "changes" }, told.driftChanges.map((change) => h("li", { class: "wrap" }, change.tool && h("code", {}, change.tool), " ", change.told))),
+    drifted && h("section", { class: "callout warn" }, h("h4", {}, `${plural(child.driftChanges.length, "difference")} from the lock`),
+      h("ul", { class: "changes" }, child.driftChanges.map((change) => h("li", { class: "wrap" }, change.tool && h("code", {}, change.tool), " ", change.text))),
       may ? h("button", { type: "button", class: "main", onclick: async () => {
-        const sure = await ask("Approve the drift?", `${told.child} is then locked to what it offers now.`, "Approve");
-        if (sure) { await act(id, "approve", { mark: told.driftMark }); await again(); }
-      } }, "Approve") : h("p", { class: "remedy" }, `switchboard lock --accept ${told.child}`)),
+        const sure = await ask("Approve the drift?", `${child.child} is then locked to what it offers now.`, "Approve");
+        if (sure) { await act(id, "approve", { mark: child.driftMark }); await again(); }
+      } }, "Approve") : h("p", { class: "remedy" }, `switchboard lock --accept ${child.child}`)),
     h("dl", { class: "facts" },
-      h("dt", {}, "Health"), h("dd", {}, state(told.health), " ", told.state === told.health ? "" : told.state),
-      told.pid ? [h("dt", {}, "Process"), h("dd", {}, String(told.pid), told.startedAt ? `, up ${span(now() - told.startedAt)}` : "")] : "",
-      h("dt", {}, "Calls"), h("dd", {}, number(told.calls || 0), told.errors ? `, ${plural(told.errors, "error")}` : "", told.p50 !== undefined ? `, median ${ms(told.p50)}, p95 ${ms(told.p95)}` : ""),
+      h("dt", {}, "Health"), h("dd", {}, state(child.health), " ", child.state === child.health ? "" : child.state),
+      child.pid ? [h("dt", {}, "Process"), h("dd", {}, String(child.pid), child.startedAt ? `, up ${span(now() - child.startedAt)}` : "")] : "",
+      h("dt", {}, "Calls"), h("dd", {}, number(child.calls || 0), child.errors ? `, ${plural(child.errors, "error")}` : "", child.p50 !== undefined ? `, median ${ms(child.p50)}, p95 ${ms(child.p95)}` : ""),
       weight ? [h("dt", {}, "Tokens"), h("dd", {}, `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`)] : "",
-      told.command ? [h("dt", {}, "Runs"), h("dd", { class: "wrap" }, h("code", {}, told.command))] : "",
-      told.source ? [h("dt", {}, "From"), h("dd", { class: "wrap" }, told.source)] : ""),
-    h("h4", {}, told.subtoolList && told.subtoolList.length ? plural(told.subtoolList.length, "subtool") : "No subtools known yet"),
-    h("ul", { class: "plain subtools" }, (told.subtoolList || []).slice(0, 200).map((tool) => h("li", {}, h("code", { class: "wrap" }, tool.name), h("p", { class: "dim wrap" }, tool.summary)))));
+      child.command ? [h("dt", {}, "Runs"), h("dd", { class: "wrap" }, h("code", {}, child.command))] : "",
+      child.source ? [h("dt", {}, "From"), h("dd", { class: "wrap" }, child.source)] : ""),
+    h("h4", {}, child.subtoolList && child.subtoolList.length ? plural(child.subtoolList.length, "subtool") : "No subtools known yet"),
+    h("ul", { class: "plain subtools" }, (child.subtoolList || []).slice(0, 200).map((tool) => h("li", {}, h("code", { class: "wrap" }, tool.name), h("p", { class: "dim wrap" }, tool.summary)))));
   aside.hidden = false;
   if (matchMedia("(max-width: 1100px)").matches) aside.querySelector("h3").focus();
 }
