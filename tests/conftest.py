@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -29,6 +30,12 @@ GRACE_SECONDS = 5.0
 # Deadlines are wall time, and a busy machine would fail them; a failure on CI must come back on the next run.
 hypothesis.settings.register_profile("switchboard", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("switchboard")
+
+
+# A shell starts background jobs (`make test &`) with SIGINT ignored, and every process started here would inherit that:
+# those that are to end at Ctrl-C would not. With a handler of our own, children get the default action.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def published_schema(name: str) -> Any:

@@ -6,6 +6,7 @@ The format is `{"servers": [{"server", "tools", "instructions"?, "description"?}
 
 from __future__ import annotations
 
+import gzip
 import os
 
 import msgspec
@@ -58,8 +59,6 @@ def read_catalog(path: str) -> list[CatalogServer]:
         with open(path, "rb") as file:
             data = file.read()
         if data.startswith(GZIP_MAGIC):
-            import gzip
-
             data = gzip.decompress(data)
         found = msgspec.json.decode(data, type=_File | list[CatalogServer])
     except OSError as problem:

@@ -15,6 +15,7 @@ from switchboard_mcp.children.remote_transport import find_flaw
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.policy.governance import make_guard
 from switchboard_mcp.transport.process.launcher import SpawnError
 
 
@@ -22,8 +23,6 @@ def check_all(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str
     """Check every child, by name; in governed mode, check its approval too, reading every pinned file."""
     if workspace.config.governance.mode == "open":
         return {spec.name: check(spec, environ) for spec in workspace.children}
-    from switchboard_mcp.policy.governance import make_guard
-
     guard = make_guard(workspace, environ)
     checks: dict[str, str | Failure] = {}
     for spec in workspace.children:

@@ -20,6 +20,8 @@ from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import SwitchboardError, failure, refused
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.policy.governance import make_guard
+from switchboard_mcp.policy.launch.wrappers import governed
 
 
 def load_originals(options: CommandOptions, child: str = "") -> Workspace:
@@ -45,9 +47,6 @@ def load_originals(options: CommandOptions, child: str = "") -> Workspace:
 
 def _askable(workspace: Workspace, child: str) -> Workspace:
     """Drop the children that may not take requests in sentences; raises if that is the named one."""
-    from switchboard_mcp.policy.governance import make_guard
-    from switchboard_mcp.policy.launch.wrappers import governed  # As the next.
-
     guard = make_guard(workspace, os.environ)
     local = [spec for spec in workspace.children if spec.kind != "builtin"]
     refused = {spec.name: problem for spec in local if (problem := guard.may_be_asked(spec)) is not None}

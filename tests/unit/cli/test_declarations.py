@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from switchboard_mcp.cli.index import ALL_COMMANDS, COMMANDS, load_command, parser_for
@@ -61,6 +64,26 @@ def test_every_command_has_help_with_its_own_usage(command: str) -> None:
 @pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_every_command_is_where_the_index_says(command: str) -> None:
     assert callable(load_command(command).run)
+
+
+def test_every_declaration_is_loaded_without_the_extras() -> None:
+    extras = "anyio bpe_openai httpcore2 httpx2 mcp redis starlette uvicorn uvloop websockets".split()
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras!r}))\n"
+        "from switchboard_mcp.cli.index import ALL_COMMANDS, load_command\n"
+        "print(len([load_command(name) for name in ALL_COMMANDS]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{len(ALL_COMMANDS)}\n", "")
+
+
+def test_a_command_is_run_without_loading_the_others() -> None:
+    code = (
+        "import sys; from switchboard_mcp.cli.main import main; main(['help', 'revert'])\n"
+        "print(*(name for name in sys.modules if name.startswith('switchboard_mcp.cli.commands.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "switchboard_mcp.cli.commands.revert"
 
 
 def test_options_and_words_come_in_any_order() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,8 +14,6 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.connection_url import hide
-from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
-from switchboard_mcp.bus.relay import BusRelay
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
@@ -26,6 +25,9 @@ from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
+
+if TYPE_CHECKING:
+    from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
 
 SHOWN_BYTES = 200
 FOLLOW_S = 0.5
@@ -75,9 +77,15 @@ COMMAND = Command(
 )
 
 
+def _open_client(settings: BusSettings) -> BusClient:
+    from switchboard_mcp.bus.redis_client import BusClient  # needs the extra `bus`
+
+    return BusClient(settings)
+
+
 async def _status(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     relay = relay_status.read(workspace.folder)
-    client = BusClient(settings)
+    client = _open_client(settings)
     status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None}
     problem = relay_status.describe_problem(relay)
     try:
@@ -157,7 +165,7 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
 
 
 async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
-    client = BusClient(settings)
+    client = _open_client(settings)
     stream = invocation.args.stream
     try:
         if stream == "in":
@@ -201,11 +209,13 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
     log = Log(
         level=invocation.args.log_level or "info", style=invocation.options.log_style, redactor=redactor
     )
-    client = BusClient(settings)
+    client = _open_client(settings)
     _require_lock(workspace)
     store = await MessageStore.open(workspace.folder, rules=load_rules(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
         audit = os.path.join(workspace.folder, workspace.config.audit.path)
+        from switchboard_mcp.bus.relay import BusRelay  # needs the extra `bus`
+
         running = tasks.create_task(BusRelay(post, client, log, audit=audit).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
@@ -223,7 +233,7 @@ def _require_lock(workspace: Workspace) -> None:
 async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     if invocation.args.node:
         return await _take_back(workspace, invocation)
-    client = BusClient(settings)
+    client = _open_client(settings)
     count = 0
     wanted = set(invocation.args.ids)
     missing = set(wanted)

@@ -18,6 +18,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
 from switchboard_mcp.evidence.collect import CollectedEvidence, collect
+from switchboard_mcp.observability.audit.verification import entries
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.system.atomic_write import write_atomically
 
@@ -59,8 +60,6 @@ COMMAND = Command(
 
 def count_recorded_calls(workspace: Workspace) -> Counter[str]:
     """Count the calls of the audit record by duration."""
-    from switchboard_mcp.observability.audit.verification import entries
-
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:
         return Counter(entry.took for entry in entries(folder) if entry.kind == "call" and entry.took)

@@ -45,6 +45,7 @@ from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text
 from switchboard_mcp.features import record_decision
+from switchboard_mcp.policy.governance import take_posture
 from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
@@ -141,8 +142,6 @@ def _workspace(invocation: Invocation) -> Workspace:
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "open":
         return workspace
-    from switchboard_mcp.policy.governance import take_posture
-
     return take_posture(workspace, os.environ).workspace
 
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.children.remote_transport import authorisation, find_flaw, wants_login, without_package
 from switchboard_mcp.cli.console import Console, one_line
 from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
 from switchboard_mcp.cli.parser import Command, flag, positional
@@ -27,6 +28,8 @@ from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.transport.http.remote_base import RemoteServer
+from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
 if TYPE_CHECKING:
     from switchboard_mcp.transport.http.oauth import LoginPrompt
@@ -63,8 +66,6 @@ LOGIN = Command(
 
 def run_logout(invocation: Invocation) -> int:
     """Delete the tokens of a login and report it."""
-    from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
-
     spec = _remote_child(invocation)
     folder = logins_folder(os.environ)
     file = LoginFile(folder, spec.name, spec.url)
@@ -104,15 +105,7 @@ def _remote_child(invocation: Invocation) -> ChildSpec:
 
 async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     """Log in; return the path of the tokens, and True if a person had to act."""
-    from switchboard_mcp.children.remote_transport import (
-        authorisation,
-        find_flaw,
-        wants_login,
-        without_package,
-    )
-    from switchboard_mcp.transport.http.remote_base import RemoteServer
-
-    try:
+    try:  # needs the extra `http`
         from switchboard_mcp.transport.http.client import HttpClient
         from switchboard_mcp.transport.http.http_errors import refusal, refusal_body
     except ImportError as problem:
@@ -171,7 +164,7 @@ class CallbackServer:
 
     def authorizer(self) -> LoginPrompt:
         """Return the callbacks through which the OAuth flow reaches the person."""
-        from switchboard_mcp.transport.http.oauth import LoginPrompt
+        from switchboard_mcp.transport.http.oauth import LoginPrompt  # needs the extra `http`
 
         return LoginPrompt(self._redirect_uri, self.open_browser, self.wait_for_callback)
 

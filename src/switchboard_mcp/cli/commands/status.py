@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct
 
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.bus import relay_status
 from switchboard_mcp.cli.console import Console, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
 from switchboard_mcp.cli.parser import Command
@@ -78,15 +79,11 @@ def _bus(workspace: Workspace) -> BusStatus | None:
     """Return the status of the bus relay, if a bus is configured and a relay has run."""
     if not resolve_bus(workspace.config.bus, os.environ).enabled:
         return None
-    from switchboard_mcp.bus import relay_status  # Only if a bus is configured.
-
     return relay_status.read(workspace.folder)
 
 
 def bus_line(bus: BusStatus) -> str:
     """Return the state of the bus in one line."""
-    from switchboard_mcp.bus import relay_status
-
     problem = relay_status.describe_problem(bus)
     lag = f"{bus.waiting} waiting, {bus.in_flight} in flight"
     lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.in_flight else ""

@@ -9,8 +9,10 @@ import os
 import select
 import signal
 import sys
+import termios
 import threading
 import time
+import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
@@ -162,9 +164,6 @@ def _read_key(feed: ServerFeed) -> str:
 @contextmanager
 def _full_screen(out: Screen) -> Iterator[None]:
     """Use the alternate screen with unbuffered keys; restore the terminal in any case."""
-    import termios
-    import tty
-
     before = termios.tcgetattr(0)
 
     def end(*_: object) -> None:

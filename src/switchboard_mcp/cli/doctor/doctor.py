@@ -6,12 +6,14 @@ import os
 import platform
 import shlex
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 
 from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import load, workspace_folder
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.bus import relay_status
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS
@@ -30,6 +32,8 @@ from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
 from switchboard_mcp.config.variables import missing_variables, secret_values
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.store import dead_letter_reasons
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
@@ -210,9 +214,6 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
     folder = os.path.join(workspace.folder, FOLDER)
     if not os.path.isdir(os.path.join(folder, "inbox")):
         return []
-    from switchboard_mcp.mail.presence import Presence
-    from switchboard_mcp.mail.store import dead_letter_reasons  # Only if there is mail.
-
     presence = Presence(folder)
     findings = []
     for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
@@ -242,9 +243,8 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     settings = resolve_bus(workspace.config.bus, environ, workspace.folder)
     if not settings.enabled:
         return []
-    from switchboard_mcp.bus import relay_status  # Only if a bus is configured.
-
     try:
+        # Importing it fails without the extra `bus`.
         from switchboard_mcp.bus.redis_client import BusClient
 
         BusClient(settings)  # Validates the settings; does not connect yet.
@@ -322,8 +322,6 @@ def _is_writable(folder: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Return the versions in use; uvloop is empty if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
     found = {"switchboard": __version__, "python": platform.python_version()}
     for name in ("msgspec", "uvloop"):
         try:

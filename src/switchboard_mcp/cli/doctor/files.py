@@ -5,17 +5,23 @@ Reads only.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
 
+from switchboard_mcp.children.lock import find_tampering, read_lock
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.config.approvals import read_approvals
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import token_text
 from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.observability.audit.verification import verify
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.system.processes import is_running
 from switchboard_mcp.transport.http.token_store import logins_folder
@@ -104,8 +110,6 @@ def _lock(workspace: Workspace) -> Iterator[Finding]:
     governed = workspace.config.governance.mode == "governed"
     if not os.path.lexists(path) and not governed:
         return
-    from switchboard_mcp.children.lock import find_tampering, read_lock
-
     try:
         lock = read_lock(path)
     except SwitchboardError as problem:
@@ -131,8 +135,6 @@ def _approvals(workspace: Workspace) -> Iterator[Finding]:
     path = os.path.join(workspace.folder, APPROVALS)
     if not os.path.lexists(path):
         return
-    from switchboard_mcp.config.approvals import read_approvals
-
     try:
         approved = read_approvals(path).names()
     except SwitchboardError as problem:
@@ -148,8 +150,6 @@ def _audit(workspace: Workspace) -> Iterator[Finding]:
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     if not os.path.isdir(folder):
         return
-    from switchboard_mcp.observability.audit.verification import verify
-
     try:
         verdict = verify(folder)
     except OSError as problem:
@@ -175,10 +175,6 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         message = f"There are {plural(count, 'message')}, too many to check every time."
         yield Finding(NOTE, message, "switchboard mail verify")
         return
-    import asyncio
-
-    from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict
-    from switchboard_mcp.mail.store.store import MessageStore
 
     async def look() -> StoreVerdict:
         async with await MessageStore.open(workspace.folder, watch=False) as post:

@@ -21,6 +21,10 @@ from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.setup.discovery import discover_servers
+from switchboard_mcp.setup.edit import formats
+from switchboard_mcp.setup.hosts import HOSTS
+from switchboard_mcp.setup.paths import host_paths
 
 if TYPE_CHECKING:
     from switchboard_mcp.setup.discovery import ServerMap
@@ -95,10 +99,6 @@ def is_child_process(spec: ChildSpec, process: ProcessInfo) -> bool:
 
 def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Report hosts that cannot start Switchboard, and those with servers beside it."""
-    from switchboard_mcp.setup.discovery import discover_servers
-    from switchboard_mcp.setup.hosts import HOSTS
-    from switchboard_mcp.setup.paths import host_paths
-
     survey = discover_servers(
         host_paths(workspace, environ, sys.platform), [host.name for host in HOSTS], (), named=False
     )
@@ -136,8 +136,6 @@ def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterat
 
 
 def _command(source: ServerMap, name: str) -> list[str]:
-    from switchboard_mcp.setup.edit import formats
-
     entry = formats.read_servers(source.text, source.form, source.key).get(name)
     command = entry.get("command") or entry.get("cmd") if isinstance(entry, dict) else None
     if isinstance(command, dict):

@@ -26,6 +26,8 @@ from switchboard_mcp.mail.presence import Presence, PresenceLock
 from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.workflows.engine import send_pending_notices
+from switchboard_mcp.suites.fuzzy import nearest
 
 T = TypeVar("T")
 SHELL_HINTS = {
@@ -67,8 +69,6 @@ class Mailbox(Struct):
         known = await self.post.agents()
         if name not in known:
             message = f"There is no agent '{name}' here."
-            from switchboard_mcp.suites.fuzzy import nearest
-
             hint = f"Use one that there is, or make it: `switchboard mail agents add {name}`."
             near = nearest(name, known) or known[:5]
             raise refused("mail_recipient_unknown", message, nearest=near, hint=hint)
@@ -178,8 +178,6 @@ async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> A
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)
         if any(each.problem is None for each in deliveries):
-            from switchboard_mcp.mail.workflows.engine import send_pending_notices
-
             await send_pending_notices(post)  # A dropped file may have completed a phase.
 
 

@@ -26,6 +26,7 @@ from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State
+from switchboard_mcp.mail.workflows.engine import send_pending_notices
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 
@@ -67,8 +68,6 @@ def run_send(invocation: Invocation) -> int:
                 draft_, sender=sender, recipients=recipients, verified=verified
             )
         if "completes" in metadata:
-            from switchboard_mcp.mail.workflows.engine import send_pending_notices
-
             await send_pending_notices(mailbox.post)
         return _show_sent(invocation, outcomes, recipients, sender, verified)
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_wrapped_or_put_back_is_refused_and_nothing_changes(works
     assert tree(workspace) == before
     run("wrap", "memory")
     wrapped = tree(workspace)
-    assert "is wrapped already" in run("wrap", "memory")
+    assert "is already wrapped" in run("wrap", "memory")
     assert tree(workspace) == wrapped
 
 
