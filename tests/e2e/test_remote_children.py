@@ -134,7 +134,7 @@ def test_a_child_that_wants_a_login_is_used_after_one(workspace: Path, isolated_
         run(workspace, "call", "gate", "forget")
         after = run(workspace, "call", "gate", "add", "a=1", "b=2", "--log-level=debug")
         assert after.returncode == 1
-        assert "wants a new login" in after.stderr
+        assert "requires a new login" in after.stderr
         assert "Traceback" not in after.stderr
         again = json.loads(log_in(workspace, "--json"))
         assert (again["child"], again["anew"]) == ("gate", True)

@@ -153,7 +153,7 @@ async def _initialize(
     peer: Peer, child: str, limit_s: float, capabilities: bytes
 ) -> ServerIntroduction | UnsupportedVersion | Failure | None:
     hello = {
-        "protocolVersion": versions.offer_child(),
+        "protocolVersion": versions.LATEST_LEGACY,
         "capabilities": Raw(capabilities),
         "clientInfo": {"name": "switchboard", "version": __version__},
     }

@@ -46,7 +46,7 @@ class ProcessTransport:
             process.stdout,
             process.stdin,
             context.cork,
-            broken=self._reads_no_more,
+            on_broken=self._reads_no_more,
             on_error=self._internal_error,
         )
 

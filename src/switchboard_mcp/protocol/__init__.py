@@ -1,1 +1,4 @@
-"""MCP on the wire, without I/O: framing, JSON-RPC, protocol versions, `_meta`, HTTP headers. Pure."""
+"""MCP on the wire, without I/O: framing, JSON-RPC, protocol versions, `_meta`, HTTP headers.
+
+Everything here is pure. Start with `jsonrpc` and `versions`.
+"""

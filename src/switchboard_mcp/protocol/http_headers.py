@@ -1,8 +1,8 @@
-"""The headers of a request over HTTP in the era without a handshake (2026-07-28), worked out from its body.
+"""HTTP headers of a stateless request (2026-07-28), derived from its body.
 
-A server of that era may route by headers alone, so each repeats a part of the body: the version, the method, the name
-of what is asked for, and those arguments that a tool's schema marks with `x-mcp-header`. Owns how such values are
-written and read, and which marks are valid. Does not know HTTP, nor where schemas come from.
+A server of that family may route by headers alone, so each header repeats a part of the body: version, method, the
+name of the tool, prompt or resource, and the arguments that a tool's schema marks with `x-mcp-header`. This module
+encodes and decodes such values and validates the marks. It does not know HTTP or where schemas come from.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 VERSION, METHOD, NAME, PARAM = "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-"
-MARK = "x-mcp-header"
-MARKABLE = ("string", "integer", "boolean")
+HEADER_KEYWORD = "x-mcp-header"
+HEADER_TYPES = ("string", "integer", "boolean")
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-# Where a schema holds schemas. `properties` apart, a mark in any of them names no argument that can be found.
-_ONE = frozenset(
+# Keywords that contain schemas. A mark below any of them, except `properties`, cannot be resolved to an argument.
+_SCHEMA_KEYWORDS = frozenset(
     """
     items contains unevaluatedItems additionalProperties propertyNames unevaluatedProperties not if then else
     contentSchema
     """.split()
 )
-_LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_MAP = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
+_SCHEMA_LIST_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
 
 
 @final
 class HeaderMirror(Struct, frozen=True):
-    """An argument that is repeated in a header: the way to it, and the header's name."""
+    """An argument that is repeated in a header: its path in the arguments, and the header's name."""
 
     path: tuple[str, ...]
     header: str
@@ -43,7 +43,7 @@ class HeaderMirror(Struct, frozen=True):
 
 @final
 class InvalidMirror(Struct, frozen=True):
-    """Why the marks of a schema are invalid. Such a tool must not be offered over HTTP."""
+    """The reason why a schema's `x-mcp-header` marks are invalid. Such a tool must not be offered over HTTP."""
 
     reason: str
 
@@ -53,7 +53,7 @@ class _Envelope(Struct):
 
 
 class _Params(Struct):
-    """The parts of params that headers repeat."""
+    """The members of params that headers repeat."""
 
     meta: _Envelope | UnsetType = msgspec.field(name="_meta", default=UNSET)
     name: Raw | UnsetType = UNSET
@@ -75,9 +75,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def request_headers(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirror, ...]]) -> dict[str, str]:
-    """The headers that go with a request, none where its body does not name its version (the handshake era).
+    """Return the headers for a request; empty if its body names no version (legacy family).
 
-    `mirrors` has the marked arguments by tool.
+    `mirrors` maps tool names to their marked arguments.
     """
     if message.params is UNSET or not isinstance(message.method, str):
         return {}
@@ -91,7 +91,7 @@ def request_headers(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirro
     named_by = _NAMED_BY.get(message.method)
     if named_by is None:
         return headers
-    name = _text(getattr(params, named_by))
+    name = _decode_text(getattr(params, named_by))
     if name is None:
         return headers
     headers[NAME] = encode_value(name)
@@ -102,17 +102,17 @@ def request_headers(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirro
 
 
 def argument_headers(arguments: object, marked: tuple[HeaderMirror, ...]) -> dict[str, str]:
-    """The headers that repeat the marked ones of a call's arguments. What is not there, or null, has none."""
+    """Return the headers for the marked arguments of a call. Missing and null arguments have none."""
     headers = {}
     for mirror in marked:
-        value = to_text(_find(arguments, mirror.path))
+        value = to_text(_get_path(arguments, mirror.path))
         if value is not None:
             headers[PARAM + mirror.header.lower()] = encode_value(value)
     return headers
 
 
 def to_text(value: object) -> str | None:
-    """An argument as it stands in a header; None where it has no form there."""
+    """Return an argument as header text, or None if its type cannot be in a header."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -126,7 +126,7 @@ def to_text(value: object) -> str | None:
 
 
 def encode_value(text: str) -> str:
-    """A text as a header can carry it: in base64 between marks, unless it is plain and cannot be taken for that."""
+    """Encode a text for a header: as it is if it is plain ASCII, else as base64 between markers."""
     plain = text.isascii() and (text.isprintable() and text == text.strip())
     if plain and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
         return text
@@ -134,46 +134,46 @@ def encode_value(text: str) -> str:
 
 
 def decode_value(value: str) -> str | None:
-    """The text that a header carries; None where what stands between the marks is no base64 of a text."""
+    """Decode a header value; None if the text between the markers is not base64 of UTF-8."""
     if len(value) < len(_PREFIX + _SUFFIX) or not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
         return value
     inner = value[len(_PREFIX) : -len(_SUFFIX)]
     try:
         data = a2b_base64(inner, strict_mode=True) if inner else b""
-        # A few spellings decode to the same bytes; only one is what an encoder writes.
+        # Several spellings decode to the same bytes; only the canonical one is accepted.
         return data.decode() if b2a_base64(data, newline=False).decode() == inner else None
     except (Error, ValueError):
         return None
 
 
 def find_mirrors(schema: bytes | Raw) -> tuple[HeaderMirror, ...] | InvalidMirror:
-    """The marked arguments of an input schema, or why its marks are invalid."""
-    if MARK.encode() not in bytes(schema):
+    """Return the marked arguments of an input schema, or the reason why its marks are invalid."""
+    if HEADER_KEYWORD.encode() not in bytes(schema):
         return ()
     try:
         root = _decode(schema)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
-    found: dict[str, HeaderMirror] = {}
+    mirrors: dict[str, HeaderMirror] = {}
     for path, node in _positions(root):
-        if MARK not in node:
+        if HEADER_KEYWORD not in node:
             continue
-        name = node[MARK]
+        name = node[HEADER_KEYWORD]
         where = ".".join(path) if path else "the schema"
         if not path:
-            return InvalidMirror(f"{MARK} stands where no argument can be found for it")
+            return InvalidMirror(f"{HEADER_KEYWORD} is at a place that no argument corresponds to")
         if not isinstance(name, str) or not re.fullmatch(_TOKEN, name):
-            return InvalidMirror(f"{MARK} of {where} is no name for a header")
-        if node.get("type") not in MARKABLE:
-            return InvalidMirror(f"{MARK} of {where} needs the type string, integer or boolean")
-        if name.lower() in found:
-            return InvalidMirror(f"{MARK} of {where} is the same as that of another argument")
-        found[name.lower()] = HeaderMirror(path, name)
-    return tuple(found.values())
+            return InvalidMirror(f"{HEADER_KEYWORD} of {where} is not a valid header name")
+        if node.get("type") not in HEADER_TYPES:
+            return InvalidMirror(f"{HEADER_KEYWORD} of {where} needs the type string, integer or boolean")
+        if name.lower() in mirrors:
+            return InvalidMirror(f"{HEADER_KEYWORD} of {where} is used by another argument too")
+        mirrors[name.lower()] = HeaderMirror(path, name)
+    return tuple(mirrors.values())
 
 
 def _positions(root: object) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every schema within a schema, with the way to the argument it describes; None where there is no such way."""
+    """Yield every schema within a schema with the path of the argument it describes, or None if there is none."""
     todo: list[tuple[tuple[str, ...] | None, object]] = [((), root)]
     while todo:
         path, node = todo.pop()
@@ -183,15 +183,15 @@ def _positions(root: object) -> Iterator[tuple[tuple[str, ...] | None, dict[str,
         for keyword, value in node.items():
             if keyword == "properties" and isinstance(value, dict):
                 todo += [((*path, name) if path is not None else None, part) for name, part in value.items()]
-            elif keyword in _ONE:
+            elif keyword in _SCHEMA_KEYWORDS:
                 todo.append((None, value))
-            elif keyword in _LIST and isinstance(value, list):
+            elif keyword in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
                 todo += [(None, part) for part in value]
-            elif keyword in _MAP and isinstance(value, dict):
+            elif keyword in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
                 todo += [(None, part) for part in value.values()]
 
 
-def _find(value: object, path: tuple[str, ...]) -> object:
+def _get_path(value: object, path: tuple[str, ...]) -> object:
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -199,6 +199,6 @@ def _find(value: object, path: tuple[str, ...]) -> object:
     return value
 
 
-def _text(raw: Raw | UnsetType) -> str | None:
+def _decode_text(raw: Raw | UnsetType) -> str | None:
     value = _decode(raw) if raw is not UNSET else None
     return value if isinstance(value, str) else None

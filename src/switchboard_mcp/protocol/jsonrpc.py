@@ -1,11 +1,12 @@
-"""JSON-RPC envelopes with their bodies left undecoded.
+"""JSON-RPC envelopes with undecoded bodies.
 
-`parse` reads the outer object and nothing else: `id`, `params`, `result` and `error` stay raw bytes, so that what
-passes through is equal to what came. Ids keep their exact text: `1` and `"1"` differ. Knows nothing of MCP.
+`parse` decodes the outer object only: `id`, `params`, `result` and `error` stay raw bytes, so relayed content is
+byte-for-byte equal to what arrived. Ids keep their exact text: `1` and `"1"` differ. This module is not MCP-aware.
 """
 
 from __future__ import annotations
 
+import re
 from typing import final
 
 import msgspec
@@ -32,34 +33,36 @@ class RpcError(Struct, gc=False):
 
 @final
 class Malformed(Struct, frozen=True):
-    """A message that cannot be read, and why. `parsed` tells bad JSON from JSON of the wrong shape."""
+    """A message that could not be decoded. `is_json` is True if it is JSON of the wrong shape."""
 
     reason: str
     is_json: bool
     id: bytes = b"null"
 
 
-# The bare reading of an envelope, which raises what `parse` makes a value of.
+# Decodes an envelope; raises where `parse` returns `Malformed`.
 decode = msgspec.json.Decoder(RpcMessage).decode
+# Decodes the members of an object without decoding their values.
+decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(RpcError).decode
 encode = msgspec.json.encode
-NO_RESULT = Raw(b'{"code":-32603,"message":"No result."}')
+MISSING_RESULT_ERROR = Raw(b'{"code":-32603,"message":"No result."}')
 
 
 def parse(data: bytes) -> RpcMessage | Malformed:
-    """Read one envelope."""
+    """Decode one envelope."""
     try:
         return decode(data)
     except msgspec.ValidationError as problem:
         return Malformed(str(problem), is_json=True, id=find_id(data[:1024], data[-1024:]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        mended = replace_lone_surrogates(data)
-        return parse(mended) if mended != data else Malformed(str(problem), is_json=False)
+        repaired = replace_lone_surrogates(data)
+        return parse(repaired) if repaired != data else Malformed(str(problem), is_json=False)
 
 
 def split_batch(data: bytes) -> list[bytes] | Malformed:
-    """The members of a JSON-RPC batch."""
+    """Return the members of a JSON-RPC batch."""
     try:
         return [bytes(member) for member in _decode_batch(replace_lone_surrogates(data))]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -67,7 +70,7 @@ def split_batch(data: bytes) -> list[bytes] | Malformed:
 
 
 def parse_error(error: Raw) -> RpcError:
-    """Read an `error` member, however poor it is."""
+    """Decode an `error` member. Falls back to its text if it has no valid shape."""
     try:
         return _decode_error(error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -75,14 +78,14 @@ def parse_error(error: Raw) -> RpcError:
 
 
 def get_error(answer: RpcMessage) -> Raw | None:
-    """The error of a response, however it is put; None where there is a result."""
+    """Return the error of a response, or None if it carries a result."""
     if answer.error is not UNSET and bytes(answer.error) != b"null":
         return answer.error
-    return NO_RESULT if answer.result is UNSET else None
+    return MISSING_RESULT_ERROR if answer.result is UNSET else None
 
 
 def canonicalize(body: Raw | bytes) -> bytes:
-    """The same for bodies that differ only in how they are written; as it came where it cannot be read."""
+    """Return the same bytes for bodies that differ only in formatting; undecodable bodies are returned as they are."""
     try:
         return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
@@ -90,7 +93,7 @@ def canonicalize(body: Raw | bytes) -> bytes:
 
 
 def replace_invalid_utf8(data: bytes) -> bytes:
-    """The same bytes where they are UTF-8; otherwise with each bad sequence replaced."""
+    """Return `data` with invalid UTF-8 sequences replaced; valid data is returned unchanged."""
     if data.isascii():
         return data
     try:
@@ -101,37 +104,31 @@ def replace_invalid_utf8(data: bytes) -> bytes:
 
 
 def replace_lone_surrogates(data: bytes) -> bytes:
-    """The same JSON, with each half of a surrogate pair that stands alone replaced.
+    """Return the same JSON with every unpaired surrogate escape replaced.
 
-    Programs that count in UTF-16 cut emojis in two and write the half as an escape, which decoders refuse.
+    Programs that count in UTF-16 cut emojis in half and write the half as an escape, which decoders reject.
     """
     if b"\\ud" not in data and b"\\uD" not in data:
         return data
-    import re
-
     high, low = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     escapes = rb"(" + high + low + rb")|" + high + rb"|" + low + rb"|(\\.)"
-    return re.sub(escapes, lambda found: found[1] or found[2] or rb"\ufffd", data)
+    return re.sub(escapes, lambda match: match[1] or match[2] or rb"\ufffd", data)
 
 
 def find_id(head: bytes, tail: bytes) -> bytes:
-    """The id of an envelope of which only the first and last bytes are at hand; `null` where it cannot be told.
+    """Return the id of an envelope of which only the first and last bytes are known, or `null`.
 
-    Looks only where the envelope's own id can stand, since a body may hold ids too.
+    Only the positions where the envelope's own id can be are searched, since the body may contain ids too.
     """
-    import re
-
-    found = re.match(_START + rb"(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]", head)
-    found = found or re.search(rb"[{,]\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z", tail)
-    return found[1] if found else b"null"
+    match = re.match(_START + rb"(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]", head)
+    match = match or re.search(rb"[{,]\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z", tail)
+    return match[1] if match else b"null"
 
 
 def starts_like_response(head: bytes) -> bool:
-    """Whether an envelope of which only the first bytes are at hand is a response and no request."""
-    import re
-
-    few = rb"(?:(?:" + _VERSION + rb"|" + _ID + rb"),\s*){0,2}"
-    return re.match(_START + few + rb'"(?:result|error)"\s*:', head) is not None
+    """Return True if an envelope of which only the first bytes are known is a response."""
+    leading_members = rb"(?:(?:" + _VERSION + rb"|" + _ID + rb"),\s*){0,2}"
+    return re.match(_START + leading_members + rb'"(?:result|error)"\s*:', head) is not None
 
 
 _START = rb"(?:\xef\xbb\xbf)?\s*\{\s*"
@@ -167,5 +164,5 @@ def error(id: bytes | Raw, code: int, message: str, data: bytes | None = None) -
 
 
 def error_body(id: bytes | Raw, body: bytes | Raw) -> bytes:
-    """Encode a response whose `error` member is at hand."""
+    """Encode a response with an already encoded `error` member."""
     return b"".join((b'{"jsonrpc":"2.0","id":', id, b',"error":', body, b"}"))

@@ -1,8 +1,8 @@
-"""The two eras of MCP on one message: what `_meta` must say, and what a result must look like.
+"""Translates single messages between the two protocol families: `_meta`, results, errors and tools.
 
-From 2026-07-28 on every request carries version, capabilities and log level in `_meta`, and every result its
-`resultType`. Between a host of one era and a child of the other these are put on and taken off here. Pure; knows no
-sessions, no transports.
+From 2026-07-28 on every request carries version, capabilities and log level in `_meta`, and every result a
+`resultType`. Between a host of one family and a child of the other these are added and removed here. Pure; not aware
+of sessions or transports.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
-from switchboard_mcp.protocol.jsonrpc import parse_error
+from switchboard_mcp.protocol.jsonrpc import decode_members, parse_error
 from switchboard_mcp.protocol.versions import (
     HEADER_MISMATCH,
     LATEST_STATELESS,
@@ -34,13 +34,12 @@ IDENTITY = Raw(msgspec.json.encode({"name": "switchboard", "version": __version_
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
-RESOURCE_NOT_FOUND = -32002  # of the handshake era
-# Codes that only the protocol gives a meaning in the modern era.
+RESOURCE_NOT_FOUND = -32002  # legacy family only
+# Codes reserved for the protocol in the stateless family.
 RESERVED = range(-32099, -32019)
-# What describes the hop between us and a child is not for the host.
+# Errors about the hop between us and a child, which the host must not see as its own.
 HOP_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
 COMPLETE = b'{"resultType":"complete"'
@@ -49,7 +48,7 @@ STATELESS_MEMBERS = ("resultType", "ttlMs", "cacheScope")
 
 
 class MetaError(Struct, frozen=True):
-    """Why an envelope is refused."""
+    """The JSON-RPC error for an invalid `_meta`."""
 
     code: int
     message: str
@@ -57,17 +56,17 @@ class MetaError(Struct, frozen=True):
 
 
 def is_stateless(meta: Meta | UnsetType) -> bool:
-    """Whether a request is of the era without handshakes."""
+    """Return True if a request is of the stateless family."""
     return meta is not UNSET and VERSION in meta
 
 
-def client_capabilities(meta: Meta | UnsetType, greeted: bytes) -> bytes:
-    """What a client can do: as its request says, else as it said in its greeting."""
-    return bytes(meta[CAPABILITIES]) if meta is not UNSET and CAPABILITIES in meta else greeted
+def client_capabilities(meta: Meta | UnsetType, declared: bytes) -> bytes:
+    """Return the capabilities from the request's `_meta`, or those of the `initialize` handshake."""
+    return bytes(meta[CAPABILITIES]) if meta is not UNSET and CAPABILITIES in meta else declared
 
 
 def validate(meta: Meta) -> MetaError | None:
-    """What is wrong with the envelope of a modern request."""
+    """Return the error for the `_meta` of a stateless request, or None if it is valid."""
     version = decode_text(meta.get(VERSION))
     if version is None:
         return MetaError(INVALID_PARAMS, f"_meta: {VERSION} must be a string.")
@@ -83,7 +82,7 @@ def validate(meta: Meta) -> MetaError | None:
 
 
 def decode_text(raw: Raw | None) -> str | None:
-    """A JSON string as text, or None where it is none."""
+    """Decode a JSON string, or return None if it is not one."""
     try:
         return None if raw is None else _decode_text(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -91,17 +90,17 @@ def decode_text(raw: Raw | None) -> str | None:
 
 
 def is_object(raw: Raw) -> bool:
-    """Whether raw JSON is an object."""
+    """Return True if raw JSON is an object."""
     return bytes(raw)[:1] == b"{"
 
 
 def child_meta(
     meta: Meta | UnsetType, id: bytes, *, stateless: bool, capabilities: bytes = b"{}", level: str = ""
 ) -> bytes | None:
-    """`_meta` for the hop to a child; None where there is nothing to say.
+    """Return `_meta` for a request to a child, or None if there is nothing to send.
 
-    What describes the hop is taken off or put on; trace and vendor keys stay. A progress token becomes our own, since
-    tokens of two hosts may be equal.
+    Protocol keys are those of this hop; trace context and vendor keys are kept. A progress token is replaced by our
+    own, since two hosts may use the same one.
     """
     members: Meta = {}
     if meta is not UNSET:
@@ -118,19 +117,19 @@ def child_meta(
 
 
 def to_stateless_result(result: bytes, *, cacheable: bool = False, from_stateless: bool = True) -> bytes:
-    """A result as a host of the modern era wants it; `native` where it comes from a server of that era.
+    """Convert a result for a stateless host; `from_stateless` if it comes from a stateless server.
 
-    What is no object stays as it is: nothing can be said in it.
+    A result that is not an object is returned unchanged.
     """
     if result[:1] != b"{":
         return result
     hints = CACHE_HINTS if cacheable else b""
     if b'"resultType"' in result or (cacheable and b'"ttlMs"' in result):
-        members = _decode_object(result)
+        members = decode_members(result)
         if "resultType" in members:
             if from_stateless:
                 return result
-            del members["resultType"]  # of no meaning in the handshake era
+            del members["resultType"]  # has no meaning in the legacy family
             result = _encode(members)
         if "ttlMs" in members:
             hints = b""
@@ -139,43 +138,45 @@ def to_stateless_result(result: bytes, *, cacheable: bool = False, from_stateles
 
 
 def to_legacy_result(result: Raw | bytes) -> bytes:
-    """A modern child's result as a host of the handshake era knows it."""
+    """Convert the result of a stateless child for a legacy host."""
     if bytes(result)[:1] != b"{":
         return bytes(result)
-    members = _decode_object(result)
+    members = decode_members(result)
     for name in STATELESS_MEMBERS:
         members.pop(name, None)
     if "_meta" in members and is_object(members["_meta"]):
-        meta = strip_protocol_keys(_decode_object(members["_meta"]))
+        meta = strip_protocol_keys(decode_members(members["_meta"]))
         if meta:
             members["_meta"] = Raw(_encode(meta))
         else:
             del members["_meta"]
     structured = members.get("structuredContent")
     if structured is not None and not is_object(structured):
-        del members["structuredContent"]  # handshake-era hosts know objects only; the text says the same
+        del members[
+            "structuredContent"
+        ]  # legacy hosts accept objects only; the text content has the same data
     return _encode(members)
 
 
 def translate_error(error: Raw, *, stateless: bool, same_family: bool, uri: str = "") -> Raw | bytes:
-    """A child's error as its host may see it; `native` where the child is of the host's era.
+    """Convert a child's error for its host; `same_family` if both are of the same family.
 
-    Codes that describe the hop to the child, or mean something else in the host's era, are told as a fault of the
-    child, with what it said. `uri` is the resource the host asked for, where it did.
+    Codes that describe the hop to the child, or that mean something else in the host's family, become an internal error
+    with the original as its data. `uri` is the resource the host requested, if it requested one.
     """
     if same_family and not stateless:
         return error
-    told = parse_error(error)
-    if stateless and not same_family and told.code == RESOURCE_NOT_FOUND:
-        data = {"uri": uri} if uri else told.data
-        return _encode({"code": INVALID_PARAMS, "message": told.message, "data": data})
-    if told.code in (RESERVED if stateless else HOP_ERRORS):
+    decoded = parse_error(error)
+    if stateless and not same_family and decoded.code == RESOURCE_NOT_FOUND:
+        data = {"uri": uri} if uri else decoded.data
+        return _encode({"code": INVALID_PARAMS, "message": decoded.message, "data": data})
+    if decoded.code in (RESERVED if stateless else HOP_ERRORS):
         return _encode({"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error})
     return error
 
 
 def result_type(result: Raw | bytes) -> str:
-    """The kind of a modern result; what says nothing is complete."""
+    """Return the `resultType` of a stateless result; it defaults to `complete`."""
     data = bytes(result)
     if b'"resultType"' not in data or data[:1] != b"{":
         return "complete"
@@ -183,19 +184,19 @@ def result_type(result: Raw | bytes) -> str:
 
 
 def strip_protocol_keys(meta: Meta) -> Meta:
-    """`_meta` without the keys that are the protocol's own."""
+    """Return `_meta` without the keys reserved for the protocol."""
     return {key: value for key, value in meta.items() if not key.startswith(PREFIX)}
 
 
 def translate_tool(tool: Raw, *, stateless: bool, same_family: bool) -> Raw:
-    """A child's tool as a host of either era may see it; `native` where the child is of the host's era."""
+    """Convert a child's tool for a host of either family; `same_family` if both are of the same family."""
     if same_family or (
         b'"execution"' not in bytes(tool) if stateless else b'"outputSchema"' not in bytes(tool)
     ):
         return tool
-    members = _decode_object(tool)
+    members = decode_members(tool)
     if stateless:
-        members.pop("execution", None)  # tasks of the handshake era
+        members.pop("execution", None)  # legacy tasks
     elif not _describes_objects(members.get("outputSchema")):
         members.pop("outputSchema", None)
     return Raw(_encode(members))
@@ -221,7 +222,7 @@ _decode_schema = msgspec.json.Decoder(_Schema).decode
 
 
 class InputRequired(Struct, rename="camel"):
-    """A modern result that asks for more before it can be complete."""
+    """A stateless result that requests input before it can be complete."""
 
     result_type: str = ""
     input_requests: dict[str, Raw] = {}
@@ -232,14 +233,14 @@ _decode_input = msgspec.json.Decoder(InputRequired).decode
 
 
 def parse_input_required(result: Raw | bytes) -> InputRequired | None:
-    """What a modern result asks for, where it asks."""
+    """Return the input that a stateless result requests, or None if it is complete."""
     data = bytes(result)
     if b'"input_required"' not in data or data[:1] != b"{":
         return None
-    asked = _decode_input(data)
-    return asked if asked.result_type == "input_required" else None
+    decoded = _decode_input(data)
+    return decoded if decoded.result_type == "input_required" else None
 
 
 def input_required_result(requests: dict[str, dict[str, object]], state: str) -> bytes:
-    """The result that asks a modern host for input."""
+    """Encode a result that requests input from a stateless host."""
     return _encode({"resultType": "input_required", "inputRequests": requests, "requestState": state})

@@ -1,10 +1,10 @@
-"""Cutting a byte stream into server-sent events.
+"""Parser for server-sent events (`text/event-stream`).
 
-The format of `text/event-stream`, with the data of an event left as bytes. Lines end in LF, CR LF or CR; comments and
-unknown fields are skipped. An event beyond the limit comes out as `Oversized` and the stream lives on. Any chunking
-gives the same events, at a cost linear in the bytes. What the stream leaves unfinished at its end is no event.
+The data of an event stays undecoded. Lines may end in LF, CR LF or CR; comments and unknown fields are skipped. An
+event beyond the size limit is returned as `Oversized` and the stream continues. Any chunking of the input gives the
+same events, at a cost linear in the bytes. An event that is unfinished when the stream ends is dropped.
 
-Owns the format only: it does not know what events mean, nor how a lost stream is taken up again.
+The parser does not know what events mean or how a lost stream is resumed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from switchboard_mcp.protocol.framing import (
 
 @final
 class ServerSentEvent(Struct, frozen=True):
-    """One event. Its data is empty where the event only carried an id or a time to wait."""
+    """An event. `data` is empty if it carried only an id or a retry time."""
 
     name: str
     data: bytes
 
 
 class EventStream:
-    """One stream of events.
+    """Parses one stream of events.
 
-    `last_id` is where to take the stream up again, empty while nothing has named a place; `retry_ms` is how long the
-    other side wants to be left alone before that, None while it has not said.
+    `last_id` is the position to resume from, empty until an event had an id. `retry_ms` is the reconnection time the
+    server asked for, or None.
     """
 
     __slots__ = (
         "_after_cr",
+        "_at_start",
         "_data",
-        "_fresh",
+        "_has_fields",
         "_head",
         "_id",
         "_line",
         "_name",
-        "_seen",
         "_size",
         "_tail",
         "last_id",
@@ -60,32 +60,32 @@ class EventStream:
         self.restart()
 
     def restart(self) -> None:
-        """Go on with another stream from the same place: what the one before left unfinished is forgotten."""
+        """Continue with a new stream from `last_id`, dropping the unfinished event of the previous one."""
         self._id = self.last_id
         self._name = ""
         self._data: list[bytes] = []
         self._line: list[bytes] = []  # parts of the unfinished line
         self._size = 0  # bytes of the event so far, its unfinished line included
-        self._seen = False  # whether the event has any field
-        self._head = b""  # the ends of what is being thrown away
+        self._has_fields = False  # the event has at least one field
+        self._head = b""  # first and last bytes of an event that is being dropped
         self._tail = b""
         self._after_cr = False
-        self._fresh = True  # nothing has come yet
+        self._at_start = True  # no data yet: a byte order mark may follow
 
     def feed(self, data: bytes) -> list[ServerSentEvent | Oversized]:
-        """All events that `data` completes."""
+        """Return all events that `data` completes."""
         if not data:
             return []
         out: list[ServerSentEvent | Oversized] = []
-        *lines, rest = self._unify(data).split(b"\n")
+        *lines, rest = self._normalize_newlines(data).split(b"\n")
         for line in lines:
-            self._keep(line)
-            self._end_line(out)
-        self._keep(rest)
+            self._buffer(line)
+            self._finish_line(out)
+        self._buffer(rest)
         return out
 
-    def _unify(self, data: bytes) -> bytes:
-        """The same with LF at the end of every line. A CR LF may be cut in two by the chunking."""
+    def _normalize_newlines(self, data: bytes) -> bytes:
+        """Return `data` with LF line endings. A CR LF may be split between two chunks."""
         if self._after_cr and data[:1] == b"\n":
             data = data[1:]
         self._after_cr = data[-1:] == b"\r"
@@ -93,36 +93,36 @@ class EventStream:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         return data
 
-    def _keep(self, part: bytes) -> None:
+    def _buffer(self, part: bytes) -> None:
         if not part:
             return
         self._line.append(part)
         self._size += len(part)
         if self._size > self.limit:
-            self._let_go(part)
+            self._discard(part)
 
-    def _let_go(self, part: bytes) -> None:
-        """Forget what has come of this event, but for its ends."""
+    def _discard(self, part: bytes) -> None:
+        """Drop what has been buffered of this event, except its first and last bytes."""
         if not self._head:
             whole = b"\n".join((*self._data, _value(b"".join(self._line))))
             self._head, self._tail = whole[:OVERSIZED_EXCERPT_BYTES], whole[-OVERSIZED_EXCERPT_BYTES:]
         else:
             self._tail = (self._tail + part[-OVERSIZED_EXCERPT_BYTES:])[-OVERSIZED_EXCERPT_BYTES:]
         self._data.clear()
-        self._line = [b":"]  # so that the end of this line is not taken for a blank one
+        self._line = [b":"]  # keeps the end of this line from reading as a blank one
 
-    def _end_line(self, out: list[ServerSentEvent | Oversized]) -> None:
+    def _finish_line(self, out: list[ServerSentEvent | Oversized]) -> None:
         line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
         self._line.clear()
-        if self._fresh:
-            self._fresh = False
+        if self._at_start:
+            self._at_start = False
             line = line.removeprefix(BOM)
         if not line:
-            self._end_event(out)
+            self._finish_event(out)
         elif self._size <= self.limit:
-            self._field(line)
+            self._parse_field(line)
 
-    def _field(self, line: bytes) -> None:
+    def _parse_field(self, line: bytes) -> None:
         name, _, _ = line.partition(b":")
         value = _value(line)
         if name == b"data":
@@ -138,20 +138,20 @@ class EventStream:
                 return
             self.retry_ms = int(value)
         else:
-            self._size -= len(line)  # comments keep a quiet stream alive for hours: they are part of no event
+            self._size -= len(line)  # keep-alive comments may go on for hours and belong to no event
             return
-        self._seen = True
+        self._has_fields = True
 
-    def _end_event(self, out: list[ServerSentEvent | Oversized]) -> None:
+    def _finish_event(self, out: list[ServerSentEvent | Oversized]) -> None:
         self.last_id = self._id
         if self._size > self.limit:
             out.append(Oversized(self._size, self._head, self._tail))
-        elif self._seen:
+        elif self._has_fields:
             out.append(ServerSentEvent(self._name or "message", b"\n".join(self._data)))
         self._name = ""
         self._data.clear()
         self._size = 0
-        self._seen = False
+        self._has_fields = False
         self._head = self._tail = b""
 
 

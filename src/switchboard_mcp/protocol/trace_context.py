@@ -1,6 +1,6 @@
-"""The trace that a request is part of, as MCP carries it in `_meta` and HTTP in headers (W3C Trace Context, Baggage).
+"""Converts the trace context of a request from MCP's `_meta` to HTTP headers (W3C Trace Context and Baggage).
 
-Pure; what traces are for is not known here.
+Pure. It only validates and copies the values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 KEYS = ("traceparent", "tracestate", "baggage")
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
-# What may stand in a header, and how much of it others are sure to take.
+# Printable ASCII, and the length that other implementations must accept.
 _TEXT = re.compile(r"[ -~]{1,8192}")
 
 
@@ -32,7 +32,7 @@ _decode_params = msgspec.json.Decoder(_Params).decode
 
 
 def trace_headers(message: RpcMessage) -> dict[str, str]:
-    """The headers that repeat the trace of a request; none where it names no trace, or not in the form of one."""
+    """Return the headers for the trace context of a request; empty if it has none or it is malformed."""
     if message.params is UNSET or b'"traceparent"' not in bytes(message.params):
         return {}
     try:
@@ -41,5 +41,5 @@ def trace_headers(message: RpcMessage) -> dict[str, str]:
         return {}
     if meta is UNSET or not _PARENT.fullmatch(meta.traceparent):
         return {}
-    found = {"traceparent": meta.traceparent, "tracestate": meta.tracestate, "baggage": meta.baggage}
-    return {name: text for name, text in found.items() if _TEXT.fullmatch(text)}
+    headers = {"traceparent": meta.traceparent, "tracestate": meta.tracestate, "baggage": meta.baggage}
+    return {name: text for name, text in headers.items() if _TEXT.fullmatch(text)}

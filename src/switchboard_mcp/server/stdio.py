@@ -43,7 +43,7 @@ class StdioServer:
             write_fd,
             cork,
             mirror=True,
-            congested=self._congested,
+            on_congestion=self._congested,
             on_error=self._internal_error,
         )
         valve.add(self._link)
@@ -75,7 +75,10 @@ class StdioServer:
 
     def _congested(self, slow: bool) -> None:
         """Stop reading the host and the children while the host does not read its responses."""
-        self._valve.turn(shut=slow)
+        if slow:
+            self._valve.pause_all()
+        else:
+            self._valve.resume_all()
         if slow:
             self._poll_for_eof()
 

@@ -1,4 +1,4 @@
-"""Connections that carry whole JSON-RPC messages: stdio, HTTP, WebSocket, memory.
+"""Transports that carry whole JSON-RPC messages: stdio, HTTP, WebSocket, memory.
 
 Start with `base` and `rpc`.
 """

@@ -1,7 +1,7 @@
-"""What every transport offers: whole messages in both directions.
+"""The interface of every transport: whole messages in both directions.
 
-A link carries one JSON-RPC message a call, in callbacks rather than queues, so that a message can go from a readable
-pipe to a written one without a task switch. It does not know what a message means.
+A transport delivers one JSON-RPC message per callback instead of through a queue, so a message can go from a readable
+pipe to a written one without a task switch. It is not aware of what a message means.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ OnMessage = Callable[[bytes], None]
 OnClosed = Callable[[], None]
 OnInvalid = Callable[[NonMessage | Oversized], None]
 OnCongestion = Callable[[bool], None]
-# To the request of this id no answer will come, while the link lives on: over HTTP each has a way of its own.
+# No response will come for the request with this id, but the transport stays open: over HTTP each request has its own.
 OnResponseLost = Callable[[bytes, Failure], None]
 
 
 class MessageTransport(Protocol):
-    """One connection. Callbacks run on the event loop, never from within `send`."""
+    """A connection. Callbacks run on the event loop, never from within `send`."""
 
-    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
-        """Begin to deliver. `closed` comes once, after the last message."""
+    def start(self, on_message: OnMessage, on_closed: OnClosed, on_invalid: OnInvalid) -> None:
+        """Start delivering. `on_closed` is called once, after the last message."""
 
     def send(self, message: bytes) -> None:
-        """Queue one message; never blocks. On a closed link it does nothing."""
+        """Queue one message without blocking. Does nothing on a closed transport."""
 
     @property
     def write_buffer_size(self) -> int:
-        """Bytes queued that the other side has not taken."""
+        """Bytes queued that the other side has not accepted yet."""
 
     @property
     def ended(self) -> bool:
-        """Whether the other side has said its last, which may be cut short."""
+        """True once the other side has closed its end. Its last message may be cut short."""
 
     @property
     def paused(self) -> bool:
-        """Whether what the other side sends is left lying."""
+        """True while delivery is paused."""
 
     def pause(self) -> None:
-        """Stop delivering until `resume`. What has been read already may still come."""
+        """Stop delivering until `resume`. Data that has already been read may still be delivered."""
 
     def resume(self) -> None:
         """Deliver again."""
 
     def close_sending(self) -> None:
-        """Tell the other side that nothing more comes, once the queue is empty."""
+        """Signal the end of the stream to the other side once the queue is empty."""
 
     def close(self) -> None:
-        """End both directions now. Nothing is delivered any more, nor `closed` called."""
+        """Close both directions now. Nothing more is delivered and `on_closed` is not called."""

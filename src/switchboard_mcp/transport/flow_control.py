@@ -1,4 +1,4 @@
-"""Holding back many links at once: whoever floods a host that does not read fills our memory otherwise."""
+"""Flow control: pauses all children while a host does not read, so their output does not pile up in memory."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ from switchboard_mcp.transport.base import MessageTransport
 
 
 class FlowControl:
-    """Pauses and resumes all its links; one that joins while it is shut is paused too."""
+    """Pauses and resumes a set of transports. One that is added while paused is paused too."""
 
-    __slots__ = ("_links", "_shut")
+    __slots__ = ("_paused", "_transports")
 
     def __init__(self) -> None:
-        self._links: set[MessageTransport] = set()
-        self._shut = False
+        self._transports: set[MessageTransport] = set()
+        self._paused = False
 
-    def add(self, link: MessageTransport) -> None:
-        """Mind one more link."""
-        self._links.add(link)
-        if self._shut:
-            link.pause()
+    def add(self, transport: MessageTransport) -> None:
+        """Add a transport."""
+        self._transports.add(transport)
+        if self._paused:
+            transport.pause()
 
-    def discard(self, link: MessageTransport) -> None:
-        """Mind it no longer."""
-        self._links.discard(link)
+    def discard(self, transport: MessageTransport) -> None:
+        """Remove a transport."""
+        self._transports.discard(transport)
 
-    def turn(self, *, shut: bool) -> None:
-        """Pause them all, or resume them."""
-        self._shut = shut
-        for link in self._links:
-            if shut:
-                link.pause()
-            else:
-                link.resume()
+    def pause_all(self) -> None:
+        """Pause all transports."""
+        self._paused = True
+        for transport in self._transports:
+            transport.pause()
+
+    def resume_all(self) -> None:
+        """Resume all transports."""
+        self._paused = False
+        for transport in self._transports:
+            transport.resume()

@@ -1,4 +1,4 @@
-"""Two links joined in memory: what one sends the other receives. For the command line and for tests."""
+"""Two transports joined in memory: each receives what the other sends. Used by built-in suites, commands and tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from switchboard_mcp.transport.base import OnClosed, OnInvalid, OnMessage
 
 
 class MemoryTransport:
-    """See `link.Link`."""
+    """One end of a pair, see `MessageTransport`."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -17,30 +17,30 @@ class MemoryTransport:
         self._started = False
         self.ended = False
         self.paused = False
-        self._open = True  # for sending
+        self._can_send = True  # for sending
         self._listening = True
         self._scheduled = False
         self.other: MemoryTransport
-        self._receive: OnMessage
-        self._closed: OnClosed
+        self._on_message: OnMessage
+        self._on_closed: OnClosed
 
     @property
     def write_buffer_size(self) -> int:
-        """Bytes the other end has not taken."""
-        return sum(len(message) for message in self.other._inbox if message)
+        """Bytes the other end has not received yet."""
+        return self.other.inbox_size
 
-    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
-        """Begin to deliver."""
-        self._receive, self._closed = receive, closed
+    def start(self, on_message: OnMessage, on_closed: OnClosed, on_invalid: OnInvalid) -> None:
+        """Start delivering."""
+        self._on_message, self._on_closed = on_message, on_closed
         self._started = True
         self._schedule()
 
     def send(self, message: bytes) -> None:
-        """Hand one message to the other end."""
-        if self._open:
-            self.other._put(message)
+        """Put one message into the other end's inbox."""
+        if self._can_send:
+            self.other.enqueue(message)
 
-    answer = send  # here every message takes the same road
+    answer = send  # responses and requests are sent alike here
 
     def pause(self) -> None:
         """Stop delivering."""
@@ -52,18 +52,24 @@ class MemoryTransport:
         self._schedule()
 
     def close_sending(self) -> None:
-        """Let the other end see the end of the stream."""
-        if self._open:
-            self._open = False
-            self.other._put(None)
+        """Signal the end of the stream to the other end."""
+        if self._can_send:
+            self._can_send = False
+            self.other.enqueue(None)
 
     def close(self) -> None:
-        """End both directions. `closed` is not called."""
+        """Close both directions. `on_closed` is not called."""
         self.close_sending()
         self._inbox.clear()
         self._listening = False
 
-    def _put(self, message: bytes | None) -> None:
+    @property
+    def inbox_size(self) -> int:
+        """Bytes received but not delivered yet."""
+        return sum(len(message) for message in self._inbox if message)
+
+    def enqueue(self, message: bytes | None) -> None:
+        """Accept a message from the other end; None is the end of the stream."""
         if self._listening:
             self._inbox.append(message)
             self._schedule()
@@ -80,15 +86,15 @@ class MemoryTransport:
                 message = self._inbox.popleft()
                 if message is None:
                     self.ended = True
-                    self._closed()
+                    self._on_closed()
                 else:
-                    self._receive(message)
+                    self._on_message(message)
         finally:
-            self._schedule()  # one message that fails must not take the others with it
+            self._schedule()  # an error in one message must not hold back the others
 
 
 def pair(loop: AbstractEventLoop) -> tuple[MemoryTransport, MemoryTransport]:
-    """Two joined ends."""
+    """Return two joined ends."""
     left, right = MemoryTransport(loop), MemoryTransport(loop)
     left.other, right.other = right, left
     return left, right

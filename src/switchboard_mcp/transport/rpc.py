@@ -1,8 +1,11 @@
-"""Requests and answers over a link: ids, deadlines, cancellation.
+"""JSON-RPC requests and responses over a transport: ids, deadlines, cancellation.
 
-A `Call` is one request under way. The peer matches answers to calls by id (answers only: a request from the other side
-that carries a pending id is a request), gives up on a call when its time is over and tells the other side so, and fails
-whatever is open when the link ends. It does not know methods.
+A `PendingRequest` is one request in flight. The peer matches responses to requests by id (responses only: a request
+from the other side that carries a pending id is a request), cancels a request when its deadline has passed and
+notifies the other side, and fails whatever is open when the connection is over.
+
+It is deliberately not MCP-aware, apart from the notifications for progress and cancellation. Method names are strings,
+params and results raw JSON.
 """
 
 from __future__ import annotations
@@ -25,29 +28,32 @@ from switchboard_mcp.transport.base import MessageTransport
 
 T = TypeVar("T")
 
-# Time for what has piled up while a link was paused to be read.
+# Time to read what has piled up while the transport was paused.
 AFTER_PAUSE_S = 5.0
-# Where the id of an envelope is looked for that cannot be read as a whole.
+# The part of an undecodable envelope that is searched for its id.
 HEAD_BYTES = 1024
 
-# What a decoder says of what it cannot read; anything else is a fault of ours.
+# Errors of a decoder on invalid input; any other exception is a bug of ours.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-# A request id, unique in this process, as JSON. Made without a frame of ours: every call needs one.
+# Returns a request id as JSON, unique in this process. Built from C functions only: every call needs one.
 next_id: Callable[[], bytes] = map(b"%d".__mod__, count(1)).__next__
 
 
 def clock(loop: AbstractEventLoop) -> Callable[[], float]:
-    """The loop's own time. asyncio's is this clock, by way of a frame of Python that every call would pay for."""
+    """Return the loop's clock. For asyncio's loop it is `monotonic` itself, which saves a Python frame per call."""
     return monotonic if type(loop).time is BaseEventLoop.time else loop.time
 
 
 class PendingRequest:
-    """One request under way. Subclasses say what becomes of its answer; exactly one of the three ends it."""
+    """A request in flight. Exactly one of `answered`, `failed` and `timed_out` ends it.
+
+    Not an ABC: `isinstance` with an ABC costs several times as much, and requests are checked often.
+    """
 
     __slots__ = ("deadline", "id", "message", "timeout")
-    cancellable = True  # whether the other side may be told that its answer is no longer wanted
-    is_subscription = False  # whether it stays open for good, and is no work
+    cancellable = True  # the other side may be sent a cancellation
+    is_subscription = False  # stays open indefinitely and does not count as work
 
     def __init__(self, id: bytes, message: bytes, timeout: float) -> None:
         self.id = id
@@ -55,24 +61,24 @@ class PendingRequest:
         self.timeout = timeout
         self.deadline = 0.0
 
-    def answered(self, answer: RpcMessage) -> None:
-        """The other side has answered, with a result or an error."""
+    def answered(self, response: RpcMessage) -> None:
+        """Handle the response, a result or an error."""
         raise NotImplementedError
 
     def failed(self, problem: Failure) -> None:
-        """No answer will come."""
+        """Handle a failure: no response will come."""
         raise NotImplementedError
 
     def timed_out(self) -> None:
-        """No answer came in time; the other side has been told to stop."""
+        """Handle the timeout. The other side has been sent a cancellation."""
         raise NotImplementedError
 
     def progressed(self, params: Raw) -> None:
-        """The other side reports progress."""
+        """Handle a progress notification."""
 
 
 class AwaitedRequest(PendingRequest):
-    """A call whose answer is awaited."""
+    """A request whose response is awaited as a future."""
 
     __slots__ = ("cancellable", "future")
 
@@ -90,16 +96,16 @@ class AwaitedRequest(PendingRequest):
         self.cancellable = cancellable
         self.future: Future[RpcMessage | Failure | None] = loop.create_future()
 
-    def answered(self, answer: RpcMessage) -> None:
-        """Hand the answer over."""
-        self._settle(answer)
+    def answered(self, response: RpcMessage) -> None:
+        """Set the response."""
+        self._settle(response)
 
     def failed(self, problem: Failure) -> None:
-        """Hand the failure over."""
+        """Set the failure."""
         self._settle(problem)
 
     def timed_out(self) -> None:
-        """Hand over nothing."""
+        """Set None."""
         self._settle(None)
 
     def _settle(self, value: RpcMessage | Failure | None) -> None:
@@ -108,25 +114,25 @@ class AwaitedRequest(PendingRequest):
 
 
 class PeerListener(Protocol):
-    """Who owns a peer hears what is no answer."""
+    """Receives everything from the other side that is not a response."""
 
     def request_received(self, message: RpcMessage) -> None:
-        """The other side asks something."""
+        """Handle a request from the other side."""
 
     def notification_received(self, message: RpcMessage) -> None:
-        """The other side tells something."""
+        """Handle a notification from the other side."""
 
-    def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
-        """The other side sent what is no message."""
+    def invalid_received(self, invalid: NonMessage | Oversized | Malformed) -> None:
+        """Handle input that is not a message."""
 
     def connection_lost(self) -> None:
-        """The other side is gone. Open calls are still open: the owner knows why, and calls `fail_all`."""
+        """Handle the end of the connection. The owner knows the reason and calls `fail_all`."""
 
-    def response_too_large(self, call: PendingRequest, size: int) -> None:
-        """The answer to `call` was larger than any message may be."""
+    def response_too_large(self, request: PendingRequest, size: int) -> None:
+        """Handle a response that exceeds the size limit."""
 
-    def response_unreadable(self, call: PendingRequest, reason: str) -> None:
-        """The answer to `call` is no JSON, or nested too deeply."""
+    def response_unreadable(self, request: PendingRequest, reason: str) -> None:
+        """Handle a response that is not valid JSON or nested too deeply."""
 
 
 class Cancelled(Struct, rename="camel"):
@@ -137,7 +143,7 @@ class Cancelled(Struct, rename="camel"):
 
 
 class ProgressTarget(Struct, rename="camel"):
-    """The part of `notifications/progress` that says whose it is."""
+    """The member of `notifications/progress` params that names the request."""
 
     progress_token: Raw | UnsetType = UNSET
 
@@ -146,7 +152,7 @@ _decode_progress = msgspec.json.Decoder(ProgressTarget).decode
 
 
 class Peer:
-    """One side of a JSON-RPC conversation."""
+    """One side of a JSON-RPC connection."""
 
     def __init__(self, loop: AbstractEventLoop, transport: MessageTransport, listener: PeerListener) -> None:
         self.transport = transport
@@ -156,104 +162,104 @@ class Peer:
         self._listener = listener
         self._now = clock(loop)
         self._timer: TimerHandle | None = None
-        self._wake = math.inf  # when the timer fires
-        self._over: Failure | None = None
+        self._timer_at = math.inf  # the time at which the timer fires
+        self._final_failure: Failure | None = None
 
     def start(self) -> None:
-        """Begin to listen."""
-        self.transport.start(self.receive, self._listener.connection_lost, self._odd)
+        """Start receiving."""
+        self.transport.start(self.receive, self._listener.connection_lost, self._receive_invalid)
 
-    def send(self, call: PendingRequest) -> None:
-        """Send a request and watch for its answer."""
-        call.deadline = deadline = self._now() + call.timeout
-        self.pending[call.id] = call
-        self.transport.send(call.message)
-        if deadline < self._wake:
-            self._arm(deadline)
+    def send(self, request: PendingRequest) -> None:
+        """Send a request and track its response."""
+        request.deadline = deadline = self._now() + request.timeout
+        self.pending[request.id] = request
+        self.transport.send(request.message)
+        if deadline < self._timer_at:
+            self._set_timer(deadline)
 
     async def request(
         self, method: str, params: bytes, timeout: float, *, cancellable: bool = True
     ) -> RpcMessage | Failure | None:
-        """Send a request and await its answer; None when it came too late."""
-        call = AwaitedRequest(self._loop, method, params, timeout, cancellable=cancellable)
-        self.send(call)
+        """Send a request and await its response; None if it timed out."""
+        request = AwaitedRequest(self._loop, method, params, timeout, cancellable=cancellable)
+        self.send(request)
         try:
-            return await call.future
+            return await request.future
         except CancelledError:
-            self.cancel(call, "cancelled")
+            self.cancel(request, "cancelled")
             raise
 
     def notify(self, method: str, params: bytes | None = None) -> None:
         """Send a notification."""
         self.transport.send(jsonrpc.notification(method, params))
 
-    def cancel(self, call: PendingRequest, reason: str) -> bool:
-        """Forget a call and tell the other side to stop; False where it was over already."""
-        if self.pending.pop(call.id, None) is None:
+    def cancel(self, request: PendingRequest, reason: str) -> bool:
+        """Drop a request and send a cancellation; return False if it was no longer pending."""
+        if self.pending.pop(request.id, None) is None:
             return False
-        if not call.cancellable:
+        if not request.cancellable:
             return True
-        told = b'{"requestId":%b,"reason":%b}' % (call.id, jsonrpc.encode(reason))
-        self.notify("notifications/cancelled", told)
+        params_json = b'{"requestId":%b,"reason":%b}' % (request.id, jsonrpc.encode(reason))
+        self.notify("notifications/cancelled", params_json)
         return True
 
     @property
     def busy(self) -> bool:
-        """Whether the other side has work to do for us."""
-        return any(not call.is_subscription for call in self.pending.values())
+        """True if the other side has requests of ours to work on."""
+        return any(not request.is_subscription for request in self.pending.values())
 
-    def reset_deadline(self, call: PendingRequest, seconds: float) -> None:
-        """Give a call so much time from now on, be it more than it had or less."""
-        call.deadline = deadline = self._now() + seconds
-        if call.id in self.pending and deadline < self._wake:
-            self._arm(deadline)
+    def reset_deadline(self, request: PendingRequest, seconds: float) -> None:
+        """Set a request's deadline to `seconds` from now, later or earlier than before."""
+        request.deadline = deadline = self._now() + seconds
+        if request.id in self.pending and deadline < self._timer_at:
+            self._set_timer(deadline)
 
     def fail(self, id: bytes, problem: Failure) -> None:
-        """To this request no answer will come, while others have their own way back."""
-        call = self.pending.pop(id, None)
-        if call is not None:
-            call.failed(problem)
+        """Fail one request: no response will come for it. Others are not affected."""
+        request = self.pending.pop(id, None)
+        if request is not None:
+            request.failed(problem)
 
     def reclaim(self, kind: type[T]) -> list[T]:
-        """Open calls that their owners may make again elsewhere; here they are forgotten."""
-        taken: list[T] = [call for call in self.pending.values() if isinstance(call, kind)]
-        self.pending = {id: call for id, call in self.pending.items() if not isinstance(call, kind)}
-        return taken
+        """Remove and return pending requests of this type, for their owners to send elsewhere."""
+        reclaimed: list[T] = [request for request in self.pending.values() if isinstance(request, kind)]
+        self.pending = {id: request for id, request in self.pending.items() if not isinstance(request, kind)}
+        return reclaimed
 
     def fail_all(self, problem: Failure) -> None:
-        """The conversation is over: end every open call with the same failure, and every later one."""
-        self._over = problem
+        """End the connection: fail every open request, and every later one, with the same failure."""
+        self._final_failure = problem
         if self._timer is not None:
             self._timer.cancel()
-            self._timer, self._wake = None, math.inf
+            self._timer, self._timer_at = None, math.inf
         try:
             while self.pending:
                 self.pending.pop(next(iter(self.pending))).failed(problem)
         finally:
-            if self.pending:  # one that cannot be told must not keep the others waiting
+            if self.pending:  # an error in one handler must not keep the others waiting
                 self._loop.call_soon(self.fail_all, problem)
 
     def receive(self, data: bytes) -> None:
-        """One message from the other side."""
+        """Handle one message from the other side."""
         if not data.isascii():
             data = jsonrpc.replace_invalid_utf8(data)
         try:
             message = jsonrpc.decode(data)
         except UNREADABLE:
-            mended = jsonrpc.parse(data)
-            if isinstance(mended, Malformed):
-                self._receive_odd(data, mended)
+            repaired = jsonrpc.parse(data)
+            if isinstance(repaired, Malformed):
+                self._receive_undecodable(data, repaired)
                 return
-            message = mended
+            message = repaired
         if message.method is UNSET:
-            call = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
-            if call is not None:
+            request = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
+            if request is not None:
                 self.response_count += 1
                 try:
-                    call.answered(message)
+                    request.answered(message)
                 except Exception as problem:
-                    # Whoever waits is told, should it turn out that the answer cannot be used.
-                    self._listener.response_unreadable(call, str(problem))
+                    # The caller must learn that the response cannot be used.
+                    self._listener.response_unreadable(request, str(problem))
                     if not isinstance(problem, UNREADABLE):
                         raise
         elif message.id is not UNSET and bytes(message.id) != b"null":
@@ -263,7 +269,7 @@ class Peer:
         else:
             self._listener.notification_received(message)
 
-    def _receive_odd(self, data: bytes, malformed: Malformed) -> None:
+    def _receive_undecodable(self, data: bytes, malformed: Malformed) -> None:
         if data[:1] == b"[":
             members = jsonrpc.split_batch(data)
             if not isinstance(members, Malformed):
@@ -271,15 +277,17 @@ class Peer:
                     if member[:1] == b"{":
                         self.receive(member)
                 return
-        # What is cut short by the end of the link is part of that end.
-        call = None if self.transport.ended else self._meant(data[:HEAD_BYTES], data[-HEAD_BYTES:])
-        if call is not None:
-            self._listener.response_unreadable(call, malformed.reason)
+        # A message cut short by the end of the connection is part of that end.
+        request = (
+            None if self.transport.ended else self._pop_by_fragments(data[:HEAD_BYTES], data[-HEAD_BYTES:])
+        )
+        if request is not None:
+            self._listener.response_unreadable(request, malformed.reason)
         else:
             self._listener.invalid_received(malformed)
 
-    def _meant(self, head: bytes, tail: bytes) -> PendingRequest | None:
-        """Take out the call that an answer was meant for of which only the ends can be read."""
+    def _pop_by_fragments(self, head: bytes, tail: bytes) -> PendingRequest | None:
+        """Remove and return the request that a response belongs to of which only the ends are readable."""
         return (
             self.pending.pop(jsonrpc.find_id(head, tail), None)
             if jsonrpc.starts_like_response(head)
@@ -293,39 +301,39 @@ class Peer:
             token = _decode_progress(message.params).progress_token
         except (msgspec.DecodeError, RecursionError):
             return
-        call = self.pending.get(bytes(token)) if token is not UNSET else None
-        if call is not None:
-            # Whoever reports progress is at work: its time starts anew, unless it has been given more.
-            call.deadline = max(call.deadline, self._now() + call.timeout)
-            call.progressed(message.params)
+        request = self.pending.get(bytes(token)) if token is not UNSET else None
+        if request is not None:
+            # Progress restarts the timeout, unless the deadline has been set even later.
+            request.deadline = max(request.deadline, self._now() + request.timeout)
+            request.progressed(message.params)
 
-    def _odd(self, piece: NonMessage | Oversized) -> None:
-        if isinstance(piece, Oversized):
-            call = self._meant(piece.head, piece.tail)
-            if call is not None:
-                self._listener.response_too_large(call, piece.size)
+    def _receive_invalid(self, frame: NonMessage | Oversized) -> None:
+        if isinstance(frame, Oversized):
+            request = self._pop_by_fragments(frame.head, frame.tail)
+            if request is not None:
+                self._listener.response_too_large(request, frame.size)
                 return
-        self._listener.invalid_received(piece)
+        self._listener.invalid_received(frame)
 
-    def _arm(self, when: float) -> None:
-        if self._over is not None:
-            self.fail_all(self._over)
+    def _set_timer(self, when: float) -> None:
+        if self._final_failure is not None:
+            self.fail_all(self._final_failure)
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._wake = self._loop.call_at(when, self._expire), when
+        self._timer, self._timer_at = self._loop.call_at(when, self._expire), when
 
     def _expire(self) -> None:
-        """End the calls whose time is over; wait for the next. One timer serves all calls, so answers cost none."""
-        self._timer, self._wake = None, math.inf
+        """Time out requests whose deadline has passed. One timer serves all requests, so a response costs none."""
+        self._timer, self._timer_at = None, math.inf
         now = self._now()
-        if self.transport.paused:  # their answers may be there already: nobody is late whom we do not hear
-            for call in self.pending.values():
-                call.deadline = max(call.deadline, now + AFTER_PAUSE_S)
+        if self.transport.paused:  # responses may already be buffered, so do not time requests out
+            for request in self.pending.values():
+                request.deadline = max(request.deadline, now + AFTER_PAUSE_S)
         try:
-            for call in [call for call in self.pending.values() if call.deadline <= now]:
-                if self.cancel(call, "timeout"):
-                    call.timed_out()
+            for request in [request for request in self.pending.values() if request.deadline <= now]:
+                if self.cancel(request, "timeout"):
+                    request.timed_out()
         finally:
             if self.pending:
-                self._arm(min(call.deadline for call in self.pending.values()))
+                self._set_timer(min(request.deadline for request in self.pending.values()))

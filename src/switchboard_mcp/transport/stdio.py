@@ -1,8 +1,8 @@
-"""A link over two file descriptors: our own stdin and stdout, or a child's.
+"""Transport over two file descriptors: our own stdin and stdout, or a child's.
 
-Reads of 64 KiB straight from the event loop's readiness callback; writes at once where the pipe has room, else when it
-has. While one chunk of input is being handled, output to all links is gathered and written together (`Cork`): with many
-calls in flight that is what decides calls per second.
+Input is read in chunks of 64 KiB from the event loop's readiness callback. Output is written immediately if the pipe
+has room, else as soon as it has. While a chunk of input is handled, output to all transports is collected and written
+together (`Cork`): with many calls in flight this decides the throughput.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Frame, FrameDecoder
 from switchboard_mcp.transport.base import OnClosed, OnCongestion, OnInvalid, OnMessage
 
-READ_BYTES = 65_536  # one default pipe; larger reads were measured to be slower
-# Above HIGH the other side does not keep up and is told so; at LOW it is told that it does again.
+READ_BYTES = 65_536  # the default pipe size; larger reads measured slower
+# Congestion is reported above HIGH_WATER, and its end below LOW_WATER.
 HIGH_WATER = 4 * 1024 * 1024
 LOW_WATER = 1024 * 1024
 
 
 class Cork:
-    """Gathers writes during one read callback, for every link that shares it."""
+    """Collects writes during one read callback, for all transports that share it (like `TCP_CORK`)."""
 
     __slots__ = ("dirty", "on")
 
@@ -32,7 +32,7 @@ class Cork:
         self.dirty: list[PipeTransport] = []
 
     def release(self) -> None:
-        """Write what was gathered."""
+        """Write what was collected."""
         self.on = False
         dirty = self.dirty
         while dirty:
@@ -40,9 +40,10 @@ class Cork:
 
 
 class PipeTransport:
-    """See `link.Link`. `mirror` answers in the framing the other side used last; otherwise newlines are sent.
+    """A transport over pipes, see `MessageTransport`.
 
-    `congested` tells when the other side begins and ends to lag behind; `broken`, that it will read no more.
+    With `mirror`, messages are sent with the framing the other side used last; otherwise one per line.
+    `on_congestion` is called when the other side starts and stops lagging behind, `on_broken` when it has closed.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class PipeTransport:
         *,
         mirror: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
-        congested: OnCongestion | None = None,
-        broken: OnClosed | None = None,
+        on_congestion: OnCongestion | None = None,
+        on_broken: OnClosed | None = None,
         on_error: Callable[[Exception], None],
     ) -> None:
         self._loop = loop
@@ -63,30 +64,30 @@ class PipeTransport:
         self._write_fd = write_fd
         self._cork = cork
         self._mirror = mirror
-        self._congested = congested
-        self._broken = broken
+        self._on_congestion = on_congestion
+        self._on_broken = on_broken
         self._on_error = on_error
-        self._splitter = FrameDecoder(limit)
-        self._pieces: list[Frame] = []  # being delivered
+        self._decoder = FrameDecoder(limit)
+        self._frames: list[Frame] = []  # being delivered
         self._out: list[bytes] = []  # queued, with their framing
-        self._unsent: memoryview | None = None  # what the pipe did not take of the last write
+        self._unsent: memoryview | None = None  # the part of the last write that the pipe did not accept
         self._dirty = False
         self._writing = False
-        self._slow = False
+        self._congestion_reported = False
         self.ended = False
         self.paused = False
-        self._ending = False
+        self._closing_write = False
         self._pollable = _pollable(read_fd)
         self.write_buffer_size = 0
-        self._receive: OnMessage
-        self._closed: OnClosed
-        self._odd: OnInvalid
+        self._on_message: OnMessage
+        self._on_closed: OnClosed
+        self._on_invalid: OnInvalid
         if stat.S_ISFIFO(os.fstat(write_fd).st_mode) or stat.S_ISSOCK(os.fstat(write_fd).st_mode):
             os.set_blocking(write_fd, False)
 
-    def start(self, receive: OnMessage, closed: OnClosed, odd: OnInvalid) -> None:
-        """Begin to deliver."""
-        self._receive, self._closed, self._odd = receive, closed, odd
+    def start(self, on_message: OnMessage, on_closed: OnClosed, on_invalid: OnInvalid) -> None:
+        """Start delivering."""
+        self._on_message, self._on_closed, self._on_invalid = on_message, on_closed, on_invalid
         self._listen()
 
     def _listen(self) -> None:
@@ -105,16 +106,16 @@ class PipeTransport:
         except OSError:  # EIO: the terminal has gone
             data = b""
         self.ended = not data
-        self._pieces = pieces = self._splitter.feed(data) if data else self._splitter.close()
+        self._frames = frames = self._decoder.feed(data) if data else self._decoder.close()
         cork = self._cork
         cork.on = True
         try:
-            for piece in pieces:
+            for frame in frames:
                 try:
-                    if isinstance(piece, bytes):
-                        self._receive(piece)
+                    if isinstance(frame, bytes):
+                        self._on_message(frame)
                     else:
-                        self._odd(piece)
+                        self._on_invalid(frame)
                 except Exception as problem:  # noqa: BLE001 - one message must not take its chunk with it
                     self._on_error(problem)
         finally:
@@ -123,16 +124,16 @@ class PipeTransport:
             self._end_reading()
 
     def _read_file(self) -> None:
-        """A regular file is always ready, so that reading it must make room for others by itself."""
+        """Read a regular file, which is always readable, without starving other callbacks."""
         if self._read_fd >= 0 and not self.paused:
             self._readable()
             self._listen()
 
     def send(self, message: bytes) -> None:
-        """Queue one message and write it as soon as may be."""
+        """Queue one message and write it as soon as possible."""
         if self._write_fd < 0:
             return
-        if self._mirror and self._splitter.uses_headers:
+        if self._mirror and self._decoder.uses_headers:
             self._out += (b"Content-Length: %d\r\n\r\n" % len(message), message)
         else:
             self._out += (message, b"\n")
@@ -145,12 +146,12 @@ class PipeTransport:
             elif not self._writing:
                 self.flush()
             else:
-                self._mind_the_rest()
+                self._after_write()
 
-    answer = send  # on a pipe every message takes the same road
+    answer = send  # responses and requests are sent alike on a pipe
 
     def flush(self) -> None:
-        """Write what the pipe takes now, all queued messages together."""
+        """Write all queued messages together, as far as the pipe has room."""
         self._dirty = False
         data: bytes | memoryview
         if self._unsent is None:
@@ -163,42 +164,42 @@ class PipeTransport:
             written = os.write(self._write_fd, data)
         except (BlockingIOError, InterruptedError):
             written = 0
-        except OSError:  # EPIPE: nobody reads any more
-            if self._broken is not None and self._write_fd >= 0:
-                self._loop.call_soon(self._broken)
+        except OSError:  # EPIPE: the other side has closed
+            if self._on_broken is not None and self._write_fd >= 0:
+                self._loop.call_soon(self._on_broken)
             self._drop_output()
             return
         self.write_buffer_size -= written
-        if self.write_buffer_size or self._writing or self._ending:
+        if self.write_buffer_size or self._writing or self._closing_write:
             self._unsent = memoryview(data)[written:] if written < len(data) else None
-            self._mind_the_rest()
+            self._after_write()
 
-    def _mind_the_rest(self) -> None:
-        """Write on when the pipe has room, tell of congestion, close where that was asked for."""
+    def _after_write(self) -> None:
+        """Wait for writability if output is left, report congestion, and close if requested."""
         if self.write_buffer_size and not self._writing:
             self._writing = True
             self._loop.add_writer(self._write_fd, self.flush)
         elif self._writing and not self.write_buffer_size:
             self._writing = False
             self._loop.remove_writer(self._write_fd)
-        if self._ending and not self.write_buffer_size:
+        if self._closing_write and not self.write_buffer_size:
             self._close_write()
-        if self._congested is not None:
-            self._report_congestion(self._congested)
+        if self._on_congestion is not None:
+            self._report_congestion(self._on_congestion)
 
-    def _report_congestion(self, congested: OnCongestion) -> None:
-        slow = self.write_buffer_size > (LOW_WATER if self._slow else HIGH_WATER)
-        if slow != self._slow:
-            self._slow = slow
-            congested(slow)
+    def _report_congestion(self, on_congestion: OnCongestion) -> None:
+        is_congested = self.write_buffer_size > (LOW_WATER if self._congestion_reported else HIGH_WATER)
+        if is_congested != self._congestion_reported:
+            self._congestion_reported = is_congested
+            on_congestion(is_congested)
 
     def _drop_output(self) -> None:
         self._out.clear()
         self._unsent = None
         self.write_buffer_size = 0
         self._close_write()
-        if self._congested is not None:
-            self._report_congestion(self._congested)  # nobody has to wait for this link any more
+        if self._on_congestion is not None:
+            self._report_congestion(self._on_congestion)  # this transport holds back nobody any more
 
     def pause(self) -> None:
         """Stop delivering."""
@@ -215,31 +216,31 @@ class PipeTransport:
 
     @property
     def other_side_gone(self) -> bool:
-        """Whether nobody can read what we write."""
+        """True if nobody reads what we write."""
         if self._write_fd < 0:
             return True
         return _hung_up(self._write_fd)
 
     @property
     def source_ended(self) -> bool:
-        """Whether nobody writes any more what we read. There may still be something to read."""
+        """True if nobody writes to our input any more. There may still be data to read."""
         return self._read_fd < 0 or _hung_up(self._read_fd)
 
     def close_sending(self) -> None:
-        """Close the write side when the queue is empty."""
-        self._ending = True
+        """Close the write side once the queue is empty."""
+        self._closing_write = True
         if not self.write_buffer_size:
             self._close_write()
 
     def close(self) -> None:
-        """Close both descriptors. `closed` is not called."""
-        self._pieces.clear()
+        """Close both descriptors. `on_closed` is not called."""
+        self._frames.clear()
         self._stop_reading()
         self._drop_output()
 
     def _end_reading(self) -> None:
         self._stop_reading()
-        self._closed()
+        self._on_closed()
 
     def _stop_reading(self) -> None:
         if self._read_fd >= 0:
@@ -264,6 +265,6 @@ def _hung_up(fd: int) -> bool:
 
 
 def _pollable(fd: int) -> bool:
-    """Regular files and /dev/null are always ready, and epoll refuses them."""
+    """Return False for regular files and /dev/null: they are always ready, and epoll rejects them."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)

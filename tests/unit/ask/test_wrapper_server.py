@@ -150,7 +150,7 @@ async def test_an_answer_that_cannot_be_taken_ends_its_question() -> None:
     async with serving() as (server, client, _gone), asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(_refused(server))
         id = (await client.hear())["id"]
-        server._peer._odd(Oversized(10**9, b'{"jsonrpc":"2.0","id":%d,"result":{' % id, b"}}"))
+        server._peer._receive_invalid(Oversized(10**9, b'{"jsonrpc":"2.0","id":%d,"result":{' % id, b"}}"))
         assert (await asking).failure.code == "message_too_large"
 
 

@@ -18,7 +18,7 @@ def test_a_host_that_asks_for_another_version_is_offered_our_latest(version: str
 
 
 def test_a_child_is_offered_the_latest_handshake_version() -> None:
-    assert versions.offer_child() == "2025-11-25"
+    assert versions.LATEST_LEGACY == "2025-11-25"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

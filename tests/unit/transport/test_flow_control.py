@@ -22,18 +22,18 @@ def test_all_links_are_held_back_and_let_go_together() -> None:
     for tap in taps:
         valve.add(cast(MessageTransport, tap))
     assert [tap.paused for tap in taps] == [False, False]
-    valve.turn(shut=True)
+    valve.pause_all()
     assert [tap.paused for tap in taps] == [True, True]
-    valve.turn(shut=False)
+    valve.resume_all()
     assert [tap.paused for tap in taps] == [False, False]
 
 
 def test_a_link_that_joins_while_it_is_shut_is_held_back_too() -> None:
     valve, tap = FlowControl(), Tap()
-    valve.turn(shut=True)
+    valve.pause_all()
     valve.add(cast(MessageTransport, tap))
     assert tap.paused
-    valve.turn(shut=False)
+    valve.resume_all()
     assert not tap.paused
 
 
@@ -42,5 +42,5 @@ def test_a_link_that_has_left_is_left_alone() -> None:
     valve.add(cast(MessageTransport, tap))
     valve.discard(cast(MessageTransport, tap))
     valve.discard(cast(MessageTransport, tap))
-    valve.turn(shut=True)
+    valve.pause_all()
     assert not tap.paused

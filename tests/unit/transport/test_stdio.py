@@ -34,8 +34,8 @@ class Wire:
             cork or Cork(),
             mirror=mirror,
             limit=limit,
-            congested=self.heard.congested,
-            broken=self.heard.broken,
+            on_congestion=self.heard.congested,
+            on_broken=self.heard.broken,
             on_error=self.heard.fail,
         )
 

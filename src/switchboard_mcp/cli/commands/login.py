@@ -107,7 +107,7 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     """Log in; return the path of the tokens, and True if a person had to act."""
     try:  # needs the extra `http`
         from switchboard_mcp.transport.http.client import HttpClient
-        from switchboard_mcp.transport.http.http_errors import refusal, refusal_body
+        from switchboard_mcp.transport.http.http_errors import read_error_body, response_failure
     except ImportError as problem:
         raise SwitchboardError(without_package(spec, problem)) from None
     flaw = find_flaw(spec)
@@ -132,7 +132,9 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
             method, headers, body = _first_request(spec)
             async with client.stream(method, spec.url, headers, body) as response:
                 if not response.is_success:
-                    raise SwitchboardError(refusal(server, response, await refusal_body(response)))
+                    raise SwitchboardError(
+                        response_failure(server, response, await read_error_body(response))
+                    )
         finally:
             await client.aclose()
         return auth.path, callback.visited
@@ -143,7 +145,7 @@ def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
     if spec.kind == "sse":
         return "GET", {"accept": "text/event-stream"}, None
     params = {
-        "protocolVersion": versions.offer_child(),
+        "protocolVersion": versions.LATEST_LEGACY,
         "capabilities": {},
         "clientInfo": {"name": "switchboard", "version": "login"},
     }

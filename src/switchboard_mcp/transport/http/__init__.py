@@ -1,1 +1,4 @@
-"""Transports to remote servers: Streamable HTTP, HTTP+SSE, WebSocket, OAuth."""
+"""Transports to remote servers: Streamable HTTP, HTTP+SSE, WebSocket, and OAuth.
+
+Start with `remote_base`.
+"""

@@ -1,7 +1,7 @@
-"""HTTP requests to one remote server, with every way in which they fail put into words.
+"""HTTP requests to one remote server, with every error converted to a failure.
 
-Redirects are followed only within the server's own origin, since headers and messages were meant for that one. Owns the
-HTTP client and the names of its errors; does not know what is said over it.
+Redirects are followed only within the server's own origin, since headers and messages are meant for that server.
+Not aware of what is sent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from switchboard_mcp.transport.http.remote_base import (
     redacted_url,
 )
 
-# A server that does not even accept a connection within this is not there. Answers have the call's own time.
-CONNECT_S = 10.0
+# A server that does not accept a connection within this time is down. Responses have the timeout of their call.
+CONNECT_TIMEOUT_S = 10.0
 MAX_REDIRECTS = 5
-# How long the end of a response may take whose content has come: to use its connection again is worth that much.
-LINGER_S = 0.5
+# How long to wait for the end of a complete response in order to reuse its connection.
+DRAIN_TIMEOUT_S = 0.5
 
-# What can go wrong on the way, by the names that the libraries have for it.
-TROUBLES = (
+# The errors that the HTTP libraries raise for a failed request.
+HTTP_ERRORS = (
     httpcore2.NetworkError,
     httpcore2.ProtocolError,
     httpcore2.ProxyError,
@@ -45,60 +45,60 @@ TROUBLES = (
 
 
 class HttpClient:
-    """The client for one server."""
+    """HTTP client for one server."""
 
     def __init__(self, server: RemoteServer, auth: httpx2.Auth | None = None) -> None:
         self._server = server
-        self._urls: dict[str, httpx2.URL] = {}  # read once, since that takes a while
+        self._urls: dict[str, httpx2.URL] = {}  # parsing a URL is slow
         self._client = httpx2.AsyncClient(
             auth=auth,
             headers={"user-agent": f"switchboard/{__version__}", **server.headers},
-            timeout=httpx2.Timeout(None, connect=CONNECT_S),
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
             transport=ConnectionPools(),
         )
 
     @asynccontextmanager
     async def stream(
-        self, method: str, url: str, headers: Mapping[str, str], parcel: QueuedMessage | bytes | None = None
+        self, method: str, url: str, headers: Mapping[str, str], message: QueuedMessage | bytes | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send a request; its response, of which only the head has been read. Raises SwitchboardError."""
+        """Send a request and yield its response, of which only the head has been read. Raises SwitchboardError."""
         try:
-            response = await self._send(method, url, headers, parcel)
+            response = await self._send(method, url, headers, message)
             try:
                 yield response
             finally:
                 await response.aclose()
-        except TROUBLES as problem:
-            raise SwitchboardError(explain(self._server, problem)) from problem
+        except HTTP_ERRORS as problem:
+            raise SwitchboardError(failure_for(self._server, problem)) from problem
 
     async def _send(
-        self, method: str, url: str, headers: Mapping[str, str], parcel: QueuedMessage | bytes | None
+        self, method: str, url: str, headers: Mapping[str, str], message: QueuedMessage | bytes | None
     ) -> httpx2.Response:
         target = self._urls.get(url) or self._urls.setdefault(url, httpx2.URL(url))
-        if parcel is None or isinstance(parcel, bytes):
-            request = self._client.build_request(method, target, headers=headers, content=parcel)
+        if message is None or isinstance(message, bytes):
+            request = self._client.build_request(method, target, headers=headers, content=message)
         else:
-            size = {"content-length": str(len(parcel.data))}
+            size = {"content-length": str(len(message.data))}
             request = self._client.build_request(
-                method, target, headers={**headers, **size}, content=_Body(parcel)
+                method, target, headers={**headers, **size}, content=_Body(message)
             )
         for left in reversed(range(MAX_REDIRECTS)):
             response = await self._client.send(request, stream=True, follow_redirects=False)
-            following = response.next_request
-            if following is None:
+            redirect = response.next_request
+            if redirect is None:
                 return response
             await response.aclose()
-            if not left or not _stays(request, following):
-                raise SwitchboardError(self._led_astray(response, following))
-            request = following
-        raise AssertionError("the last one is returned or raises")
+            if not left or not _is_same_server(request, redirect):
+                raise SwitchboardError(self._redirect_failure(response, redirect))
+            request = redirect
+        raise AssertionError("the last attempt returns or raises")
 
-    def _led_astray(self, response: httpx2.Response, following: httpx2.Request) -> Failure:
-        where = redacted_url(str(following.url))
+    def _redirect_failure(self, response: httpx2.Response, redirect: httpx2.Request) -> Failure:
+        where = redacted_url(str(redirect.url))
         return self._server.failure(
             "child_http_error",
-            f"sends on to {where} (HTTP {response.status_code}), which is not followed",
-            hint="Where that is the right server, put its address into `url`.",
+            f"redirects to {where} (HTTP {response.status_code}), which is not followed",
+            hint="If that is the right server, set `url` to its address.",
         )
 
     async def aclose(self) -> None:
@@ -107,37 +107,37 @@ class HttpClient:
 
 
 class _Body:
-    """The content of a request. It can be read again: for a redirect, or after a login."""
+    """Request content that can be read again: after a redirect or a login."""
 
-    def __init__(self, parcel: QueuedMessage) -> None:
-        self._parcel = parcel
+    def __init__(self, message: QueuedMessage) -> None:
+        self._message = message
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._parcel.data
-        self._parcel.taken()
+        yield self._message.data
+        self._message.mark_sent()
 
 
-def _stays(sent: httpx2.Request, following: httpx2.Request) -> bool:
-    """Whether a redirect stays with the same server and keeps the message."""
-    old, new = sent.url, following.url
+def _is_same_server(sent: httpx2.Request, redirect: httpx2.Request) -> bool:
+    """Return True if a redirect stays on the same server and keeps the method."""
+    old, new = sent.url, redirect.url
     same = (old.scheme, old.host, old.port) == (new.scheme, new.host, new.port)
-    # To the same name over TLS, each on its own default port.
+    # An upgrade to TLS on the same host, with default ports.
     upgrade = (
         (old.scheme, new.scheme) == ("http", "https")
         and old.host == new.host
         and not old.port
         and not new.port
     )
-    return (same or upgrade) and following.method == sent.method and new.userinfo in (b"", old.userinfo)
+    return (same or upgrade) and redirect.method == sent.method and new.userinfo in (b"", old.userinfo)
 
 
 def content_type(response: httpx2.Response) -> str:
-    """The bare media type of a response."""
+    """Return the bare media type of a response."""
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes | Oversized:
-    """All of a body, or its ends where it is beyond the limit."""
+    """Read a whole body; `Oversized` if it exceeds the limit."""
     parts: list[bytes] = []
     size = 0
     async with aclosing(response.aiter_bytes()) as chunks:
@@ -151,25 +151,29 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes | Oversized:
 
 
 async def drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read to the end what should be at its end, so that the connection can be used again."""
+    """Read what should be the end of a response, so the connection can be reused."""
     try:
-        async with asyncio.timeout(LINGER_S):
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
             async for _ in chunks:
                 pass
     except TimeoutError:
         return
 
 
-def explain(server: RemoteServer, problem: Exception) -> Failure:
-    """Why a request has failed on its way, in words."""
+def failure_for(server: RemoteServer, problem: Exception) -> Failure:
+    """Return the failure for an exception of the HTTP libraries."""
     if isinstance(problem, httpcore2.ConnectTimeout):
-        return server.failure("child_unreachable", f"did not accept a connection within {CONNECT_S:g} s")
+        return server.failure(
+            "child_unreachable", f"did not accept a connection within {CONNECT_TIMEOUT_S:g} s"
+        )
     if isinstance(problem, httpcore2.ConnectError | httpcore2.ProxyError):
         return server.failure("child_unreachable", f"cannot be reached: {describe_error(problem)}")
     if isinstance(problem, httpx2.InvalidURL | httpcore2.UnsupportedProtocol | httpcore2.LocalProtocolError):
-        return server.failure("config_invalid", f"cannot be asked: {describe_error(problem)}")
+        return server.failure("config_invalid", f"cannot be requested: {describe_error(problem)}")
     if isinstance(problem, httpx2.DecodingError):
         return server.failure(
-            "child_http_error", f"answered with a body that cannot be unpacked: {describe_error(problem)}"
+            "child_http_error", f"answered with a body that cannot be decompressed: {describe_error(problem)}"
         )
-    return server.failure("child_answer_lost", f"broke off before it had answered: {describe_error(problem)}")
+    return server.failure(
+        "child_answer_lost", f"closed the connection before it had answered: {describe_error(problem)}"
+    )

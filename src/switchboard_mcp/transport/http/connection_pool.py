@@ -1,7 +1,7 @@
-"""Connections for HTTP requests: over TCP and TLS, directly or through the proxy that the environment names.
+"""Connection pools for HTTP requests: TCP and TLS, direct or through the proxy that the environment names.
 
-Opens them in a way that loses none when a request is given up half-way, and lets the kernel find out when the other
-side has vanished: a quiet stream would never tell. Does not know what is sent over them.
+Loses no connection when a request is cancelled while connecting, and uses TCP keep-alive to detect dead peers, which a
+quiet stream would never notice. Not aware of what is sent.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ import httpcore2
 import httpx2
 from anyio import CancelScope
 
-# Servers commonly close what has been idle for 5 s; a request that meets that very moment would be lost.
+# Servers commonly close connections after 5 s of idleness; a request sent at that moment would be lost.
 KEEP_ALIVE_S = 4.0
-# Where nothing has come for this long, the kernel asks, at this pace, this often.
+# TCP keep-alive: idle time before the first probe, time between probes, and their number.
 PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 30, 10, 3
-# A connection that is being opened when nobody wants it any more has this long to be there, and be closed.
-CHANGE_OF_MIND_S = 0.25
+# How long a cancelled request waits for its connection to open, in order to close it.
+CANCELLED_CONNECT_S = 0.25
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# A message up to this size leaves together with its head.
-LARGE = 64 * 1024
+# A message up to this size is sent together with its head.
+MAX_COALESCED_BYTES = 64 * 1024
 PROXY_SCHEMES = ("http", "https")
 
 
 @cache
 def tls() -> ssl.SSLContext:
-    """Decides whom to trust. Read once, since that takes a tenth of a second."""
+    """Return the TLS context. Cached: loading the certificates takes a tenth of a second."""
     return httpx2.create_ssl_context()
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """For the kernel to send small messages at once, and to mind a connection as far as the system knows how."""
-    wanted = {"TCP_KEEPIDLE": PROBE_AFTER_S, "TCP_KEEPINTVL": PROBE_EVERY_S, "TCP_KEEPCNT": PROBES}
-    known = [(getattr(socket, name), value) for name, value in wanted.items() if hasattr(socket, name)]
+    """Return options for sending small messages at once and for TCP keep-alive, as far as the system has them."""
+    keepalive = {"TCP_KEEPIDLE": PROBE_AFTER_S, "TCP_KEEPINTVL": PROBE_EVERY_S, "TCP_KEEPCNT": PROBES}
+    known = [(getattr(socket, name), value) for name, value in keepalive.items() if hasattr(socket, name)]
     return [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -49,17 +49,17 @@ def socket_options() -> list[tuple[int, int, int]]:
 
 
 class ConnectionPools(httpx2.AsyncBaseTransport):
-    """A pool of connections for each way to go: direct, or through one of the proxies."""
+    """An HTTP transport with one connection pool per route: direct, or through a proxy."""
 
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str], httpcore2.AsyncConnectionPool] = {}
         self._by_target: dict[tuple[str, str], httpcore2.AsyncConnectionPool] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request; its response with the body yet to be read."""
+        """Send one request and return its response with the body unread."""
         url = request.url
         assert isinstance(request.stream, httpx2.AsyncByteStream)
-        answer = await self._pool(url).handle_async_request(
+        response = await self._pool(url).handle_async_request(
             httpcore2.Request(
                 request.method,
                 httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
@@ -68,19 +68,22 @@ class ConnectionPools(httpx2.AsyncBaseTransport):
                 extensions=request.extensions,
             )
         )
-        assert isinstance(answer.stream, AsyncIterable)
+        assert isinstance(response.stream, AsyncIterable)
         return httpx2.Response(
-            answer.status, headers=answer.headers, stream=_Body(answer.stream), extensions=answer.extensions
+            response.status,
+            headers=response.headers,
+            stream=_Body(response.stream),
+            extensions=response.extensions,
         )
 
     def _pool(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
         target = (url.scheme, url.host)
         pool = self._by_target.get(target)
         if pool is None:
-            way = (url.scheme, proxy_for(*target))
-            if way not in self._pools:
-                self._pools[way] = _open_pool(*way)
-            pool = self._by_target[target] = self._pools[way]
+            route = (url.scheme, proxy_for(*target))
+            if route not in self._pools:
+                self._pools[route] = _open_pool(*route)
+            pool = self._by_target[target] = self._pools[route]
         return pool
 
     async def aclose(self) -> None:
@@ -92,7 +95,7 @@ class ConnectionPools(httpx2.AsyncBaseTransport):
 
 
 def proxy_for(scheme: str, host: str) -> str:
-    """The address of the proxy for a host, empty where there is none. Whatever is set, ourselves we reach directly."""
+    """Return the proxy URL for a host, or an empty string. Loopback addresses are never proxied."""
     if host in LOOPBACK or proxy_bypass(host):
         return ""
     known = getproxies()
@@ -101,7 +104,7 @@ def proxy_for(scheme: str, host: str) -> str:
 
 
 def _open_pool(scheme: str, proxy: str) -> httpcore2.AsyncConnectionPool:
-    # Each call under way holds a connection; how many there may be is decided where calls are sent.
+    # Every call in flight holds a connection; the transport limits the number of calls.
     options: dict[str, Any] = {
         "ssl_context": tls() if scheme == "https" else None,
         "max_connections": None,
@@ -113,7 +116,7 @@ def _open_pool(scheme: str, proxy: str) -> httpcore2.AsyncConnectionPool:
         return httpcore2.AsyncConnectionPool(**options)
     url = httpx2.URL(proxy)
     if url.scheme not in PROXY_SCHEMES:
-        raise httpcore2.ProxyError(f"a proxy of the kind {url.scheme}:// is not known here")
+        raise httpcore2.ProxyError(f"proxies of type {url.scheme}:// are not supported")
     return httpcore2.AsyncHTTPProxy(
         httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/"),
         proxy_auth=(url.username, url.password) if url.username else None,
@@ -122,7 +125,7 @@ def _open_pool(scheme: str, proxy: str) -> httpcore2.AsyncConnectionPool:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of a response as it comes."""
+    """A response body as a stream."""
 
     def __init__(self, parts: AsyncIterable[bytes]) -> None:
         self._parts = parts
@@ -138,7 +141,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class Network(httpcore2.AsyncNetworkBackend):
-    """Opens connections, and closes one that is there when nobody waits for it any more."""
+    """Opens connections, and closes one that completes after its request was cancelled."""
 
     def __init__(self) -> None:
         self._inner = httpcore2.AnyIOBackend()
@@ -159,7 +162,7 @@ class Network(httpcore2.AsyncNetworkBackend):
             return _Stream(await asyncio.shield(opening))
         except asyncio.CancelledError:
             with CancelScope(shield=True):
-                await asyncio.wait([opening], timeout=CHANGE_OF_MIND_S)
+                await asyncio.wait([opening], timeout=CANCELLED_CONNECT_S)
                 if not opening.cancel() and opening.exception() is None:
                     await opening.result().aclose()
             raise
@@ -170,32 +173,32 @@ class Network(httpcore2.AsyncNetworkBackend):
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection over which a request leaves in one piece, head and body, where it is small.
+    """A connection that sends head and body of a small request in one piece.
 
-    It is closed when it is given up while it is being made secure.
+    It is closed if the TLS handshake is cancelled.
     """
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
         self._inner = inner
         self._socket = inner.get_extra_info("socket")
-        self._held = b""
+        self._buffered = b""
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._held += buffer
-        if len(self._held) > LARGE:
-            await self._let_go(timeout)
+        self._buffered += buffer
+        if len(self._buffered) > MAX_COALESCED_BYTES:
+            await self._flush(timeout)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if self._held:
+        if self._buffered:
             try:
-                await self._let_go(timeout)
+                await self._flush(timeout)
             except httpcore2.WriteError:
-                pass  # there may be an answer all the same, which says why nobody reads any more
+                pass  # there may still be a response that explains why the server stopped reading
         return await self._inner.read(max_bytes, timeout)
 
-    async def _let_go(self, timeout: float | None) -> None:
-        held, self._held = self._held, b""
-        await self._inner.write(held, timeout)
+    async def _flush(self, timeout: float | None) -> None:
+        buffered, self._buffered = self._buffered, b""
+        await self._inner.write(buffered, timeout)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -213,7 +216,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     def get_extra_info(self, info: str) -> Any:
         if info != "is_readable":
             return self._inner.get_extra_info(info)
-        # Asked before each request, to see whether the server has closed. Looking the socket up takes longer than that.
+        # Called before each request to see if the server has closed. The socket is cached: its lookup is slower.
         number = self._socket.fileno() if self._socket is not None else -1
         if number < 0:
             return True

@@ -1,7 +1,7 @@
-"""A link over HTTP+SSE, the way of 2024-11-05.
+"""Transport over HTTP+SSE, the protocol of 2024-11-05.
 
-One GET brings everything the server says, for as long as the link lives; its first event names the address to which
-messages are posted. That must be of the same origin, or anybody could have our messages sent to them.
+One GET stream carries everything the server sends while the transport is open; its first event names the URL to which
+messages are posted. That URL must be of the same origin, or the server could direct our messages to anyone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
-from switchboard_mcp.transport.http.client import content_type, drain
-from switchboard_mcp.transport.http.http_errors import NOT_FOUND, refusal, refusal_body, rpc_error_in
-from switchboard_mcp.transport.http.ordered import OrderedHttpTransport
+from switchboard_mcp.transport.http.client import HttpClient, content_type, drain
+from switchboard_mcp.transport.http.http_errors import (
+    NOT_FOUND,
+    find_rpc_error,
+    read_error_body,
+    response_failure,
+)
 from switchboard_mcp.transport.http.remote_base import (
+    HttpTransport,
     QueuedMessage,
     RemoteServer,
     StartTask,
@@ -33,109 +38,113 @@ from switchboard_mcp.transport.http.remote_base import (
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class SseTransport(OrderedHttpTransport):
-    """See the module."""
+class SseTransport(HttpTransport):
+    """Transport over one event stream and a POST per message."""
 
     def __init__(
         self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
     ) -> None:
-        super().__init__(server, start_task, **options)
+        super().__init__(HttpClient(server, options.get("auth")), server, start_task, **options)
         self._endpoint = ""
-        self._named = asyncio.Event()  # the endpoint is known
+        self._endpoint_known = asyncio.Event()  # set once the endpoint is known
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Open the stream."""
         self.spawn(self._listen())
 
-    # --- what comes --------------------------------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         try:
-            await self._hear()
+            await self._receive_events()
             problem = self.server.failure("child_crashed", "has closed its event stream")
-        except SwitchboardError as trouble:
-            problem = trouble.failure
-        self.finish(problem)
+        except SwitchboardError as error:
+            problem = error.failure
+        self.connection_lost(problem)
 
-    async def _hear(self) -> None:
-        """Deliver what comes until the stream ends. Raises where there is none."""
+    async def _receive_events(self) -> None:
+        """Deliver messages until the stream ends. Raises if it cannot be opened."""
         events = EventStream(self.limit)
-        wanted = {"accept": "text/event-stream", "cache-control": "no-store"}
-        async with self.client.stream("GET", self.server.url, wanted) as response:
+        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        async with self.client.stream("GET", self.server.url, headers) as response:
             if not response.is_success or content_type(response) != "text/event-stream":
-                raise SwitchboardError(refusal(self.server, response, await refusal_body(response)))
+                raise SwitchboardError(
+                    response_failure(self.server, response, await read_error_body(response))
+                )
             async with aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
                     for event in events.feed(chunk):
-                        await self._take(event, response)
+                        await self._on_event(event, response)
 
-    async def _take(self, event: ServerSentEvent | Oversized, response: httpx2.Response) -> None:
+    async def _on_event(self, event: ServerSentEvent | Oversized, response: httpx2.Response) -> None:
         if isinstance(event, Oversized):
             await self.deliver_oversized(event)
-        elif event.name == "endpoint" and not self._named.is_set():
-            self._endpoint = self._same_origin(str(response.url), event.data.decode("utf-8", "replace"))
-            self._named.set()
+        elif event.name == "endpoint" and not self._endpoint_known.is_set():
+            self._endpoint = self._resolve_endpoint(str(response.url), event.data.decode("utf-8", "replace"))
+            self._endpoint_known.set()
         elif event.name == "message" and event.data:
             await self.deliver(event.data)
 
-    def _same_origin(self, here: str, named: str) -> str:
-        """The address to post to. Raises where it leads to somebody else."""
+    def _resolve_endpoint(self, base_url: str, endpoint: str) -> str:
+        """Return the URL to post to. Raises if it is of another origin."""
         try:
-            there = urljoin(here, named.strip())
-            same = _origin(there) == _origin(here)
+            target = urljoin(base_url, endpoint.strip())
+            same = _origin(target) == _origin(base_url)
         except ValueError:
-            there, same = "", False
+            target, same = "", False
         if not same:
-            where = redacted_url(there) if there else "an address that cannot be read"
+            where = redacted_url(target) if target else "an invalid URL"
             raise SwitchboardError(
-                self.server.failure("child_protocol", f"wants messages sent to {where}, which is not its own")
+                self.server.failure(
+                    "child_protocol", f"names {where} as its endpoint, which is of another origin"
+                )
             )
-        return there
+        return target
 
-    # --- what goes ---------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------------------------
 
-    def request(self, message: RpcMessage, parcel: QueuedMessage) -> None:
-        """A POST; the answer comes over the stream."""
+    def send_request(self, message: RpcMessage, queued: QueuedMessage) -> None:
+        """Post a request; the response comes over the stream."""
         assert message.id is not UNSET
-        self.spawn(self._request(bytes(message.id), parcel))
+        self.spawn(self._request(bytes(message.id), queued))
 
-    async def _request(self, id: bytes, parcel: QueuedMessage) -> None:
+    async def _request(self, id: bytes, queued: QueuedMessage) -> None:
         try:
-            await self.introduced.wait()
-            await self.post(parcel, id)
+            await self.initialized.wait()
+            await self.post(queued, id)
         except SwitchboardError as problem:
             self.fail_request(id, problem.failure)
-            self.not_taken(problem.failure)
+            self.on_post_failed(problem.failure)
         except Exception as surprise:  # noqa: BLE001 - the caller waits for an answer, whatever went wrong
             self.on_error(surprise)
-            self.fail_request(id, self.server.failure("internal", "could not be asked"))
+            self.fail_request(id, self.server.failure("internal", "could not be called"))
         finally:
-            parcel.taken()
+            queued.mark_sent()
 
-    async def post(self, parcel: QueuedMessage, id: bytes = b"null") -> None:
-        """A POST to the address that the server has named."""
-        await self._named.wait()
-        kind = {"content-type": "application/json"}
-        async with self.client.stream("POST", self._endpoint, kind, parcel) as response:
+    async def post(self, queued: QueuedMessage, id: bytes = b"null") -> None:
+        """Post a message to the URL that the server has named."""
+        await self._endpoint_known.wait()
+        headers = {"content-type": "application/json"}
+        async with self.client.stream("POST", self._endpoint, headers, queued) as response:
             if response.is_success:
                 async with aclosing(response.aiter_bytes()) as chunks:
                     await drain(chunks)
                 return
-            body = await refusal_body(response)
+            body = await read_error_body(response)
             if response.status_code == NOT_FOUND:
                 raise SwitchboardError(
                     self.server.failure("child_session_lost", "does not know our session any more")
                 )
-            error = rpc_error_in(body, id) if id != b"null" else None
+            error = find_rpc_error(body, id) if id != b"null" else None
             if error is None:
-                raise SwitchboardError(refusal(self.server, response, body))
+                raise SwitchboardError(response_failure(self.server, response, body))
             await self.deliver(jsonrpc.error_body(id, error))
 
-    def not_taken(self, problem: Failure) -> None:
-        """Where the session is gone, so is the link."""
-        super().not_taken(problem)
-        if problem.code == "child_session_lost":  # whatever else was asked may have been done
-            self.finish(self.server.failure("child_crashed", "has lost our session"))
+    def on_post_failed(self, problem: Failure) -> None:
+        """Report it, and end the transport if the session is gone."""
+        super().on_post_failed(problem)
+        if problem.code == "child_session_lost":  # other requests may have been carried out
+            self.connection_lost(self.server.failure("child_crashed", "has lost our session"))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

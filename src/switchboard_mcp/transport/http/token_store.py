@@ -1,6 +1,6 @@
-"""Where the tokens of remote children are kept: one file a child, which only its user can read.
+"""Stores the logins of remote children: one file per child, readable only by its user.
 
-Owns the file and what stands in it. How tokens are got and renewed is no matter here (`oauth`).
+How tokens are obtained and refreshed is up to `oauth`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from msgspec import Struct
 
 from switchboard_mcp.system.atomic_write import write_atomically
 
-# A token that ends while a request is on its way is of no use.
-MARGIN_S = 30.0
+# A token must not expire while a request is in flight.
+EXPIRY_MARGIN_S = 30.0
 
 
 class StoredLogin(Struct, rename="camel", kw_only=True):
-    """What a login has brought. Tokens, client and the two documents about the server are as they came, in JSON."""
+    """The result of a login. Tokens, client and both server documents are JSON as it was received."""
 
     access_token: str = ""
-    expires_at: float = 0.0  # seconds since 1970; 0 where it was not said
+    expires_at: float = 0.0  # seconds since 1970; 0 if unknown
     tokens: str = ""
     client: str = ""
     server: str = ""
     resource: str = ""
 
     def is_fresh(self, now: float) -> bool:
-        """Whether the token can be used, as far as we know."""
-        return bool(self.access_token) and (not self.expires_at or now < self.expires_at - MARGIN_S)
+        """Return True if the token has not expired as far as we know."""
+        return bool(self.access_token) and (not self.expires_at or now < self.expires_at - EXPIRY_MARGIN_S)
 
 
 _decode = msgspec.json.Decoder(StoredLogin).decode
@@ -46,18 +46,18 @@ class LoginFile:
 
     @property
     def exists(self) -> bool:
-        """Whether a login is kept."""
+        """True if there is a stored login."""
         return os.path.lexists(self.path)
 
     def read(self) -> StoredLogin | None:
-        """What is kept; nothing where there is no such file, or where others could have read or written it."""
+        """Return the stored login, or None if there is none or other users could have read or written it."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             return None
         with open(fd, "rb") as file:
-            about = os.fstat(fd)
-            if about.st_mode & 0o077 or about.st_uid != os.geteuid():
+            status = os.fstat(fd)
+            if status.st_mode & 0o077 or status.st_uid != os.geteuid():
                 return None
             try:
                 return _decode(file.read())
@@ -65,12 +65,12 @@ class LoginFile:
                 return None
 
     def write(self, login: StoredLogin) -> None:
-        """Keep it. Readers see the old file or the new one, never a part."""
+        """Store the login atomically."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         write_atomically(self.path, msgspec.json.encode(login), sync=False)
 
     def remove(self) -> bool:
-        """Keep it no longer; whether there was one."""
+        """Delete the login; return False if there was none."""
         try:
             os.unlink(self.path)
         except FileNotFoundError:
@@ -79,7 +79,7 @@ class LoginFile:
 
 
 def logins_folder(environ: Mapping[str, str]) -> str:
-    """Where this user's logins are; empty when there is no home."""
+    """Return the folder of this user's logins; empty if there is no home folder."""
     base = environ.get("XDG_STATE_HOME") or (
         environ.get("HOME", "") and os.path.join(environ["HOME"], ".local", "state")
     )

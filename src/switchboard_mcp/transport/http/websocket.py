@@ -1,8 +1,8 @@
-"""A link over a WebSocket: one message a text frame, subprotocol `mcp`.
+"""Transport over a WebSocket: one message per text frame, subprotocol `mcp`.
 
-The connection is opened when the link starts, and is the whole life of the link. Redirects are not followed. A message
-beyond the limit is thrown away frame by frame; one that is a single frame ends the connection, since the library reads
-frames whole.
+The connection is opened when the transport starts; when it is lost, the transport is over. Redirects are not followed.
+A message beyond the size limit is dropped fragment by fragment; if it is a single frame, the connection is closed,
+since the library reads frames whole.
 """
 
 from __future__ import annotations
@@ -30,68 +30,68 @@ from switchboard_mcp.transport.http.remote_base import (
     describe_error,
 )
 
-OPEN_S = 10.0
-# A server that does not take part in closing must not hold us up.
-CLOSE_S = 0.5
-# A connection over which nothing comes is asked whether it lives.
-PING_EVERY_S = 30.0
+OPEN_TIMEOUT_S = 10.0
+# A server that does not take part in the closing handshake must not delay us.
+CLOSE_TIMEOUT_S = 0.5
+# Detects dead connections.
+PING_INTERVAL_S = 30.0
 PROTOCOL = Subprotocol("mcp")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-# What the library has to say is told as failures; its log must not reach stderr by itself.
-_silent = logging.getLogger("switchboard.websocket")
-_silent.setLevel(logging.CRITICAL + 1)
+# The library's errors are reported as failures; its log must not reach stderr by itself.
+_muted_logger = logging.getLogger("switchboard.websocket")
+_muted_logger.setLevel(logging.CRITICAL + 1)
 
 
 class _Connect(connect):
-    """As the library does it, but for redirects."""
+    """The library's connect, without redirects."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 class WebSocketTransport(RemoteTransportBase):
-    """See the module."""
+    """Transport over one WebSocket connection."""
 
     def __init__(
         self, server: RemoteServer, start_task: StartTask, **options: Unpack[TransportOptions]
     ) -> None:
         super().__init__(server, start_task, **options)
-        self._parcels: deque[QueuedMessage] = deque()
-        self._news = asyncio.Event()  # something to send, or to end
-        self._leaving = False
+        self._queue: deque[QueuedMessage] = deque()
+        self._wake = asyncio.Event()  # there are messages to send, or the connection is to be closed
+        self._finishing = False
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Open the connection."""
-        self.spawn(self._live())
+        self.spawn(self._run())
 
     def send(self, message: bytes) -> None:
-        """Send one message after those before."""
-        if not self.over and not self._leaving:
-            self._parcels.append(QueuedMessage(self, message))
-            self._news.set()
+        """Queue one message."""
+        if not self.over and not self._finishing:
+            self._queue.append(QueuedMessage(self, message))
+            self._wake.set()
 
     def close_sending(self) -> None:
-        """Close when all has been sent."""
-        self._leaving = True
-        self._news.set()
+        """Close the connection once everything has been sent."""
+        self._finishing = True
+        self._wake.set()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             async with self._connect() as socket:
                 self.spawn(self._send_all(socket))
                 while True:
-                    message = await self._next(socket)
+                    message = await self._receive_message(socket)
                     if isinstance(message, Oversized):
                         await self.deliver_oversized(message)
                     else:
                         await self.deliver(message)
         except (OSError, TimeoutError, ConnectionClosed, InvalidHandshake, InvalidURI) as problem:
-            self.finish(self._explain(problem))
+            self.connection_lost(self._failure_for(problem))
 
-    async def _next(self, socket: ClientConnection) -> bytes | Oversized:
-        """The next message, or its ends where it is beyond the limit."""
-        whole = bytearray()  # not a list of parts: they may be tiny, and many
+    async def _receive_message(self, socket: ClientConnection) -> bytes | Oversized:
+        """Return the next message, or its first and last bytes if it exceeds the limit."""
+        whole = bytearray()  # not a list: there may be many tiny parts
         size, tail, kept = 0, b"", OVERSIZED_EXCERPT_BYTES
         async for part in socket.recv_streaming(decode=False):
             size += len(part)
@@ -109,36 +109,36 @@ class WebSocketTransport(RemoteTransportBase):
             subprotocols=[PROTOCOL],
             additional_headers=self.server.headers,
             user_agent_header=f"switchboard/{__version__}",
-            open_timeout=OPEN_S,
-            close_timeout=CLOSE_S,
-            ping_interval=PING_EVERY_S,
+            open_timeout=OPEN_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
             max_size=(None, self.limit),  # messages are bounded in `_next`, frames here
-            logger=_silent,
+            logger=_muted_logger,
             proxy=None if local else True,
         )
 
     async def _send_all(self, socket: ClientConnection) -> None:
         try:
             while True:
-                while self._parcels:
-                    parcel = self._parcels[0]
+                while self._queue:
+                    parcel = self._queue[0]
                     await socket.send(parcel.data, text=True)
-                    self._parcels.popleft().taken()
-                if self._leaving:
+                    self._queue.popleft().mark_sent()
+                if self._finishing:
                     await socket.close()
                     self.sending_closed.set()
                     return
-                self._news.clear()
-                await self._news.wait()
+                self._wake.clear()
+                await self._wake.wait()
         except ConnectionClosed:
-            return  # who reads has heard of it too
+            return  # the reader reports it
 
     async def release(self) -> None:
-        """Forget what was not sent."""
-        while self._parcels:
-            self._parcels.popleft().taken()
+        """Drop messages that were not sent."""
+        while self._queue:
+            self._queue.popleft().mark_sent()
 
-    def _explain(self, problem: Exception) -> Failure:
+    def _failure_for(self, problem: Exception) -> Failure:
         server = self.server
         if isinstance(problem, InvalidStatus):
             status = problem.response.status_code
@@ -151,17 +151,15 @@ class WebSocketTransport(RemoteTransportBase):
         if isinstance(problem, ConnectionClosed):
             ours = problem.sent
             if ours is not None and ours.code == CloseCode.MESSAGE_TOO_BIG:
-                told = f"sent one WebSocket frame larger than the {self.limit:,} bytes that Switchboard carries, "
-                told += "so that the connection had to be closed with all calls on it"
-                hint = (
-                    "The next call connects again. Ask for less data at once, or call nothing else beside it."
-                )
-                return server.failure("message_too_large", told, hint=hint)
+                what = f"sent one WebSocket frame larger than the {self.limit:,} bytes that Switchboard carries, "
+                what += "so the connection had to be closed with all its calls"
+                hint = "The next call reconnects. Request less data at once, or run this call alone."
+                return server.failure("message_too_large", what, hint=hint)
             theirs = problem.rcvd
-            told = f" ({theirs.code} {theirs.reason})".replace(" )", ")") if theirs else ""
-            return server.failure("child_crashed", f"has closed the connection{told}")
+            reason = f" ({theirs.code} {theirs.reason})".replace(" )", ")") if theirs else ""
+            return server.failure("child_crashed", f"has closed the connection{reason}")
         if isinstance(problem, TimeoutError):
-            return server.failure("child_unreachable", f"opened no WebSocket within {OPEN_S:g} s")
+            return server.failure("child_unreachable", f"opened no WebSocket within {OPEN_TIMEOUT_S:g} s")
         if isinstance(problem, OSError):
             return server.failure("child_unreachable", f"cannot be reached: {describe_error(problem)}")
         return server.failure("child_http_error", f"opens no WebSocket: {problem}")

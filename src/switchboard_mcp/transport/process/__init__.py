@@ -1,1 +1,1 @@
-"""Child processes: launcher, reaper and pseudo-terminals."""
+"""Child processes: the launcher, the reaper that leaves no process behind, and pseudo-terminals."""

@@ -172,7 +172,7 @@ class TestChangesOfMind:
     async def test_a_connection_that_does_not_come_about_is_let_go(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(connection_pool, "CHANGE_OF_MIND_S", 0.001)
+        monkeypatch.setattr(connection_pool, "CANCELLED_CONNECT_S", 0.001)
         begun = asyncio.Event()
 
         class Slow(httpcore2.AnyIOBackend):

@@ -353,7 +353,7 @@ async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) 
         server = RemoteServer(name="kid", url=gate.web.url)
         person = LoginPrompt(REDIRECT, Visitor(gate).visit, wrong)
         web = HttpClient(server, OAuth(server, file, lambda secret: None, None, person))
-        with pytest.raises(SwitchboardError, match="wants a new login"):
+        with pytest.raises(SwitchboardError, match="requires a new login"):
             async with web.stream("GET", gate.web.url, {}):
                 pass
         await web.aclose()

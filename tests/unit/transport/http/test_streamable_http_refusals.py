@@ -270,7 +270,7 @@ class TestRedirects:
                 rig.ask("tools/call")
                 problem = await rig.until_lost()
             assert problem.code == "child_http_error"
-            assert f"sends on to {other.url} (HTTP 307)" in problem.message
+            assert f"redirects to {other.url} (HTTP 307)" in problem.message
             assert "secret" not in problem.message
             assert other.connections == 0
 

@@ -63,7 +63,7 @@ class TestUnasked:
     async def test_a_server_that_keeps_silent_on_it_is_waited_for_once(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(streamable_http, "HEARING_WITHIN_S", 0.01)
+        monkeypatch.setattr(streamable_http, "LISTEN_TIMEOUT_S", 0.01)
 
         async def handle(request: Request, reply: Reply) -> None:
             if request.method == "GET":
@@ -75,7 +75,7 @@ class TestUnasked:
             await opened(rig)
             rig.ask("tools/call", 2)
             await rig.until_received(1)
-            monkeypatch.setattr(streamable_http, "HEARING_WITHIN_S", 1000)
+            monkeypatch.setattr(streamable_http, "LISTEN_TIMEOUT_S", 1000)
             rig.ask("tools/call", 3)
             await rig.until_received(2)
 
@@ -171,7 +171,7 @@ class TestLostStreams:
     async def test_a_stream_that_cannot_be_taken_up_is_lost_after_a_few_tries(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(streamable_http, "FIRST_WAIT_S", 0.001)
+        monkeypatch.setattr(streamable_http, "FIRST_RETRY_S", 0.001)
 
         async def handle(request: Request, reply: Reply) -> None:
             if request.method == "POST":
@@ -185,7 +185,7 @@ class TestLostStreams:
             await opened(rig)
             rig.ask("tools/call", 2)
             assert (await rig.until_lost(2)).code == "child_answer_lost"
-        assert len(web.named("GET")) <= 1 + streamable_http.MOST_TRIES
+        assert len(web.named("GET")) <= 1 + streamable_http.MAX_RESUME_ATTEMPTS
 
     async def test_a_connection_cut_before_the_response_loses_the_answer(self) -> None:
         async def handle(request: Request, reply: Reply) -> None:
