@@ -216,7 +216,7 @@ def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
         from switchboard_mcp.gateway.reload import Reloader
 
         reloader = Reloader(switchboard, lambda: _load_ungoverned(options), options.config)
-        switchboard.reloading = switchboard.services.start_task(reloader.run())
+        switchboard.reloading = switchboard.context.start_task(reloader.run())
 
     gateway = switchboard.gateway
     gateway.on_first_response = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
@@ -231,7 +231,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
     for number in END_SIGNALS:
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
-        services = switchboard.services
+        services = switchboard.context
         front = StdioServer(switchboard.gateway, services.cork, services.flow_control, log)
         reload_on_change(switchboard, options)
         serving = services.start_task(front.run(done))
@@ -262,7 +262,7 @@ async def serve_http(
     async with running(
         workspace, log, redactor, profile=profile, replicas=replicas, recorder=CallLog
     ) as switchboard:
-        services = switchboard.services
+        services = switchboard.context
         services.shared_capabilities = SHARED_CAPABILITIES
         services.default_principal = switchboard.gateway.default_principal = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None

@@ -109,7 +109,7 @@ def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -
 def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
     """Start relaying mail between machines, if a bus is configured."""
     settings = resolve_bus(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
-    mail_server = switchboard.services.builtin_apps.get("mail")
+    mail_server = switchboard.context.builtin_apps.get("mail")
     if not settings.enabled or mail_server is None:
         return None
     try:
@@ -120,8 +120,8 @@ def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task
         return None
     hide(settings.url, redactor.register)
     workspace = switchboard.workspace
-    record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.services.audit else ""
-    return switchboard.services.start_task(run_relay(mail_server, settings, log, record))
+    record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.context.audit else ""
+    return switchboard.context.start_task(run_relay(mail_server, settings, log, record))
 
 
 def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:

@@ -5,10 +5,9 @@ The route depends on the protocol versions of both ends:
 | host | child | route |
 | --- | --- | --- |
 | legacy | legacy | the request goes to the host under our id, the response back under the child's |
-| modern | legacy | the host's request is *suspended*: answered with `input_required`, continued when the host resumes
-it |
-| legacy | modern | each item of the child's `input_required` is sent to the host, then the child is called again |
-| modern | modern | passes through unchanged; nothing to do here |
+| stateless | legacy | the host's request is *suspended*: answered with `input_required`, continued when resumed |
+| legacy | stateless | each item of the child's `input_required` is sent to the host, then the child is called again |
+| stateless | stateless | passes through unchanged; nothing to do here |
 
 A client request belongs to the one session whose requests the child is working on. If that is ambiguous, the child gets
 an error: no host is asked on behalf of another. The second route is in `suspended_requests`, the third in

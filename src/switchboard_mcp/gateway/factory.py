@@ -28,7 +28,7 @@ class Runtime(Struct):
     workspace: Workspace
     supervisor: Supervisor
     gateway: Gateway
-    services: ChildContext
+    context: ChildContext
     profile: str = ""
 
 
@@ -42,31 +42,31 @@ def load_middleware(config: Config) -> LoadedMiddleware | None:
 
 
 def attach_pipelines(
-    suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
+    suites: Mapping[str, ChildSuite], config: Config, context: ChildContext, loaded: LoadedMiddleware | None
 ) -> None:
     """Attach a call pipeline to the suites that need one."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
-    if loaded or own or services.recorder or services.audit or config.limits != NO_LIMITS:
+    if loaded or own or context.recorder or context.audit or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 
-        attach_pipelines(suites, config, services, loaded)
+        attach_pipelines(suites, config, context, loaded)
 
 
-def enable_switchboard_suite(config: Config, services: ChildContext) -> None:
+def enable_switchboard_suite(config: Config, context: ChildContext) -> None:
     """Add the switchboard suite and its record of recent errors, if enabled."""
-    if config.find.enabled and SWITCHBOARD_NAME not in services.builtin_apps:
+    if config.find.enabled and SWITCHBOARD_NAME not in context.builtin_apps:
         from switchboard_mcp.children.recent_errors import RecentErrors
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
-        services.recent_errors = RecentErrors(services.loop.time)
-        services.builtin_apps = {
-            **services.builtin_apps,
-            SWITCHBOARD_NAME: SwitchboardServer(services.recent_errors),
+        context.recent_errors = RecentErrors(context.loop.time)
+        context.builtin_apps = {
+            **context.builtin_apps,
+            SWITCHBOARD_NAME: SwitchboardServer(context.recent_errors),
         }
 
 
 def apply_views(
-    gateway: Gateway, workspace: Workspace, services: ChildContext, profile: str, disabled: Failure | None
+    gateway: Gateway, workspace: Workspace, context: ChildContext, profile: str, disabled: Failure | None
 ) -> None:
     """Build the view of each client, without the suites that governed mode blocks."""
     config = workspace.config
@@ -74,12 +74,12 @@ def apply_views(
     if profile or of_principal:
         from switchboard_mcp.gateway.suites import profile_suite
 
-        profile_suite.apply(gateway, config.profiles, of_principal, profile, services.log)
+        profile_suite.apply(gateway, config.profiles, of_principal, profile, context.log)
     if config.governance.mode == "governed":
         from switchboard_mcp.gateway.suites.refused_suite import govern
 
         govern(gateway, config, workspace.absent, disabled)
-    server = services.builtin_apps.get(SWITCHBOARD_NAME)
+    server = context.builtin_apps.get(SWITCHBOARD_NAME)
     if server is not None:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 

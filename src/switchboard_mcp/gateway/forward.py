@@ -73,11 +73,11 @@ class ForwardedRequest(HostRequest):
 
     @property
     def cacheable(self) -> bool:  # type: ignore[override]
-        """True if a modern host expects cache hints."""
+        """True if a stateless host expects cache hints."""
         return self.method == "resources/read"
 
     def on_ready(self, child: Child) -> None:
-        """Send the request. A `requestState` that we did not issue is the child's own, if the child is modern."""
+        """Send the request. A `requestState` that we did not issue is the child's own, if the child is stateless."""
         if self.is_stateless and not child.is_stateless and "requestState" in self.members:
             error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(error))
@@ -137,7 +137,7 @@ class ForwardedRequest(HostRequest):
         return jsonrpc.request(id, self.method, params)
 
     def fingerprint(self) -> bytes:
-        """Return the part that must be identical when a modern host resumes the request."""
+        """Return the part that must be identical when a stateless host resumes the request."""
         kept = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
         return jsonrpc.encode((self.method, self.child.name)) + jsonrpc.canonicalize(jsonrpc.encode(kept))
 

@@ -335,7 +335,7 @@ class Gateway:
     def _notify_child(
         self, suite: ChildSuite, session: Session, method: str, params: Raw | UnsetType
     ) -> None:
-        """Send a notification to a running child, unless it is modern: a modern server receives none."""
+        """Send a notification to a running child, unless it is stateless: a stateless server receives none."""
         for child in suite.child.processes(session.process_owner):
             if child.peer is not None and not child.is_stateless:
                 child.peer.notify(method, None if params is UNSET else bytes(params))
@@ -369,7 +369,7 @@ class Gateway:
 
 
 def _is_simple(params: PlainParams) -> bool:
-    """Return True if a suite call can take the fast path: legacy, or modern with valid `_meta`."""
+    """Return True if a suite call can take the fast path: legacy, or stateless with valid `_meta`."""
     if params.request_state is not UNSET:
         return False
     meta = params.meta

@@ -11,7 +11,7 @@ from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import Meta
 
-# Params that a modern host adds when it resumes a request with its input.
+# Params that a stateless host adds when it resumes a request with its input.
 RETRY_MEMBERS = ("inputResponses", "requestState")
 NO_PARAMS = Raw(b"{}")
 

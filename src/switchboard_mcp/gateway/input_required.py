@@ -1,4 +1,4 @@
-"""Translates a modern child's `input_required` result for a legacy host.
+"""Translates a stateless child's `input_required` result for a legacy host.
 
 Each input request is sent to the host as a request of its own; the call is then repeated with the host's answers.
 """
@@ -120,7 +120,7 @@ class RetryWaiter(DelegatedWaiter):
 
     @property
     def is_stateless(self) -> bool:
-        """Only modern children are called again."""
+        """Only stateless children are called again."""
         return True
 
     def rebind(self, child: Child) -> None:

@@ -91,7 +91,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Answer `server/discover`, the modern counterpart of `initialize`."""
+    """Answer `server/discover`, the stateless counterpart of `initialize`."""
 
     def answer() -> None:
         listing = inbound.session.view.tool_list
@@ -265,7 +265,7 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def _is_stateless(suite: ChildSuite) -> bool:
-    """Return True if a child is known to be modern."""
+    """Return True if a child is known to be stateless."""
     knowledge = suite.child.snapshot
     return knowledge is not None and versions.is_stateless(knowledge.protocol)
 

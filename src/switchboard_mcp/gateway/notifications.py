@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
-# Notifications that do not exist in the modern protocol.
+# Notifications that do not exist in the stateless protocol.
 LEGACY_ONLY = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
 
 
@@ -89,9 +89,9 @@ class NotificationRouter:
             self._relay(owner_of(child, peer, self._sessions), method, params)
 
     def _relay(self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
-        modern = owner is not None and owner.request is not None and owner.request.is_stateless
+        stateless = owner is not None and owner.request is not None and owner.request.is_stateless
         channel = owner.channel if owner is not None else None
-        if channel is not None and not (modern and method in LEGACY_ONLY):
+        if channel is not None and not (stateless and method in LEGACY_ONLY):
             channel.send(jsonrpc.notification(method, None if params is UNSET else params))
 
     def _relay_log(self, child: Child, peer: Peer, params: Raw) -> None:
@@ -107,7 +107,7 @@ class NotificationRouter:
         channel.send(jsonrpc.notification("notifications/message", params))
 
     def _log_channel(self, owner: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
-        """Return the channel for a log message, or None. A modern host gets it with a request that wants logs."""
+        """Return the channel for a log message, or None. A stateless host gets it with a request that wants logs."""
         if owner.request is None or not owner.request.is_stateless:
             return owner.channel if meets_level(level, owner.session.log_level) else None
         related = getattr(peer.transport, "related", b"")

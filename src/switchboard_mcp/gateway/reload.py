@@ -71,7 +71,7 @@ class Reloader:
         self._restart_only: list[str] = []
         self._redacted_args = _redacted_args(runtime.workspace.config)
         self._watched: dict[str, frozenset[str]] = {}
-        self._watch = FileWatcher(runtime.services.loop, self._changed.set)
+        self._watch = FileWatcher(runtime.context.loop, self._changed.set)
 
     async def run(self) -> None:
         """Run until cancelled. The first pass finds changes made since startup."""
@@ -99,7 +99,7 @@ class Reloader:
         except SwitchboardError as problem:
             self._log_refusal(problem.failure)
         except OSError as problem:
-            self.runtime.services.log.warning("config.refused", problem=str(problem))
+            self.runtime.context.log.warning("config.refused", problem=str(problem))
 
     def _reload_locks(self) -> None:
         """Reload the locks at once: a new lock may withdraw a tool."""
@@ -109,7 +109,7 @@ class Reloader:
 
     async def _watch_files(self, workspace: Workspace) -> bool:
         """Watch the files of a workspace; return True if their paths have changed."""
-        environ = self.runtime.services.environ
+        environ = self.runtime.context.environ
         files = await asyncio.to_thread(watched_files, workspace, self._config_file, environ)
         before, self._watched = self._watched, files
         self._watch.watch(files)
@@ -119,41 +119,39 @@ class Reloader:
         """Warn once about changed settings that need a restart."""
         names = dict(zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True))
         restart_only = [names[name] for name in _restart_only(self.runtime.workspace.config, fresh.config)]
-        if self.runtime.services.audit is not None and _redacted_args(fresh.config) != self._redacted_args:
+        if self.runtime.context.audit is not None and _redacted_args(fresh.config) != self._redacted_args:
             restart_only.append("suites.*.redactArgs for the audit log")
         if restart_only and restart_only != self._restart_only:
-            self.runtime.services.log.warning("config.restart_needed", keys=", ".join(restart_only))
+            self.runtime.context.log.warning("config.restart_needed", keys=", ".join(restart_only))
         self._restart_only = restart_only
 
     def _log_refusal(self, problem: Failure) -> None:
         if problem.message != self._last_refusal:  # log each problem once
             self._last_refusal = problem.message
             message = f"{problem.message} {problem.hint}"
-            self.runtime.services.log.warning("config.refused", problem=message, kept="the previous config")
+            self.runtime.context.log.warning("config.refused", problem=message, kept="the previous config")
 
 
 def apply(runtime: Runtime, fresh: Workspace) -> None:
     """Apply a new workspace. Raises before anything is changed if it cannot be used."""
-    services, gateway = runtime.services, runtime.gateway
+    context, gateway = runtime.context, runtime.gateway
     workspace = _keep_restart_only(runtime.workspace, fresh)
     disabled = None
-    guard = services.launch_policy
+    guard = context.launch_policy
     if workspace.config.governance.mode != "open":
         from switchboard_mcp.policy.governance import take_posture
 
-        posture = take_posture(workspace, services.environ)
+        posture = take_posture(workspace, context.environ)
         workspace, disabled, guard = posture.workspace, posture.disabled, posture.guard
     loaded = load_middleware(workspace.config)
-    services.launch_policy = guard
+    context.launch_policy = guard
     if workspace == runtime.workspace:
         return
-    enable_switchboard_suite(workspace.config, services)
+    enable_switchboard_suite(workspace.config, context)
     changed = runtime.supervisor.adopt(workspace)
     suites = gateway.replace_children(runtime.supervisor.children.values(), workspace.config)
-    attach_pipelines(suites, workspace.config, services, loaded)
-    if gateway.telemetry is not None:
-        gateway.telemetry.observe(suites.values())
-    apply_views(gateway, workspace, services, runtime.profile, disabled)
+    attach_pipelines(suites, workspace.config, context, loaded)
+    apply_views(gateway, workspace, context, runtime.profile, disabled)
     migrate_sessions(gateway, changed)
     before, runtime.workspace = runtime.workspace, workspace
     _log_changes(runtime, before, changed)
@@ -207,7 +205,7 @@ def _is_broken(spec: ChildSpec, fresh: Workspace) -> bool:
 
 
 def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -> None:
-    log = runtime.services.log
+    log = runtime.context.log
     logged = {str(warning) for warning in before.warnings}
     for warning in runtime.workspace.warnings:
         if str(warning) not in logged:

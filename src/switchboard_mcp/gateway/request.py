@@ -2,7 +2,7 @@
 
 A request waits for its child to become ready and is then the pending JSON-RPC request to it. It is answered once, on
 its own reply channel, in the host's protocol version. Its deadline is extended while the child waits for the host's
-answer to a client request; a modern host's request may be suspended meanwhile (see `suspended_requests`).
+answer to a client request; a stateless host's request may be suspended meanwhile (see `suspended_requests`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.tasks import await_task, cancel_task
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
-from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.transport.rpc import PendingRequest, next_id
 
@@ -71,9 +70,9 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     relisted: bool  # the child's tools were listed again for this request
     missing_capabilities: Capability  # capabilities the child needed and the host lacks
     suspended: SuspendedRequest
-    rounds: int  # how often a modern child has requested input
+    rounds: int  # how often a stateless child has requested input
     task: str  # the child's task id, if the call runs as a task
-    cacheable = False  # a modern host expects cache hints with the answer
+    cacheable = False  # a stateless host expects cache hints with the answer
 
     def begin(self) -> None:
         """Send the request to the child, unless one with the same id is in flight."""
@@ -86,7 +85,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     @property
     def log_level(self) -> str:
-        """The minimum level of log messages the host wants; empty if a modern host wants none."""
+        """The minimum level of log messages the host wants; empty if a stateless host wants none."""
         if self.is_stateless and self.meta is not UNSET:
             return message_meta.decode_text(self.meta.get(message_meta.LEVEL)) or ""
         return self.session.log_level
@@ -155,7 +154,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         }
 
     def handle_result(self, result: Raw) -> None:
-        """Handle a result that cannot be relayed as it is: of a task, or of a modern child."""
+        """Handle a result that cannot be relayed as it is: of a task, or of a stateless child."""
         if not self.child.is_stateless:
             if not self.runs_as_task or not await_task(self, result):
                 self.finish(result)
@@ -295,17 +294,13 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             cancel_task(self)
             peer.cancel(self, reason)
 
-    def answered(self, answer: RpcMessage) -> None:
-        """Handle the child's answer."""
-        raise NotImplementedError
-
     def fingerprint(self) -> bytes:
-        """Return the part that must be identical when a modern host resumes the request."""
+        """Return the part that must be identical when a stateless host resumes the request."""
         raise NotImplementedError
 
 
 def _missing_capability_error(capability: Capability) -> bytes:
-    """Return the JSON-RPC error for a modern host that did not declare a capability the child needs."""
+    """Return the JSON-RPC error for a stateless host that did not declare a capability the child needs."""
     names = ", ".join(capability)
     return jsonrpc.encode(
         {

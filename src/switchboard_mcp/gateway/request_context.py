@@ -20,7 +20,7 @@ class HostContext:
 
     @property
     def is_stateless(self) -> bool:
-        """True if the host speaks the modern protocol, without a handshake."""
+        """True if the host speaks a protocol version without a handshake."""
         return message_meta.is_stateless(self.meta)
 
     @property
@@ -37,22 +37,22 @@ class HostContext:
 class DelegatedWaiter(ReadyWaiter):
     """Waits for a child on behalf of a request. Subclasses define what to do once it is ready."""
 
-    __slots__ = ("_sender",)
+    __slots__ = ("_context",)
 
-    def __init__(self, sender: HostContext) -> None:
-        self._sender = sender
+    def __init__(self, context: HostContext) -> None:
+        self._context = context
 
     @property
     def is_stateless(self) -> bool:
         """The host's protocol version."""
-        return self._sender.is_stateless
+        return self._context.is_stateless
 
     @property
     def capabilities(self) -> bytes:
         """The host's client capabilities."""
-        return self._sender.capabilities
+        return self._context.capabilities
 
     @property
     def owner(self) -> object:
         """The owner of child processes that are not shared."""
-        return self._sender.owner
+        return self._context.owner

@@ -55,7 +55,7 @@ class SubscribedResource(Struct, frozen=True):
 
 
 class ListenSubscription(Struct, kw_only=True):
-    """A modern host's `subscriptions/listen`. `subscribed` is keyed by the host's URIs."""
+    """A stateless host's `subscriptions/listen`. `subscribed` is keyed by the host's URIs."""
 
     id: bytes
     channel: ReplyChannel

@@ -1,4 +1,4 @@
-"""Subscriptions of hosts to changes: `subscriptions/listen` in the modern protocol, `resources/subscribe` before it."""
+"""Hosts' subscriptions to changes: `subscriptions/listen` of stateless hosts, `resources/subscribe` of legacy ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
-# List changes a modern host may subscribe to: the name in the request, and the notification.
+# List changes a stateless host may subscribe to: the name in the request, and the notification.
 LIST_CHANGED = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
@@ -30,7 +30,7 @@ LIST_CHANGED = {
 
 
 class ListenParams(Struct, rename="camel"):
-    """Changes a modern host subscribes to."""
+    """Changes a stateless host subscribes to."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
@@ -42,7 +42,7 @@ _decode_listen_params = msgspec.json.Decoder(ListenParams).decode
 
 
 def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Open a modern host's subscription; it stays open until the host cancels it or disconnects."""
+    """Open a stateless host's subscription; it stays open until the host cancels it or disconnects."""
     if "notifications" not in inbound.members:
         inbound.refuse(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         return
@@ -75,7 +75,7 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 class ListenWaiter(DelegatedWaiter):
-    """Subscribes a modern host to a resource, once its child is ready."""
+    """Subscribes a stateless host to a resource, once its child is ready."""
 
     __slots__ = ("inbound", "listen", "match", "uri")
 
@@ -116,7 +116,7 @@ class SubscribeRequest(ForwardedRequest):
         self.resource = SubscribedResource(match.suite.child, match.name)
 
     def on_ready(self, child: Child) -> None:
-        """Subscribe: by listening to a modern child, with `resources/subscribe` to any other."""
+        """Subscribe: by listening to a stateless child, with `resources/subscribe` to any other."""
         self.resource = SubscribedResource(child, self.resource.uri)
         if child.is_stateless:
             child.subscriptions.follow(self.resource.uri, self._on_subscribed)

@@ -1,4 +1,4 @@
-"""Requests of modern hosts that wait for the host's input, while a legacy child waits for the response to its request.
+"""Requests of stateless hosts that wait for the host's input, while a legacy child waits for a response.
 
 Client requests that a child sends together go out in one `input_required` result. Its `requestState` is a key to the
 suspended request, valid once, for the same principal and the same request. Between rounds no request of the host is
@@ -100,7 +100,7 @@ class SuspendedRequests:
     def suspend(
         self, request: HostRequest, origin: ChildRequest, method: str, params: Raw | UnsetType
     ) -> None:
-        """Request input for a child in the middle of a modern host's request."""
+        """Request input for a child in the middle of a stateless host's request."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is None:
             suspended = request.suspended = SuspendedRequest(request)
@@ -130,7 +130,7 @@ class SuspendedRequests:
         request_state: Raw | UnsetType,
         input: Raw | UnsetType,
     ) -> ResumeResult:
-        """Resume a suspended request if a modern host brings its state, with its input."""
+        """Resume a suspended request if a stateless host brings its state, with its input."""
         if request_state is UNSET or not inbound.is_stateless:
             return ResumeResult.FOREIGN
         state = message_meta.decode_text(request_state)

@@ -77,7 +77,7 @@ async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:
     model = choose_model("api" if settings.backend == "auto" else settings.backend, api, None)
     try:
         async with open_switchboard(invocation, workspace) as switchboard:
-            switchboard.services.redactor.register(find_key(os.environ))
+            switchboard.context.redactor.register(find_key(os.environ))
             suite = pick(switchboard, invocation, query)
             async with connected(switchboard.gateway) as host:
 
@@ -85,7 +85,7 @@ async def gather(invocation: Invocation) -> tuple[bytes, AskRecord]:
                     return host
 
                 if api is not None:
-                    switchboard.services.start_task(preload(api))
+                    switchboard.context.start_task(preload(api))
                 party = Participants(
                     toolbox=SuiteToolbox(switchboard.gateway, suite.source, meet),
                     model=model,

@@ -76,8 +76,8 @@ def doc_chars(invocation: Invocation) -> int:
 async def search_suites(invocation: Invocation, query: str) -> FindReport:
     """Search the known subtools of the workspace's children."""
     async with open_switchboard(invocation) as switchboard:
-        if switchboard.services.disabled is not None:
-            raise SwitchboardError(switchboard.services.disabled)
+        if switchboard.context.disabled is not None:
+            raise SwitchboardError(switchboard.context.disabled)
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
         finder = ToolSearch()

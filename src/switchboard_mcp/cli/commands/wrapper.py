@@ -87,9 +87,9 @@ async def serve(invocation: Invocation, workspace: Workspace, log: Log, redactor
         reloader = Reloader(
             switchboard, lambda: load_originals(invocation.options, spec.name), invocation.options.config
         )
-        aside = [switchboard.services.start_task(reloader.run())]
+        aside = [switchboard.context.start_task(reloader.run())]
         if api is not None:
-            aside.append(switchboard.services.start_task(preload(api)))
+            aside.append(switchboard.context.start_task(preload(api)))
         await done.wait()
         for task in aside:
             task.cancel()
@@ -103,7 +103,7 @@ def open_server(
     program: Wrapper, toolbox: SuiteToolbox, switchboard: Switchboard, gone: Callable[[], None]
 ) -> AskingServer:
     """Open the server on our own stdin and stdout."""
-    services = switchboard.services
+    services = switchboard.context
 
     def wrong(where: str, problem: BaseException) -> None:
         services.log.error("internal", tool=where, problem=repr(problem))
@@ -163,7 +163,7 @@ async def attach_relay(switchboard: Switchboard) -> AsyncIterator[ClientRequestR
     session = switchboard.gateway.attach(theirs, lambda _session: None)
     session.principal = ASK_SUBTOOL  # the audit record tells planned calls from a host's own
     try:
-        yield ClientRequestRelay(ours, switchboard.services.start_task)
+        yield ClientRequestRelay(ours, switchboard.context.start_task)
     finally:
         switchboard.gateway.close(session)
         ours.close()

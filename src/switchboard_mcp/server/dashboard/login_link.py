@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def enable_dashboard(front: HttpServer, address: BindAddress, parts: Runtime) -> str:
     """Let the HTTP server create the dashboard on first use. Return the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
-    call_log = parts.services.recorder
+    call_log = parts.context.recorder
     assert isinstance(call_log, CallLog)
     front.timelines = call_log.tallies
     front.savings = savings = SavingsHistory(front.started_ms)
@@ -45,7 +45,7 @@ def enable_dashboard(front: HttpServer, address: BindAddress, parts: Runtime) ->
         now = asyncio.get_running_loop().time
         allowed = rights(parts.workspace.config.http.tokens)
         access = DashboardAccess(address.tokens, allowed, code, address.info.port, now)
-        return Dashboard(state, access, parts.services.log, lambda: front.stopping)
+        return Dashboard(state, access, parts.context.log, lambda: front.stopping)
 
     front.open_dashboard = open_dashboard
     return f"http://{format_address(address.info.host, address.info.port)}/#{code}"

@@ -40,7 +40,7 @@ class DashboardState:
     ) -> None:
         self._parts = parts
         self.gateway: Gateway = parts.gateway
-        self.services: ChildContext = parts.services
+        self.services: ChildContext = parts.context
         self.hosts_served = hosts_served
         self.sessions = sessions
         self.started_ms = savings.points[0].at
