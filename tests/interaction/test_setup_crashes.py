@@ -199,7 +199,7 @@ def test_a_file_that_changes_in_the_meantime_is_not_overwritten(folder: Path) ->
     plan = plan_of(person)
     path = person.home / ".warp" / ".mcp.json"
     path.write_text(path.read_text().replace("web", "net"))
-    with pytest.raises(SwitchboardError, match=r"\.mcp\.json has changed in the meantime"):
+    with pytest.raises(SwitchboardError, match=r"\.mcp\.json was changed by another program"):
         perform(plan.changes, begin(str(person.workspace), plan.changes))
     assert "net" in path.read_text()
     assert "switchboard" not in path.read_text()

@@ -1,4 +1,4 @@
-"""`init`, `add`, `import` and `revert`: finds hosts' config files and edits them.
+"""Finds the config files of hosts and edits them, for `init`, `add`, `import` and `revert`.
 
 Start with `plan` and the table in `hosts`.
 """

@@ -1,7 +1,6 @@
-"""The file of one child, as `init`, `add` and `import` write it; and what is known of the children already there.
+"""Renders the file of a child for `init`, `add` and `import`, and finds secrets in it.
 
-Owns the seed dialect as it is written, safe names, and which of a server's values are secrets written out. Does not
-know hosts.
+Also knows the folders of children and which names are taken. Not aware of hosts.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from switchboard_mcp.setup.dialects import HostServer
 
 FOLDER = ".switchboard"
 FILE = ".mcp.json"
-# Variables that secrets were made into, for a shell to read.
+# Values of the variables that replaced secrets, in shell syntax.
 SECRETS_FILE = os.path.join(FOLDER, "secrets.env")
-# Names that children of Switchboard itself have.
+# Names of the built-in children.
 RESERVED = frozenset({sections.MAIL_NAME, "switchboard", "original"})
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _LONG = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
@@ -34,7 +33,7 @@ _SHORTEST_SECRET = 5
 
 
 class ChildrenFolder(Struct, frozen=True):
-    """Where children are put. `up` leads from the file of a child to its workspace, so that both can be moved."""
+    """A folder for new children. `to_workspace` is relative, so the workspace can be moved with its children."""
 
     folder: str
     to_workspace: str
@@ -42,17 +41,17 @@ class ChildrenFolder(Struct, frozen=True):
 
     @property
     def glob(self) -> str:
-        """What finds the children there."""
+        """The glob that finds the children in this folder."""
         return f"{self.folder}/*/{FILE}"
 
 
 PERSONAL = ChildrenFolder(f"{FOLDER}/mcps", "../../..", 0o600)
-# What is kept with the project, for everybody who works on it.
+# Committed with the project, for everyone who works on it.
 TEAM = ChildrenFolder("mcps", "../..", 0o644)
 
 
 class LiteralSecret(Struct, frozen=True):
-    """A secret that is written out: where, under which name, and what it is."""
+    """A secret written in plain text: its location in the entry, its name and its value."""
 
     location: str
     name: str
@@ -60,18 +59,18 @@ class LiteralSecret(Struct, frozen=True):
 
 
 def safe_name(name: str) -> str:
-    """A name that can be a folder and a tool's."""
+    """Return a name that is valid for a folder and for a tool."""
     cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:48]
     return cleaned or "server"
 
 
 def child_path(workspace: str, name: str, children: ChildrenFolder = PERSONAL) -> str:
-    """Where the file of a child is put."""
+    """Return the path of a child's file."""
     return os.path.join(workspace, *children.folder.split("/"), name, FILE)
 
 
 def render_child(name: str, server: HostServer, workspace: str, children: ChildrenFolder = PERSONAL) -> bytes:
-    """The file of a child."""
+    """Return the content of a child's file."""
     known = find_known_server(server.command, server.args, server.url)
     entry: dict[str, object] = {"name": name}
     if server.description:
@@ -100,7 +99,7 @@ def render_child(name: str, server: HostServer, workspace: str, children: Childr
 
 
 def find_problem(name: str, server: HostServer, workspace: str) -> str:
-    """Why Switchboard would leave this child out; empty where it takes it."""
+    """Return why Switchboard would skip this child; empty if it is valid."""
     warnings: list[ConfigWarning] = []
     path = child_path(workspace, name)
     entry = json.loads(render_child(name, structs.replace(server, disabled=False), workspace))
@@ -109,7 +108,7 @@ def find_problem(name: str, server: HostServer, workspace: str) -> str:
 
 
 def _to_spec(server: HostServer) -> ChildSpec:
-    """The server as the rest of Switchboard sees it."""
+    """Convert a server for the functions of `config`."""
     return ChildSpec(
         name="",
         source="",
@@ -123,7 +122,7 @@ def _to_spec(server: HostServer) -> ChildSpec:
 
 
 def server_from_spec(spec: ChildSpec, config: Config, workspace: str) -> HostServer:
-    """A child that is there already, to be compared with what is found elsewhere."""
+    """Convert an existing child, to compare it with the servers of hosts."""
     suite = config.suites.get(spec.name)
     return HostServer(
         kind="stdio" if spec.kind == "builtin" else spec.kind,
@@ -139,7 +138,7 @@ def server_from_spec(spec: ChildSpec, config: Config, workspace: str) -> HostSer
 
 
 def redacted_target(server: HostServer) -> str:
-    """What a server runs or where it is, with secrets masked."""
+    """Return the command line or URL of a server, with secrets masked."""
     redactor = Redactor()
     for value in secret_values(_to_spec(server), {}):
         redactor.register(value)
@@ -152,7 +151,7 @@ def redacted_target(server: HostServer) -> str:
 
 
 def find_literal_secrets(server: HostServer) -> list[LiteralSecret]:
-    """Secrets that are written out."""
+    """Return the secrets written in plain text, without duplicates."""
     secrets = list(_iter_literal_secrets(server))
     return [
         each for index, each in enumerate(secrets) if each.value not in {old.value for old in secrets[:index]}
@@ -192,14 +191,14 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _looks_random(word: str) -> bool:
-    """Something long of letters and digits that is no path and no package."""
+    """Return True for a long word of letters and digits that is neither a path nor a package."""
     return bool(_LONG.fullmatch(word)) and sum(character.isdigit() for character in word) >= 4
 
 
 def replace_literal_secrets(
     name: str, server: HostServer, taken: Mapping[str, str]
 ) -> tuple[HostServer, dict[str, str]]:
-    """The server with `${VAR}` where a secret was written out, and the values of those variables."""
+    """Replace secrets in plain text by `${VAR}`; return the server and the values of the variables."""
     values: dict[str, str] = {}
     for secret in find_literal_secrets(server):
         variable = _variable_name(name, secret, {**taken, **values})
@@ -233,7 +232,7 @@ def _variable_name(child: str, secret: LiteralSecret, taken: Mapping[str, str]) 
 
 
 def parse_secrets(data: bytes) -> dict[str, str]:
-    """The variables in the file of secrets."""
+    """Return the variables in the secrets file."""
     pairs = re.findall(
         r"^([A-Za-z_][A-Za-z0-9_]*)='(.*?)'$", data.decode("utf-8", "replace"), re.MULTILINE | re.DOTALL
     )
@@ -241,21 +240,21 @@ def parse_secrets(data: bytes) -> dict[str, str]:
 
 
 def append_secrets(data: bytes, values: Mapping[str, str]) -> bytes:
-    """The file of secrets with more in it."""
+    """Return the secrets file with more variables appended."""
     known = parse_secrets(data)
     fresh = {name: value.replace("'", "'\\''") for name, value in values.items() if known.get(name) != value}
     return data + "".join(f"{name}='{value}'\n" for name, value in sorted(fresh.items())).encode()
 
 
 def require_discoverable(config: Config, source: str, children: ChildrenFolder = PERSONAL) -> None:
-    """Refuse where the settings would not find a child that is put into its folder."""
+    """Raise `setup_refused` if the settings would not find a child in this folder."""
     if children.glob not in config.discover_globs:
-        message = f"{source}: discoverGlobs leaves out {children.glob}, where children are put."
-        raise refused("setup_refused", message, hint="Add it to discoverGlobs, then try again.")
+        message = f"{source}: discoverGlobs does not include {children.glob}, where new children are written."
+        raise refused("setup_refused", message, hint="Add it to discoverGlobs, then run the command again.")
 
 
 def taken_names(workspace: str, known: Sequence[ChildSpec]) -> set[str]:
-    """Names that are taken: children, and folders of children that are switched off or broken."""
+    """Return the names in use: of children, and of folders of disabled or broken children."""
     names = {spec.name for spec in known} | set(RESERVED)
     for home in (PERSONAL, TEAM):
         path = os.path.join(workspace, home.folder)

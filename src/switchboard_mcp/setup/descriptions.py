@@ -1,7 +1,7 @@
-"""What the best-known servers are for, in words that help a model to choose.
+"""Descriptions of well-known servers that help a model to choose between them.
 
-Owns the bundled library, `mcp-descriptions.json`: for each server `switchboard`, the description of its suite tool, and
-`claude`, instructions for whoever works with it. A server is known by the package it runs, or by its address.
+Reads the bundled library, `mcp-descriptions.json`. For each server it has `switchboard`, the description of its suite
+tool, and `claude`, instructions for a model that uses it. A server is recognized by its package or its host name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATH = os.path.join(os.path.dirname(__file__), "mcp-descriptions.json")
 
 
 class KnownServer(Struct, frozen=True):
-    """One server of the library: how it is recognised, and what is said of it."""
+    """A server of the library: its packages and host names, and its descriptions."""
 
     packages: list[str]
     switchboard: str
@@ -27,20 +27,20 @@ class KnownServer(Struct, frozen=True):
 
 
 class Library(Struct, frozen=True):
-    """The whole file."""
+    """The content of the library file."""
 
     mcps: dict[str, KnownServer]
 
 
 @lru_cache(maxsize=1)
 def load_library() -> Library:
-    """The bundled library."""
+    """Return the bundled library."""
     with open(PATH, "rb") as file:
         return msgspec.json.decode(file.read(), type=Library)
 
 
 def find_known_server(command: str, args: Sequence[str], url: str = "") -> KnownServer | None:
-    """What is known of a server with this command line, or at this address."""
+    """Return the known server with this command line or URL, or None."""
     names = {_package_name(word) for word in (command, *args)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
     for known in load_library().mcps.values():
@@ -50,12 +50,12 @@ def find_known_server(command: str, args: Sequence[str], url: str = "") -> Known
 
 
 def _package_name(word: str) -> str:
-    """A word of a command line as a package would be named: without version, path and ending."""
+    """Return the package name in a word of a command line, without version, path and extension."""
     if word.startswith("@") and "/" in word:
         scope, _, rest = word.partition("/")
         return f"{scope}/{rest.partition('@')[0]}"
     if "/" in word and not word.startswith((".", "/", "~")) and "\\" not in word:
-        # An image of a registry, such as ghcr.io/owner/name:tag.
+        # A container image, such as ghcr.io/owner/name:tag.
         return re.sub(r"[:@].*$", "", word)
     base = os.path.basename(word.replace("\\", "/"))
     return re.sub(r"(?:==|@|\[).*$", "", base).removesuffix(".exe").removesuffix(".cmd")

@@ -1,7 +1,7 @@
-"""A server as a host writes it, read into one form; and the entry that each host gets for Switchboard.
+"""Parses the server entries of all hosts into one form, and renders the entry for Switchboard.
 
-Owns the dialects: names of keys, nested forms, seconds and milliseconds. What cannot move is told with its reason. Does
-not know files.
+Knows the dialects: key names, nested forms, units. An entry that cannot be moved gets a reason. Not aware of files;
+what is special about a single host is in `hosts`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -20,36 +20,24 @@ from switchboard_mcp.setup.variable_syntax import UntranslatableError, translate
 
 Kind = Literal["stdio", "http", "sse", "ws"]
 ENTRY_NAME = "switchboard"
-# What VS Code and Cursor fill in with the folder that is open.
+# VS Code and Cursor replace this with the open folder.
 PROJECT = "${workspaceFolder}"
-# What only the host can do for a server; without it the server would not be the same.
+# Features that only the host provides; without them, the server would behave differently.
 _HOST_ONLY = {
     "envFile": "takes variables from `envFile`, which only this host reads",
     "headersHelper": "takes headers from a program (`headersHelper`)",
     "http_headers_helper": "takes headers from a program (`http_headers_helper`)",
-    "authProviderType": "logs in by the host's own means (`authProviderType`)",
+    "authProviderType": "uses a login of the host (`authProviderType`)",
     "sandboxEnabled": "runs in the host's own sandbox",
-    "remoteConfigured": "is managed from afar",
+    "remoteConfigured": "is managed remotely",
 }
 _APPROVALS = ("autoApprove", "alwaysAllow", "trust", "default_tools_approval_mode", "toolPermissions")
 _ALLOWED = ("includeTools", "enabled_tools", "available_tools")
 _DENIED = ("excludeTools", "disabled_tools", "disabledTools")
-# How each host counts the time that one call may take; others have no such setting.
-_TIMEOUTS: dict[str, tuple[str, int]] = {
-    "claude-code": ("timeout", 1),
-    "gemini": ("timeout", 1),
-    "copilot": ("timeout", 1),
-    "codex": ("tool_timeout_sec", 1000),
-    "zed": ("timeout", 1000),
-    "cline": ("timeout", 1000),
-    "goose": ("timeout", 1000),
-}
-# Gemini CLI keeps such variables from what it starts, unless they are in the entry.
-_WITHHELD = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|KEY|AUTH|CREDENTIAL|CREDS|PRIVATE|CERT", re.IGNORECASE)
 
 
 class HostServer(Struct, frozen=True, kw_only=True):
-    """One server, whichever host it came from. `cwd` is empty or absolute."""
+    """A server in a form that does not depend on the host. `cwd` is empty or absolute."""
 
     kind: Kind
     command: str = ""
@@ -67,7 +55,7 @@ class HostServer(Struct, frozen=True, kw_only=True):
 
     @property
     def merge_key(self) -> object:
-        """What makes two entries the same server."""
+        """Return the parts that must be equal for two entries to be the same server."""
         return (
             self.kind, self.command, self.args, sorted(self.env.items()), self.url, sorted(self.headers.items()),
             self.cwd, sorted(self.allow), sorted(self.deny),
@@ -75,24 +63,27 @@ class HostServer(Struct, frozen=True, kw_only=True):
 
 
 class ParsedEntry(Struct, frozen=True, kw_only=True):
-    """What became of an entry: a server, or why it stays. `passes` are variables the host hands down to it."""
+    """A parsed entry: a server, or the reason why it cannot be moved.
+
+    `forwarded` are variables that the host passes to the server.
+    """
 
     server: HostServer | None = None
     skip_reason: str = ""
-    # Where it is Switchboard itself: the folder it serves, or `.` where it serves whatever folder it is started in.
+    # If the entry is Switchboard itself: the folder it serves, or `.` for the folder it is started in.
     serves_folder: str = ""
     notes: list[str] = []
     forwarded: list[str] = []
 
 
 class NotMovableError(Exception):
-    pass
+    """An entry cannot be moved; the message is the reason."""
 
 
 def parse_entry(host: Host, raw: object, fields: Mapping[str, str]) -> ParsedEntry:
-    """An entry of a host."""
+    """Parse an entry of a host."""
     if not isinstance(raw, dict):
-        return ParsedEntry(skip_reason="it is no entry that can be read")
+        return ParsedEntry(skip_reason="it is not a valid entry")
     try:
         entry = _flattened(raw)
         if folder := served_folder(entry):
@@ -104,7 +95,7 @@ def parse_entry(host: Host, raw: object, fields: Mapping[str, str]) -> ParsedEnt
 
 
 def served_folder(entry: Mapping[str, object]) -> str:
-    """The folder that an entry serves which starts Switchboard itself, and must not become its own child."""
+    """Return the folder that an entry for Switchboard serves; empty if the entry is another server."""
     words = [*_strings(entry.get("command") or entry.get("cmd")), *_strings(entry.get("args"))]
     ours = any(
         os.path.basename(word.replace("\\", "/")) in ("switchboard", "switchboard.exe")
@@ -118,7 +109,7 @@ def served_folder(entry: Mapping[str, object]) -> str:
 
 
 def _flattened(raw: Mapping[str, object]) -> dict[str, object]:
-    """Nested forms made flat: `transport: {…}` of Cline, `command: {path, args, env}` of older Zed and our own."""
+    """Flatten nested forms: `transport: {…}` of Cline, `command: {path, args, env}` of older Zed and our own."""
     entry = dict(raw)
     for key in ("transport", "command"):
         inner = entry.get(key)
@@ -133,13 +124,8 @@ def _require_movable(host: Host, entry: Mapping[str, object]) -> None:
     for key, reason in _HOST_ONLY.items():
         if entry.get(key):
             raise NotMovableError(reason)
-    if host.name == "goose":
-        if entry.get("type") not in (None, "stdio", "sse", "streamable_http"):
-            raise NotMovableError("it is a part of Goose")
-        if entry.get("env_keys"):
-            raise NotMovableError("its secrets are in Goose's keyring (`env_keys`)")
-    if host.name == "zed" and "settings" in entry and not entry.get("command"):
-        raise NotMovableError("it belongs to a Zed extension")
+    if host.immovable_reason is not None and (reason := host.immovable_reason(entry)):
+        raise NotMovableError(reason)
     if entry.get("environment_id") or entry.get("source") == "extension":
         raise NotMovableError("it is managed by the host")
 
@@ -151,20 +137,18 @@ def _parse(host: Host, entry: Mapping[str, object], fields: Mapping[str, str]) -
     command_line = _strings(entry.get("command") or entry.get("cmd"))
     url = expand(next((entry[key] for key in ("httpUrl", "url", "serverUrl", "uri") if entry.get(key)), ""))
     if not command_line and not url:
-        raise NotMovableError("it names neither a program nor an address")
+        raise NotMovableError("it has neither a command nor a URL")
     if url and not url.startswith(("http://", "https://", "ws://", "wss://", "${")):
-        raise NotMovableError("its address is of a kind that only this host knows")
+        raise NotMovableError("its URL is of a kind that only this host supports")
     notes: list[str] = []
     kind = _kind(host, entry, url, bool(command_line))
     forwarded = _forwarded_variables(entry.get("env_vars"))
     headers = {name: expand(value) for name, value in _headers(entry).items()} | _env_headers(entry)
     folder = expand(entry.get("cwd") or entry.get("working_directory") or "")
     if entry.get("oauth") and isinstance(entry["oauth"], dict):
-        notes.append("it was registered for a login (`oauth`)")
+        notes.append("it has a registered OAuth client (`oauth`)")
     if any(entry.get(key) for key in _APPROVALS):
-        notes.append(
-            "what was approved for it beforehand counts no longer: the host will ask for Switchboard's tools"
-        )
+        notes.append("its approvals no longer apply: the host will ask again for Switchboard's tools")
     command = expand(command_line[0]) if command_line else ""
     server = HostServer(
         kind=kind,
@@ -194,11 +178,11 @@ def _kind(host: Host, entry: Mapping[str, object], url: str, has_program: bool) 
         return "stdio"
     if entry.get("httpUrl"):
         return "http"
-    # opencode's `remote` leaves open which; the address tells.
+    # opencode's `remote` does not say which transport; the URL decides.
     if declared in KINDS and KINDS[declared] != "stdio" and declared != "remote":
         return KINDS[declared]
-    if host.name == "cline":
-        return "sse"
+    if host.remote_kind:
+        return host.remote_kind
     if url.startswith("ws"):
         return "ws"
     return "sse" if url.partition("?")[0].rstrip("/").endswith("/sse") else "http"
@@ -216,7 +200,7 @@ def _headers(entry: Mapping[str, object]) -> dict[str, str]:
 
 
 def _env_headers(entry: Mapping[str, object]) -> dict[str, str]:
-    """Codex names the variables of headers in keys of their own."""
+    """Return the headers that Codex fills from variables, with keys of their own."""
     headers = {name: f"${{{variable}}}" for name, variable in _map(entry.get("env_http_headers")).items()}
     if variable := entry.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{variable}}}"
@@ -224,7 +208,7 @@ def _env_headers(entry: Mapping[str, object]) -> dict[str, str]:
 
 
 def _oauth(value: object, expand: Callable[[object], str]) -> object:
-    """A client that was registered beforehand, in our own words."""
+    """Return a pre-registered OAuth client in our own format."""
     if value is False:
         return False
     if not isinstance(value, dict):
@@ -242,21 +226,23 @@ def _oauth(value: object, expand: Callable[[object], str]) -> object:
 
 def _tools(host: Host, entry: Mapping[str, object]) -> list[str]:
     allowed = {name for key in _ALLOWED for name in _strings(entry.get(key))}
-    if host.name == "copilot":
-        allowed |= set(_strings(entry.get("tools"))) - {"*"}
+    if host.tools_key:
+        allowed |= set(_strings(entry.get(host.tools_key))) - {"*"}
     return sorted(allowed)
 
 
 def _timeout(host: Host, entry: Mapping[str, object]) -> int | None:
-    key, factor = _TIMEOUTS.get(host.name, ("", 0))
-    value = entry.get(key) if key else None
+    timeout = host.call_timeout
+    if timeout is None:
+        return None
+    value = entry.get(timeout.key)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
-    return int(value * factor)
+    return int(value * timeout.unit_ms)
 
 
 def _forwarded_variables(value: object) -> list[str]:
-    """Codex: names of variables it hands down."""
+    """Return the variables that Codex passes to the server."""
     names = value if isinstance(value, list) else []
     variables = [name.get("name") if isinstance(name, dict) else name for name in names]
     return [name for name in variables if isinstance(name, str)]
@@ -285,37 +271,5 @@ def _text(value: object) -> str:
 
 
 def portable_command(host: Host) -> list[str]:
-    """What a host runs on any machine: the program by its name, in the project that is open."""
-    # These two may start it in another folder; the others start it within the project, where it finds the workspace.
-    return ["switchboard", *(["--workspace", PROJECT] if host.name in ("vscode", "cursor") else [])]
-
-
-def switchboard_entry(
-    host: Host, name: str, command: Sequence[str], variables: Sequence[str]
-) -> dict[str, object]:
-    """The entry for Switchboard; `variables` are those that its children need."""
-    program, args = command[0], list(command[1:])
-    plain: dict[str, object] = {"command": program, "args": args}
-    match host.name:
-        case "vscode" | "claude-code":
-            return {"type": "stdio", **plain}
-        case "opencode":
-            # It gives a server five seconds otherwise, and lists once.
-            return {"type": "local", "command": [program, *args], "enabled": True, "timeout": 30_000}
-        case "copilot":
-            return {"type": "local", **plain, "tools": ["*"]}
-        case "zed":
-            return {**plain, "env": {}}
-        case "codex":
-            return {
-                **plain,
-                "startup_timeout_sec": 60,
-                **({"env_vars": list(variables)} if variables else {}),
-            }
-        case "gemini":
-            needed = {each: f"${each}" for each in variables if _WITHHELD.search(each)}
-            return {**plain, **({"env": needed} if needed else {})}
-        case "goose":
-            told = {"name": name, "description": "All MCP servers behind one", "timeout": 300}
-            return {"type": "stdio", "enabled": True, **told, "cmd": program, "args": args}
-    return plain
+    """Return a command line that works on every machine: the program by name, serving the open project."""
+    return ["switchboard", *(["--workspace", PROJECT] if host.starts_elsewhere else [])]

@@ -1,12 +1,12 @@
-"""Looking for servers in the files of the hosts. Changes nothing.
+"""Finds servers in the config files of hosts. Changes nothing.
 
-Owns which files are read, what is switched off elsewhere in them, and what host a named file belongs to.
+Reads the known files of each host and files named on the command line, and applies lists of disabled servers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
@@ -19,25 +19,16 @@ from switchboard_mcp.setup.hosts import ANY_FILE, HOSTS, SERVERS, ConfigLocation
 from switchboard_mcp.setup.journal import read
 from switchboard_mcp.setup.paths import HostPaths, candidate_paths, existing_paths, fill, fill_key
 
-# Where servers stand in a file that nobody is known to have written, and whose form that is.
-_GUESSES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (SERVERS, ""),
-    (("servers",), "vscode"),
-    (("context_servers",), "zed"),
-    (("mcp_servers",), "codex"),
-    (("amp.mcpServers",), "amp"),
-    (("extensions",), "goose"),
-    (("mcp", "servers"), "opencode"),
-    (("mcp",), "opencode"),
+# The only host with servers in a YAML list.
+_YAML_LIST_HOST = next(
+    host for host in HOSTS if any(location.form == "yaml-list" for location in host.locations)
 )
-
-
-# Claude Code keeps more in its file than settings; what is larger than this was named by mistake.
+# Claude Code keeps more than settings in its file; a larger file was named by mistake.
 MAX_BYTES = 64 * 1024 * 1024
 
 
 class ServerMap(Struct, frozen=True, kw_only=True):
-    """One map of servers in one file. `data` is the whole file as it was read; None where there is none yet."""
+    """A map of servers in a file. `data` is the content of the whole file, or None if it does not exist yet."""
 
     host: Host
     scope: str
@@ -49,12 +40,12 @@ class ServerMap(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The whole file."""
+        """The text of the whole file."""
         return formats.decode(self.data or b"")
 
 
 class DiscoveredServer(Struct, frozen=True, kw_only=True):
-    """One entry in one file."""
+    """One entry of a file."""
 
     source: ServerMap
     name: str
@@ -62,7 +53,7 @@ class DiscoveredServer(Struct, frozen=True, kw_only=True):
 
 
 class Discovery(Struct, kw_only=True):
-    """Everything that was found. `troubles` are files that could not be read, each with what to do."""
+    """The result of the search. `problems` are messages about files that could not be read."""
 
     sources: list[ServerMap]
     servers: list[DiscoveredServer]
@@ -72,9 +63,10 @@ class Discovery(Struct, kw_only=True):
 def discover_servers(
     paths: HostPaths, hosts: Sequence[str], files: Sequence[str], *, named: bool, team: bool = False
 ) -> Discovery:
-    """Look into the files of these hosts, and into files that were named. A host that was `named` may have none yet.
+    """Find the servers in the files of these hosts and in the named files.
 
-    For a `team`, only files of the project count.
+    If hosts were `named` explicitly, one without a file gets a location for a new one. With `team`, only files of the
+    project are read.
     """
     discovery = Discovery(sources=[], servers=[], problems=[])
     for path in files:
@@ -83,20 +75,20 @@ def discover_servers(
         if host.name not in hosts:
             continue
         before = len(discovery.sources)
-        spots = [spot for spot in host.locations if not team or spot.scope == "project"]
-        for spot in spots:
-            for path in existing_paths(spot, paths):
-                _read_location(host, spot, os.path.realpath(path), paths, discovery)
+        locations = [location for location in host.locations if not team or location.scope == "project"]
+        for location in locations:
+            for path in existing_paths(location, paths):
+                _read_location(host, location, os.path.realpath(path), paths, discovery)
         if named and len(discovery.sources) == before:
-            _add_missing_file(host, spots, paths, discovery)
+            _add_missing_file(host, locations, paths, discovery)
     return discovery
 
 
 def read_bytes(path: str) -> bytes | Unreadable | None:
-    """The content of a file; None where there is none."""
+    """Return the content of a file, or None if it does not exist."""
     try:
         if os.path.exists(path) and (not os.path.isfile(path) or os.path.getsize(path) > MAX_BYTES):
-            return Unreadable("is no plain file, or too large.")
+            return Unreadable("is not a regular file, or it is too large.")
         return read(path)
     except OSError as problem:
         return Unreadable(f"cannot be read ({problem.strerror}). Check its permissions.")
@@ -152,7 +144,7 @@ def _add_source(source: ServerMap, paths: HostPaths, discovery: Discovery) -> No
 
 
 def _is_server_map(text: str) -> bool:
-    """Whether a document is itself a map of servers."""
+    """Return True if a document is itself a map of servers."""
     whole = formats.read_servers(text, "json", ())
     return bool(whole) and all(
         isinstance(entry, dict) and ("command" in entry or "url" in entry) for entry in whole.values()
@@ -160,30 +152,30 @@ def _is_server_map(text: str) -> bool:
 
 
 def _disabled_names(source: ServerMap, names: Iterable[str], paths: HostPaths) -> set[str]:
-    """Names that are switched off outside of their entries."""
-    if source.host.name == "gemini":
-        mcp = formats.read_servers(source.text, "json", ("mcp",))
-        only = mcp.get("allowed")
-        beside = set(names) - _names(only) if isinstance(only, list) else set()
-        return _names(mcp.get("excluded")) | beside
-    return _disabled_in_claude(source, paths) if source.host.name == "claude-code" else set()
-
-
-def _disabled_in_claude(source: ServerMap, paths: HostPaths) -> set[str]:
-    """Servers are switched off by project, in Claude Code's own file and in its settings."""
+    """Return the names of servers that are disabled outside of their entries."""
+    host = source.host
     disabled: set[str] = set()
-    if source.scope != "project":
-        project = formats.read_servers(source.text, "json", ("projects", paths.workspace))
-        return _names(project.get("disabledMcpServers"))
-    for template in ("{workspace}/.claude/settings.json", "{workspace}/.claude/settings.local.json"):
-        data = read_bytes(fill(template, paths.fields))
-        if isinstance(data, bytes):
-            try:
-                whole = formats.read_servers(formats.decode(data), "json", ())
-            except UnsafeEditError:
-                continue
-            disabled |= _names(whole.get("disabledMcpjsonServers"))
+    for listed in host.disabled:
+        key = fill_key(listed.key, paths.fields)
+        if key is not None and (not listed.scopes or source.scope in listed.scopes):
+            disabled |= _names(_read_value(source, fill(listed.file, paths.fields), key))
+    if host.allowlist:
+        allowed = _read_value(source, "", host.allowlist)
+        disabled |= set(names) - _names(allowed) if isinstance(allowed, list) else set()
     return disabled
+
+
+def _read_value(source: ServerMap, file: str, key: tuple[str, ...]) -> object:
+    """Return the value at a key of a JSON file; of the same file if `file` is empty."""
+    data = read_bytes(file) if file else source.data
+    if not isinstance(data, bytes):
+        return None
+    try:
+        return formats.read_servers(formats.decode(data), "json", key[:-1]).get(key[-1])
+    except UnsafeEditError:
+        if not file:
+            raise
+        return None
 
 
 def _names(value: object) -> set[str]:
@@ -193,16 +185,19 @@ def _names(value: object) -> set[str]:
 def _add_missing_file(
     host: Host, locations: Sequence[ConfigLocation], paths: HostPaths, discovery: Discovery
 ) -> None:
-    """A host that was asked for and has no file yet gets one."""
-    for spot in locations:
-        existing = [path for path in candidate_paths(spot, paths) if "*" not in path]
-        if paths.platform in spot.platforms and existing and spot.scope != "local":
-            key = fill_key(spot.keys[0] if () in spot.keys else spot.keys[-1], paths.fields) or SERVERS
-            form = spot.form
+    """Add a location for a new file, for a host that was named and has none."""
+    for location in locations:
+        existing = [path for path in candidate_paths(location, paths) if "*" not in path]
+        if paths.platform in location.platforms and existing and location.scope != "local":
+            key = (
+                fill_key(location.keys[0] if () in location.keys else location.keys[-1], paths.fields)
+                or SERVERS
+            )
+            form = location.form
             discovery.sources.append(
                 ServerMap(
                     host=host,
-                    scope=spot.scope,
+                    scope=location.scope,
                     path=os.path.realpath(existing[0]),
                     form=form,
                     key=key,
@@ -215,14 +210,14 @@ def _add_missing_file(
 def _read_named_file(path: str, paths: HostPaths, discovery: Discovery) -> None:
     real = os.path.realpath(path)
     for host in HOSTS:
-        for spot in host.locations:
-            if real in map(os.path.realpath, existing_paths(spot, paths)):
-                _read_location(host, spot, real, paths, discovery)
+        for location in host.locations:
+            if real in map(os.path.realpath, existing_paths(location, paths)):
+                _read_location(host, location, real, paths, discovery)
     if any(source.path == real for source in discovery.sources):
         return
     data = read_bytes(real)
     if not isinstance(data, bytes):
-        reason = data.message if isinstance(data, Unreadable) else "is not there. Name an existing file."
+        reason = data.message if isinstance(data, Unreadable) else "does not exist. Name an existing file."
         discovery.problems.append(f"{path} {reason}")
         return
     try:
@@ -231,23 +226,22 @@ def _read_named_file(path: str, paths: HostPaths, discovery: Discovery) -> None:
         discovery.problems.append(f"{path} {problem} It is left alone.")
         return
     if source is None:
-        discovery.problems.append(f"{path} holds no servers in a form that is known, such as `mcpServers`.")
+        discovery.problems.append(f"{path} contains no servers in a known format, such as `mcpServers`.")
     else:
         _add_source(source, paths, discovery)
 
 
 def guess_source(path: str, data: bytes) -> ServerMap | None:
-    """Whose form a file has that no host is known to have."""
+    """Return the servers in a file whose host is unknown, or None if its format is not recognized."""
     text = formats.decode(data)
     form = formats.guess_format(path)
-    by_name: Mapping[str, Host] = {host.name: host for host in HOSTS}
-    for key, name in _GUESSES:
+    candidates = [(SERVERS, ANY_FILE), *((key, host) for host in HOSTS for key in host.guess_keys)]
+    for key, owner in candidates:
         if form == "yaml" and len(key) > 1:
             continue
         for each in ("yaml-list", "yaml") if form == "yaml" else (form,):
-            entries = _readable_servers(text, each, key)
-            if entries:
-                host = by_name["continue"] if each == "yaml-list" else by_name.get(name, ANY_FILE)
+            if _readable_servers(text, each, key):
+                host = _YAML_LIST_HOST if each == "yaml-list" else owner
                 return ServerMap(host=host, scope="file", path=path, form=each, key=key, data=data)
     if form == "json" and _is_server_map(text):
         return ServerMap(host=ANY_FILE, scope="file", path=path, form="json", key=(), data=data)

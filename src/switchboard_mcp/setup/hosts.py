@@ -1,27 +1,31 @@
-"""The hosts: where each keeps its servers on each platform, in which format, and how it writes a variable.
+"""The table of hosts: where each keeps its servers, in which format, and everything that is special about it.
 
-Owns the table. `{home}` and the like in a path are filled by `places`; a path with a variable that is not set does not
-count. Does not read any file.
+To support another host, add a row. Fields such as `{home}` in a path are filled in by `paths`; a path with an unknown
+field is ignored. Reads no files.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from switchboard_mcp.setup.edit.formats import Format
 
-# How a host writes a variable of the environment; see `syntax`.
+# Notation for environment variables; see `variable_syntax`.
 Syntax = Literal["braces", "prefixed", "dollar", "opencode", "continue", "none"]
 Platform = Literal["linux", "darwin", "win32"]
 SERVERS = ("mcpServers",)
+# Gemini CLI withholds such variables from the servers it starts, unless an entry sets them.
+_WITHHELD = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|KEY|AUTH|CREDENTIAL|CREDS|PRIVATE|CERT", re.IGNORECASE)
 
 
 class ConfigLocation(Struct, frozen=True):
-    """One place where a host keeps servers. Of its `paths` the first that exists counts, with `*` all that match.
+    """A config file of a host. Of `paths`, the first that exists is used; with `*`, all that match.
 
-    Of its `keys` the first that is there counts; the last is the one that is written where there is none.
+    Of `keys`, the first that exists is used; if none does, the last one is written.
     """
 
     scope: str
@@ -29,24 +33,108 @@ class ConfigLocation(Struct, frozen=True):
     keys: tuple[tuple[str, ...], ...] = (SERVERS,)
     form: Format = "json"
     platforms: tuple[Platform, ...] = ("linux", "darwin", "win32")
-    # Other programs read the same file.
+    # Names other programs that read the same file.
     shared: str = ""
 
 
+class NameList(Struct, frozen=True):
+    """A list of server names outside of the entries, in the same file or in another one."""
+
+    key: tuple[str, ...]
+    file: str = ""
+    # Scopes of the servers it applies to; all if empty.
+    scopes: tuple[str, ...] = ()
+
+
+class CallTimeout(Struct, frozen=True):
+    """The key of the timeout for one call, and its unit in milliseconds."""
+
+    key: str
+    unit_ms: int
+
+
+# Renders the entry for Switchboard from its name, its command line, and the variables that its children need.
+RenderEntry = Callable[[str, Sequence[str], Sequence[str]], dict[str, object]]
+
+
+def plain_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    """Return the entry that most hosts understand."""
+    return {"command": command[0], "args": list(command[1:])}
+
+
+def _stdio_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    return {"type": "stdio", **plain_entry(name, command, variables)}
+
+
+def _codex_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    # Codex passes no variable to a server that its entry does not name.
+    forwarded = {"env_vars": list(variables)} if variables else {}
+    return {**plain_entry(name, command, variables), "startup_timeout_sec": 60, **forwarded}
+
+
+def _gemini_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    needed = {each: f"${each}" for each in variables if _WITHHELD.search(each)}
+    return {**plain_entry(name, command, variables), **({"env": needed} if needed else {})}
+
+
+def _zed_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    return {**plain_entry(name, command, variables), "env": {}}
+
+
+def _copilot_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    return {"type": "local", **plain_entry(name, command, variables), "tools": ["*"]}
+
+
+def _goose_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    about = {"name": name, "description": "All MCP servers behind one", "timeout": 300}
+    return {"type": "stdio", "enabled": True, **about, "cmd": command[0], "args": list(command[1:])}
+
+
+def _opencode_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
+    # Its default timeout is five seconds, and it lists tools only once.
+    return {"type": "local", "command": list(command), "enabled": True, "timeout": 30_000}
+
+
+def _goose_reason(entry: Mapping[str, object]) -> str:
+    if entry.get("type") not in (None, "stdio", "sse", "streamable_http"):
+        return "it is a part of Goose"
+    return "its secrets are in Goose's keyring (`env_keys`)" if entry.get("env_keys") else ""
+
+
+def _zed_reason(entry: Mapping[str, object]) -> str:
+    return "it belongs to a Zed extension" if "settings" in entry and not entry.get("command") else ""
+
+
 class Host(Struct, frozen=True, kw_only=True):
-    """One host."""
+    """One host: its files, its dialect and its special cases."""
 
     name: str
     title: str
     locations: tuple[ConfigLocation, ...]
     syntax: Syntax
-    # How it finds out about a change.
+    # Tells the user how the host picks up a change.
     restart: str
-    # Where rules may name a tool, and how it names one: `{name}` is the server's.
+    # Files with rules that may name a tool, and the prefix of tool names: `{name}` is the server.
     rules: tuple[str, ...] = ()
     tool_pattern: str = "mcp__{name}"
-    # Where it keeps logins to remote servers.
+    # Files with logins to remote servers.
     logins: tuple[str, ...] = ()
+    # Lists of servers that are disabled outside of their entries.
+    disabled: tuple[NameList, ...] = ()
+    # The key of a list with the only servers that are enabled, in the same file.
+    allowlist: tuple[str, ...] = ()
+    # Keys that identify a file of this host whose location is not known.
+    guess_keys: tuple[tuple[str, ...], ...] = ()
+    call_timeout: CallTimeout | None = None
+    # Transport of a remote server whose entry does not name one; by default its URL decides.
+    remote_kind: Literal["", "sse"] = ""
+    # The key of a list of allowed tools, besides the common ones.
+    tools_key: str = ""
+    # Returns why an entry cannot be moved, or an empty string.
+    immovable_reason: Callable[[Mapping[str, object]], str] | None = None
+    render_entry: RenderEntry = plain_entry
+    # True if it may start servers outside of the project folder. Others start them within it.
+    starts_elsewhere: bool = False
 
 
 CLAUDE_FILE = ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")
@@ -69,7 +157,7 @@ HOSTS: tuple[Host, ...] = (
         title="Claude Code",
         locations=(
             ConfigLocation("user", CLAUDE_FILE),
-            # It knows a project by its real path, in a repository by the root.
+            # A project is keyed by its real path, or by the root of its repository.
             *(
                 ConfigLocation("local", CLAUDE_FILE, (("projects", folder, "mcpServers"),))
                 for folder in ("{workspace}", "{real}", "{repository}")
@@ -91,6 +179,15 @@ HOSTS: tuple[Host, ...] = (
             "{workspace}/.claude/agents/*.md",
         ),
         logins=("{claude}/.credentials.json",),
+        disabled=(
+            NameList(("projects", "{workspace}", "disabledMcpServers"), scopes=("user", "local")),
+            *(
+                NameList(("disabledMcpjsonServers",), f"{{workspace}}/.claude/{file}", ("project",))
+                for file in ("settings.json", "settings.local.json")
+            ),
+        ),
+        call_timeout=CallTimeout("timeout", 1),
+        render_entry=_stdio_entry,
     ),
     Host(
         name="claude-desktop",
@@ -127,6 +224,7 @@ HOSTS: tuple[Host, ...] = (
             "{workspace}/.cursor/hooks.json",
         ),
         tool_pattern="{name}:",
+        starts_elsewhere=True,
     ),
     Host(
         name="vscode",
@@ -148,6 +246,9 @@ HOSTS: tuple[Host, ...] = (
             "{workspace}/.github/agents/*.md",
         ),
         tool_pattern="{name}/",
+        guess_keys=VSCODE,
+        render_entry=_stdio_entry,
+        starts_elsewhere=True,
     ),
     Host(
         name="windsurf",
@@ -170,6 +271,9 @@ HOSTS: tuple[Host, ...] = (
         restart="start a new session",
         rules=("{CODEX_HOME}/hooks.json", "{home}/.codex/hooks.json", "{workspace}/.codex/hooks.json"),
         logins=("{CODEX_HOME}/.credentials.json", "{home}/.codex/.credentials.json"),
+        guess_keys=CODEX,
+        call_timeout=CallTimeout("tool_timeout_sec", 1000),
+        render_entry=_codex_entry,
     ),
     Host(
         name="gemini",
@@ -188,6 +292,10 @@ HOSTS: tuple[Host, ...] = (
         ),
         tool_pattern="mcp_{name}_",
         logins=("{home}/.gemini/mcp-oauth-tokens.json",),
+        disabled=(NameList(("mcp", "excluded")),),
+        allowlist=("mcp", "allowed"),
+        call_timeout=CallTimeout("timeout", 1),
+        render_entry=_gemini_entry,
     ),
     Host(
         name="zed",
@@ -201,6 +309,10 @@ HOSTS: tuple[Host, ...] = (
         restart="nothing to do",
         rules=("{config}/zed/settings.json", "{workspace}/.zed/settings.json"),
         tool_pattern="mcp:{name}:",
+        guess_keys=ZED,
+        call_timeout=CallTimeout("timeout", 1000),
+        immovable_reason=_zed_reason,
+        render_entry=_zed_entry,
     ),
     Host(
         name="continue",
@@ -230,6 +342,8 @@ HOSTS: tuple[Host, ...] = (
         ),
         syntax="prefixed",
         restart="nothing to do",
+        call_timeout=CallTimeout("timeout", 1000),
+        remote_kind="sse",
     ),
     Host(
         name="copilot",
@@ -246,6 +360,9 @@ HOSTS: tuple[Host, ...] = (
             "{home}/.copilot/hooks/*.json",
         ),
         tool_pattern="{name}(",
+        call_timeout=CallTimeout("timeout", 1),
+        tools_key="tools",
+        render_entry=_copilot_entry,
     ),
     Host(
         name="goose",
@@ -258,6 +375,10 @@ HOSTS: tuple[Host, ...] = (
         restart="start a new session",
         rules=("{config}/goose/permission.yaml", "{config}/goose/permissions/*.json"),
         tool_pattern="{name}__",
+        guess_keys=GOOSE,
+        call_timeout=CallTimeout("timeout", 1000),
+        immovable_reason=_goose_reason,
+        render_entry=_goose_entry,
     ),
     Host(
         name="opencode",
@@ -287,6 +408,8 @@ HOSTS: tuple[Host, ...] = (
         ),
         tool_pattern='"{name}_',
         logins=("{data}/opencode/mcp-auth.json",),
+        guess_keys=OPENCODE,
+        render_entry=_opencode_entry,
     ),
     Host(
         name="amp",
@@ -310,6 +433,7 @@ HOSTS: tuple[Host, ...] = (
         syntax="dollar",
         restart="start a new session, and approve a project's entry when asked",
         rules=("{config}/amp/settings.json", "{workspace}/.amp/settings.json"),
+        guess_keys=(("amp.mcpServers",),),
     ),
     Host(
         name="warp",
@@ -322,7 +446,7 @@ HOSTS: tuple[Host, ...] = (
         restart="start the server in its settings",
     ),
 )
-# A file that somebody names, and that no host is known to have.
+# Any other file that is named on the command line.
 ANY_FILE = Host(
     name="file", title="a file", locations=(), syntax="braces", restart="restart whatever reads it"
 )

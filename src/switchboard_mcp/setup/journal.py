@@ -1,8 +1,8 @@
-"""Changing files so that it can be taken back, whatever happens in between.
+"""Changes files so that the change can be reverted, even after a crash.
 
-First the journal: a copy of every file as it was, and what it is going to be, under `.switchboard/backup/`. Then each
-file, one after the other, whole: written beside, synced, renamed. A process that dies at any moment leaves every file
-as it was or as it should be, and a journal that knows which. Does not know what the files are.
+The journal comes first: a copy of every file and the hash of its new content, under `.switchboard/backup/`. Then each
+file is written to a temporary file, synced and renamed. A process that dies at any moment leaves every file either old
+or new, and the journal knows which. Not aware of what the files contain.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from switchboard_mcp.errors import refused
 FOLDER = os.path.join(".switchboard", "backup")
 FILE = "journal.json"
 VERSION = 1
-# Beside the file that is being written, so that the rename stays within one file system.
+# In the same folder as the file, so that the rename stays within one file system.
 TEMP_SUFFIX = ".switchboard-new"
-# A file that did not exist.
+# The hash of a file that does not exist.
 ABSENT = ""
 State = Literal["begun", "done", "reverted"]
 
 
 class ServerMapEdit(Struct, kw_only=True, rename="camel"):
-    """What was changed in a map of servers: names that were taken out, and our entry, if one was put in."""
+    """A change of a map of servers: the removed names, and the name of our entry if one was added."""
 
     form: Literal["json", "toml", "yaml", "yaml-list"]
     key: list[str]
@@ -38,7 +38,7 @@ class ServerMapEdit(Struct, kw_only=True, rename="camel"):
 
 
 class FileChange(Struct, kw_only=True):
-    """One file before and after. `mode` is that of a new file; an old one keeps its own."""
+    """A file before and after. `mode` applies to a new file; an existing one keeps its mode."""
 
     path: str
     before: bytes | None
@@ -48,12 +48,12 @@ class FileChange(Struct, kw_only=True):
 
     @classmethod
     def creating(cls, path: str, data: bytes, *, mode: int) -> FileChange:
-        """A file that is not there yet."""
+        """Return the change that creates a file."""
         return cls(path=path, before=None, after=data, mode=mode)
 
 
 class JournalEntry(Struct, kw_only=True, rename="camel"):
-    """One file in the journal. Hashes are of whole files; `backup` is the name of the copy."""
+    """One file in the journal. `before` and `after` are hashes of the whole file; `backup` is the name of the copy."""
 
     path: str
     before: str
@@ -63,7 +63,7 @@ class JournalEntry(Struct, kw_only=True, rename="camel"):
 
 
 class Journal(Struct, kw_only=True, rename="camel"):
-    """One run."""
+    """The journal of one run."""
 
     version: int = VERSION
     state: State = "begun"
@@ -72,34 +72,34 @@ class Journal(Struct, kw_only=True, rename="camel"):
 
 
 class JournalRun(Struct, kw_only=True):
-    """A journal and the folder it is in."""
+    """A journal and its folder."""
 
     folder: str
     journal: Journal
 
     def backup(self, record: JournalEntry) -> bytes:
-        """A file as it was."""
+        """Return the original content of a file."""
         with open(os.path.join(self.folder, record.backup), "rb") as file:
             return file.read()
 
     def mark(self, state: State) -> None:
-        """Write down how far it is."""
+        """Record the state of the run."""
         self.journal.state = state
         write(os.path.join(self.folder, FILE), encode(self.journal), 0o600)
 
 
 def digest(data: bytes | None) -> str:
-    """What tells one content from another; empty for a file that does not exist."""
+    """Return the hash of a content; empty for a file that does not exist."""
     return ABSENT if data is None else sha256(data).hexdigest()
 
 
 def encode(journal: Journal) -> bytes:
-    """The journal as it is written."""
+    """Return the journal as JSON."""
     return msgspec.json.format(msgspec.json.encode(journal), indent=2) + b"\n"
 
 
 def load_runs(workspace: str) -> list[JournalRun]:
-    """All runs of a workspace, oldest first. A folder without a journal is of a run that changed nothing."""
+    """Return all runs of a workspace, oldest first. A run without a journal has changed nothing."""
     home = os.path.join(workspace, FOLDER)
     loaded: list[JournalRun] = []
     for name in sorted(os.listdir(home)) if os.path.isdir(home) else []:
@@ -111,13 +111,13 @@ def load_runs(workspace: str) -> list[JournalRun]:
             loaded.append(JournalRun(folder=folder, journal=msgspec.json.decode(data, type=Journal)))
         except msgspec.MsgspecError as problem:
             message = f"{os.path.join(folder, FILE)} cannot be read: {problem}."
-            hint = "The copies beside it are your files as they were; put them back by hand."
+            hint = "The copies next to it are your original files. Restore them by hand."
             raise refused("setup_refused", message, hint=hint) from None
     return loaded
 
 
 def begin(workspace: str, changes: Sequence[FileChange]) -> JournalRun:
-    """Write the journal of a run; after this everything can be taken back."""
+    """Write the journal of a run. From then on everything can be reverted."""
     make_private_folder(os.path.join(workspace, ".switchboard"))
     home = os.path.join(workspace, FOLDER)
     make_private_folder(home)
@@ -145,11 +145,13 @@ def begin(workspace: str, changes: Sequence[FileChange]) -> JournalRun:
 
 
 def perform(changes: Sequence[FileChange], run: JournalRun) -> None:
-    """Make every change; stops where a file is no longer what it was when it was looked at."""
+    """Make all changes. Stops at a file that has changed since it was read."""
     for number, change in enumerate(changes):
         if digest(read(change.path)) != digest(change.before):
-            message = f"{change.path} has changed in the meantime. {number} of {len(changes)} files are done."
-            hint = "Run `switchboard init` again to go on, or `switchboard revert` to go back."
+            message = (
+                f"{change.path} was changed by another program. {number} of {len(changes)} files are done."
+            )
+            hint = "Run `switchboard init` again to continue, or `switchboard revert` to undo it."
             raise refused("setup_refused", message, hint=hint)
         make_folders(os.path.dirname(change.path))
         write(change.path, change.after, change.mode)
@@ -157,7 +159,7 @@ def perform(changes: Sequence[FileChange], run: JournalRun) -> None:
 
 
 def write(path: str, data: bytes, mode: int) -> None:
-    """Put a file in place, whole. One that is there keeps its mode and its owner."""
+    """Write a file atomically. An existing file keeps its mode and owner."""
     owner: tuple[int, int] | None = None
     try:
         status = os.stat(path)
@@ -184,7 +186,7 @@ def write(path: str, data: bytes, mode: int) -> None:
         sync_folder(os.path.dirname(path))
     except OSError as problem:
         message = f"{path} cannot be written: {problem.strerror}."
-        hint = "Mend that, then run the command again; `switchboard revert` takes back what was done."
+        hint = "Fix that, then run the command again. `switchboard revert` undoes what was done."
         raise refused("setup_refused", message, hint=hint) from None
 
 
@@ -192,11 +194,11 @@ def _restore_owner(path: str, owner: tuple[int, int]) -> None:
     try:
         os.chown(path, *owner)
     except PermissionError:
-        pass  # Only root may; the content counts.
+        pass  # Only root may change the owner; the content matters more.
 
 
 def read(path: str) -> bytes | None:
-    """The content of a file; None where there is none."""
+    """Return the content of a file, or None if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -205,7 +207,7 @@ def read(path: str) -> bytes | None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -213,14 +215,14 @@ def remove(path: str) -> None:
 
 
 def make_folders(path: str) -> None:
-    """Make the folders that are missing; only their owner may look into them."""
+    """Create missing folders, accessible only to their owner."""
     if path and not os.path.isdir(path):
         make_folders(os.path.dirname(path))
         os.mkdir(path, 0o700)
 
 
 def make_private_folder(path: str) -> None:
-    """A folder that only its owner may look into, as the HTTP front demands it."""
+    """Make a folder accessible only to its owner, as the HTTP server requires."""
     make_folders(path)
     status = os.stat(path)
     if status.st_mode & 0o077 and status.st_uid == os.geteuid():
@@ -228,7 +230,7 @@ def make_private_folder(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make a rename last."""
+    """Sync a folder, so that a rename survives a power failure."""
     descriptor = os.open(path or os.curdir, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Where the files of the hosts are on this machine.
+"""Locates the config files of hosts on this machine.
 
-Owns how `{home}` and its like are filled from the environment and the workspace, on each platform. Looks at what
-exists; reads nothing but the pointer of a linked git work tree.
+Fills in fields such as `{home}` from the environment and the workspace, on each platform. Checks which files exist; the
+only file it reads is the pointer of a linked git work tree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from switchboard_mcp.setup.hosts import ConfigLocation, Platform
 
 _FIELD = re.compile(r"\{([A-Za-z_]+)\}")
-# Where one of these is set, the file it leads to is the only one that counts.
+# If one of these is set, the file it names is the only one used.
 OVERRIDES = (
     "CLAUDE_CONFIG_DIR",
     "CODEX_HOME",
@@ -29,19 +29,19 @@ OVERRIDES = (
 
 
 class HostPaths(Struct, frozen=True):
-    """What the fields of a path stand for here."""
+    """The platform, and the values of the fields in paths."""
 
     platform: Platform
     fields: dict[str, str]
 
     @property
     def workspace(self) -> str:
-        """The folder that is set up."""
+        """The workspace folder."""
         return self.fields["workspace"]
 
 
 def host_paths(workspace: str, environ: Mapping[str, str], platform: str) -> HostPaths:
-    """The fields for a workspace."""
+    """Return the field values for a workspace."""
     known: Platform = "darwin" if platform == "darwin" else "win32" if platform == "win32" else "linux"
     home = environ.get("HOME") or (environ.get("USERPROFILE", "") if known == "win32" else "")
     fields = {name: environ[name] for name in OVERRIDES if environ.get(name)}
@@ -64,7 +64,7 @@ def host_paths(workspace: str, environ: Mapping[str, str], platform: str) -> Hos
 
 
 def fill(text: str, fields: Mapping[str, str]) -> str:
-    """A path with its fields filled in; empty where one of them is not known."""
+    """Fill in the fields of a path. Returns an empty string if one of them is unknown."""
     names = _FIELD.findall(text)
     if any(name not in fields for name in names):
         return ""
@@ -72,13 +72,13 @@ def fill(text: str, fields: Mapping[str, str]) -> str:
 
 
 def fill_key(key: tuple[str, ...], fields: Mapping[str, str]) -> tuple[str, ...] | None:
-    """A key with its fields filled in."""
+    """Fill in the fields of a key. Returns None if one of them is unknown."""
     filled = tuple(fill(name, fields) if "{" in name else name for name in key)
     return None if any(not name for name in filled) else filled
 
 
 def existing_paths(location: ConfigLocation, paths: HostPaths) -> list[str]:
-    """The files of a spot that exist."""
+    """Return the files of a location that exist."""
     if paths.platform not in location.platforms:
         return []
     for path in candidate_paths(location, paths):
@@ -90,7 +90,7 @@ def existing_paths(location: ConfigLocation, paths: HostPaths) -> list[str]:
 
 
 def candidate_paths(location: ConfigLocation, here: HostPaths) -> list[str]:
-    """The files of a spot, whether they exist or not. An override that is set is the only one."""
+    """Return the possible files of a location. If an override is set, it is the only one."""
     paths = [path for text in location.paths if (path := fill(text, here.fields))]
     overridden = any(
         text.startswith(f"{{{name}}}") for text in location.paths for name in OVERRIDES if name in here.fields
@@ -99,7 +99,7 @@ def candidate_paths(location: ConfigLocation, here: HostPaths) -> list[str]:
 
 
 def existing_files(templates: tuple[str, ...], paths: HostPaths) -> list[str]:
-    """The files that exist, of a list of paths."""
+    """Return the files that exist, of a list of paths and globs."""
     files: list[str] = []
     for text in templates:
         path = fill(text, paths.fields)
@@ -109,7 +109,7 @@ def existing_files(templates: tuple[str, ...], paths: HostPaths) -> list[str]:
 
 
 def find_repository(folder: str) -> str:
-    """The root of the repository a folder is in; of a linked work tree the main one. Empty outside of git."""
+    """Return the root of the git repository of a folder; for a linked work tree, the main one. Empty outside of git."""
     while True:
         git = os.path.join(folder, ".git")
         if os.path.isdir(git):

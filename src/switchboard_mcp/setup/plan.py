@@ -1,7 +1,7 @@
-"""Deciding what `init` does with what was found: which entry becomes which child, and what every file becomes.
+"""Decides what `init` does: which entry becomes which child, and the new content of every file.
 
-Pure decisions: nothing is written here. Owns names, merging of the same server from several hosts, and which file of a
-host keeps the one entry for Switchboard.
+Reads the secrets file and the workspace's config; writes nothing. Chooses the names, merges the same server from
+several hosts, and picks the file of each host that gets the entry for Switchboard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from switchboard_mcp.setup.child_entries import (
     replace_literal_secrets,
     safe_name,
 )
-from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, portable_command, switchboard_entry
+from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, portable_command
 from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
@@ -33,26 +33,26 @@ from switchboard_mcp.setup.journal import FileChange, ServerMapEdit, read
 from switchboard_mcp.setup.variable_syntax import referenced_variables
 from switchboard_mcp.system.atomic_write import GITIGNORE
 
-# Switchboard itself looks at these; Codex hands nothing down that is not named.
+# Switchboard itself reads these. Codex passes only variables that its entry names.
 OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 
 class Outcome(Struct, kw_only=True):
-    """What happens to one entry: it becomes `child`, or it stays and says why."""
+    """The decision for one entry: it becomes `child`, or it is skipped for a reason."""
 
     entry: DiscoveredServer
     child: str = ""
     skip_reason: str = ""
-    merged_with: str = ""  # The entry that this child was made from first, where it is another.
+    merged_with: str = ""  # The entry that the child was made from, if it is not this one.
 
     @property
     def moves(self) -> bool:
-        """Whether it moves."""
+        """True if the entry is moved."""
         return bool(self.child)
 
 
 class NewChild(Struct, kw_only=True):
-    """A child to be made."""
+    """A child to create."""
 
     name: str
     server: HostServer
@@ -60,14 +60,14 @@ class NewChild(Struct, kw_only=True):
 
 
 class ExistingSetup(Struct, frozen=True, kw_only=True):
-    """What the workspace has already: children by name, and names that are taken."""
+    """The children that the workspace already has, and all names in use."""
 
     children: dict[str, HostServer]
     names: set[str]
 
 
 class Plan(Struct, kw_only=True):
-    """Everything that would be done."""
+    """All changes that `init` would make."""
 
     outcomes: list[Outcome]
     children: list[NewChild]
@@ -78,14 +78,14 @@ class Plan(Struct, kw_only=True):
 
     @property
     def moving(self) -> list[Outcome]:
-        """The entries that move."""
+        """The entries that are moved."""
         return [outcome for outcome in self.outcomes if outcome.moves]
 
 
 def decide(
     discovery: Discovery, present: ExistingSetup, workspace: str
 ) -> tuple[list[Outcome], list[NewChild]]:
-    """Which entry becomes which child."""
+    """Decide which entry becomes which child."""
     outcomes: list[Outcome] = []
     new: dict[str, NewChild] = {}
     origin: dict[str, str] = {}
@@ -106,9 +106,7 @@ def decide(
             continue
         if same in new:
             new[same] = _merge(new[same], server, parsed.forwarded)
-        outcomes.append(
-            Outcome(entry=found, child=same, merged_with=origin.get(same, "a child that is there already"))
-        )
+        outcomes.append(Outcome(entry=found, child=same, merged_with=origin.get(same, "an existing child")))
     return outcomes, list(new.values())
 
 
@@ -117,7 +115,7 @@ def _find_same(server: HostServer, children: Mapping[str, HostServer]) -> str | 
 
 
 def _merge(child: NewChild, server: HostServer, forwarded: Sequence[str]) -> NewChild:
-    """Where one host uses a server and another has it switched off, it is used."""
+    """Merge the same server of two hosts. It is disabled only if it is disabled in both."""
     first = child.server
     times = [each for each in (first.timeout_ms, server.timeout_ms) if each is not None]
     merged = structs.replace(
@@ -141,25 +139,25 @@ def _free_name(found: DiscoveredServer, taken: set[str]) -> str:
 
 
 class SetupOptions(Struct, frozen=True, kw_only=True):
-    """What the person wants."""
+    """Options of `init` and the features to enable."""
 
     workspace: str
-    # The settings of the workspace, whether the file exists or not.
+    # Path of the workspace's config file, which need not exist.
     config: str
-    # What a host runs. Where it is empty, each gets one that is good on everybody's machine.
+    # Command line for the hosts. If empty, each gets one that works on every machine.
     command: list[str]
     environ: Mapping[str, str]
     children: ChildrenFolder = PERSONAL
     move_secrets: bool = False
     enable: tuple[str, ...] = ()
-    # Hosts that get an entry also where nothing is moved from them.
+    # Hosts that get an entry even if nothing is moved from them.
     connect: tuple[str, ...] = ()
 
 
 def make_plan(
     discovery: Discovery, outcomes: Sequence[Outcome], children: Sequence[NewChild], options: SetupOptions
 ) -> Plan:
-    """What every file becomes."""
+    """Compute the new content of every file."""
     used = {outcome.child for outcome in outcomes}
     kept = [child for child in children if child.name in used]
     values: dict[str, str] = {}
@@ -195,7 +193,7 @@ def make_plan(
 
 
 def _needed_variables(children: Sequence[NewChild]) -> list[str]:
-    """Variables that the children need from where Switchboard is started."""
+    """Return the variables that the children need from the environment of Switchboard."""
     names: dict[str, None] = {}
     for child in children:
         server = child.server
@@ -213,7 +211,7 @@ def _needed_variables(children: Sequence[NewChild]) -> list[str]:
 
 
 def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict[str, str]:
-    """Write variables in place of secrets; gives their values."""
+    """Replace secrets in the children by variables, and return the values of those."""
     values: dict[str, str] = {}
     for child in children:
         child.server, moved = replace_literal_secrets(child.name, child.server, {**known, **values})
@@ -224,7 +222,7 @@ def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict
 def _host_changes(
     discovery: Discovery, outcomes: Sequence[Outcome], plan: Plan, options: SetupOptions
 ) -> list[FileChange]:
-    """The files of the hosts, each once, whatever changes in it."""
+    """Return the changes of host files, one for each file."""
     entry_files = _files_for_entry(discovery, outcomes, options)
     by_path: dict[str, FileChange] = {}
     refused: dict[str, str] = {}
@@ -258,15 +256,15 @@ def _edit_host_file(
 ) -> bytes:
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if options.environ.get(name))]
     command = options.command or portable_command(source.host)
-    put = {entry: switchboard_entry(source.host, entry, command, needed)} if entry else {}
+    put = {entry: source.host.render_entry(entry, command, needed)} if entry else {}
     text = formats.replace_servers(formats.decode(data), source.form, source.key, names, put)
-    if entry and source.host.name == "gemini":
-        text = jsonc_edit.add_item(text, ("mcp", "allowed"), entry)
+    if entry and source.host.allowlist:
+        text = jsonc_edit.add_item(text, source.host.allowlist, entry)
     return text.encode()
 
 
 def _entry_name(discovery: Discovery, source: ServerMap, names: Sequence[str], options: SetupOptions) -> str:
-    """One name for all; where the host has it for another folder already, this folder's name is added."""
+    """Return a free name for our entry: `switchboard`, or with the folder's name if the host already uses that."""
     taken = {
         finding.name
         for finding in discovery.servers
@@ -278,8 +276,8 @@ def _entry_name(discovery: Discovery, source: ServerMap, names: Sequence[str], o
 
 
 def _skip_file(path: str, reason: str, plan: Plan) -> None:
-    """A file that cannot be changed keeps its servers, and they do not move."""
-    plan.problems.append(f"{path} {reason} It is left alone; put the entry for Switchboard there by hand.")
+    """Keep the servers of a file that cannot be edited safely."""
+    plan.problems.append(f"{path} {reason} It is left alone. Add the entry for Switchboard by hand.")
     for outcome in plan.outcomes:
         if outcome.entry.source.path == path and outcome.moves:
             outcome.child, outcome.skip_reason = "", reason
@@ -290,8 +288,10 @@ def _skip_file(path: str, reason: str, plan: Plan) -> None:
 def _files_for_entry(
     discovery: Discovery, outcomes: Sequence[Outcome], options: SetupOptions
 ) -> list[ServerMap]:
-    """The file of each host that gets the entry: the first something moves from. A file that several hosts read gets
-    its own, and no host gets a second one beside an entry that it has.
+    """Return the files that get an entry for Switchboard.
+
+    For each host it is the first file from which a server moves. A file that several hosts read gets its own entry. A
+    host that already has one gets no second.
     """
     chosen: list[ServerMap] = []
     done = {
@@ -325,7 +325,7 @@ def _is_our_entry(found: DiscoveredServer, options: SetupOptions) -> bool:
 
 
 def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Plan) -> list[FileChange]:
-    """Settings that belong to the move: which tools of a child were allowed, and suites that are switched on."""
+    """Return the change of the workspace's config: tool filters of moved servers, and enabled features."""
     filters = {
         child.name: {
             name: tools
@@ -356,7 +356,7 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
 def _set_object(
     text: str, form: formats.Format, key: tuple[str, ...], name: str, value: Mapping[str, object]
 ) -> str:
-    """Put an object into the settings; members it has already stay."""
+    """Set members of an object in the config. Its other members stay."""
     present = formats.read_servers(text, form, (*key, name))
     if all(present.get(each) == item for each, item in value.items()):
         return text

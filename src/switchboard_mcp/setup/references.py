@@ -1,7 +1,7 @@
-"""Rules, hooks and logins elsewhere that name a server that moves.
+"""Finds rules, hooks and logins that refer to a server that is moved.
 
-Behind Switchboard a tool has another name, so that they no longer fit. They are only told, with file and line: whoever
-wrote them decides what they should say now. Never tells what stands in them beyond that.
+Behind Switchboard a tool has a different name, so they no longer match. They are reported with file and line for the
+user to change; nothing else of their content is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class ServerReference(Struct, frozen=True, rename="camel"):
-    """One place that names a server."""
+    """A line that refers to a server."""
 
     host: str
     kind: str
@@ -29,7 +29,7 @@ class ServerReference(Struct, frozen=True, rename="camel"):
 
 
 def find_references(host: Host, names: Sequence[str], paths: HostPaths) -> list[ServerReference]:
-    """Where the files of a host name these servers."""
+    """Return the references to these servers in the files of a host."""
     references: list[ServerReference] = []
     for path in existing_files(host.rules, paths):
         for number, line in enumerate(_lines(path), 1):
@@ -51,7 +51,7 @@ def find_references(host: Host, names: Sequence[str], paths: HostPaths) -> list[
 def _mentions(host: Host, name: str, line: str) -> bool:
     tool = host.tool_pattern.replace("{name}", name)
     if tool.endswith(name):
-        # `mcp__github` also begins `mcp__github_other`; a rule for all tools ends there.
+        # `mcp__github` is also a prefix of `mcp__github_other`; a rule for all tools of a server ends after its name.
         return bool(re.search(re.escape(tool) + r"(?:__|[^A-Za-z0-9_-]|$)", line))
     if tool in line:
         return True

@@ -1,8 +1,8 @@
-"""Taking back what `init` has done.
+"""Reverts what `init` has done.
 
-A file that is still as it was left gets its old bytes back. One that was edited since keeps those edits: our entry
-goes, what was taken out comes back as it was written. Owns nothing but what the journal names: mail, state and archive
-are never touched.
+A file that is unchanged since then gets its old bytes back. A file that was edited since keeps those edits: our entry
+is removed, and the moved entries are put back as they were written. Only files in the journal are touched: never mail,
+state or archives.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import Struct
 from switchboard_mcp.setup.child_entries import FOLDER, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from switchboard_mcp.setup.hosts import HOSTS
 from switchboard_mcp.setup.journal import (
     TEMP_SUFFIX,
     JournalEntry,
@@ -28,13 +29,13 @@ from switchboard_mcp.setup.journal import (
     write,
 )
 
-# restored: the old bytes are back; merged: the edits since were kept; removed: a file of ours is gone;
-# nothing: it is as it was already; kept: it was edited since, and is left as it is.
+# restored: old bytes written back; merged: later edits kept; removed: a file that we created is deleted;
+# nothing: already as it was; kept: edited since, and left alone.
 Verdict = Literal["restored", "merged", "removed", "nothing", "kept"]
 
 
 class RevertStep(Struct, kw_only=True):
-    """What happens to one file. `data` is what it becomes; `remarks` what a person should know."""
+    """The decision for one file. `data` is its new content; `remarks` are notes for the user."""
 
     run: JournalRun
     record: JournalEntry
@@ -44,12 +45,12 @@ class RevertStep(Struct, kw_only=True):
 
 
 def revertible(runs: Sequence[JournalRun]) -> list[JournalRun]:
-    """The runs that can be taken back, newest first."""
+    """Return the runs that can be reverted, newest first."""
     return [run for run in reversed(runs) if run.journal.state != "reverted"]
 
 
 def plan_revert(runs: Sequence[JournalRun]) -> list[RevertStep]:
-    """What taking all these runs back means, newest first. Reads files, writes nothing."""
+    """Decide how to revert these runs, newest first. Reads files, writes nothing."""
     steps: list[RevertStep] = []
     now: dict[str, bytes | None] = {}
     for run in runs:
@@ -71,7 +72,7 @@ def _step(run: JournalRun, record: JournalEntry, current: bytes | None) -> Rever
         data = run.backup(record) if existed else None
         return RevertStep(run=run, record=record, verdict="restored" if existed else "removed", data=data)
     if current is None:
-        remark = "it is gone; it is not brought back" if existed else "it is gone already"
+        remark = "it was deleted, and is not restored" if existed else "it is already deleted"
         return RevertStep(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[remark])
     if not record.edits:
         return RevertStep(
@@ -81,38 +82,44 @@ def _step(run: JournalRun, record: JournalEntry, current: bytes | None) -> Rever
 
 
 def _merge(run: JournalRun, record: JournalEntry, current: bytes) -> RevertStep:
-    """Only our own changes are taken back."""
-    remarks = ["it was edited since; only what was moved is put back"]
+    """Revert only our own changes in a file that was edited since."""
+    remarks = ["it was edited since; only the moved entries are put back"]
     try:
         text = formats.decode(current)
         before = formats.decode(run.backup(record)) if record.before else ""
         for edit in record.edits:
             there = formats.read_servers(text, edit.form, edit.key)
             again = [name for name in edit.names if name in there]
-            remarks += [f"'{name}' is there again already, and is left as it is" for name in again]
+            remarks += [f"'{name}' exists again, and is left alone" for name in again]
             back = formats.server_texts(before, edit.form, edit.key, edit.names) if before else {}
             gone = [edit.entry] if edit.entry else []
             text = formats.restore_servers(text, edit.form, edit.key, gone, back)
-            if edit.entry and edit.form == "json":
-                listed = jsonc_edit.read(before, ("mcp", "allowed")) if before else None
-                if isinstance(listed, list) and edit.entry not in listed:
-                    text = jsonc_edit.remove_item(text, ("mcp", "allowed"), edit.entry)
+            if edit.entry and edit.form == "json" and before:
+                text = _remove_from_allowlists(text, before, edit.entry)
     except UnsafeEditError as problem:
         copy = os.path.join(run.folder, record.backup)
-        remark = f"it was edited since, and {problem} Put back by hand what you need from {copy}"
+        remark = f"it was edited since, and {problem} Restore what you need from {copy} by hand"
         return RevertStep(run=run, record=record, verdict="kept", data=current, remarks=[remark])
     return RevertStep(run=run, record=record, verdict="merged", data=text.encode(), remarks=remarks)
 
 
+def _remove_from_allowlists(text: str, before: str, entry: str) -> str:
+    for key in {host.allowlist for host in HOSTS if host.allowlist}:
+        listed = jsonc_edit.read(before, key)
+        if isinstance(listed, list) and entry not in listed:
+            text = jsonc_edit.remove_item(text, key, entry)
+    return text
+
+
 def revert_interrupted(workspace: str) -> bool:
-    """Undo a run that came to no end, so that the next one begins with what was there; whether there was one."""
+    """Revert an interrupted run, so that the next one starts clean. Returns True if there was one."""
     begun = [run for run in revertible(load_runs(workspace)) if run.journal.state == "begun"]
     perform_revert(plan_revert(begun), workspace)
     return bool(begun)
 
 
 def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
-    """Do it, then forget the runs; copies are kept where something could not be put back."""
+    """Perform the steps and delete the runs. Copies are kept if a file could not be restored."""
     for step in steps:
         remove(step.record.path + TEMP_SUFFIX)
         if step.verdict in ("restored", "merged"):
@@ -129,7 +136,7 @@ def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
 
 
 def _remove_empty_folders(folder: str, workspace: str) -> None:
-    """Folders of ours that are empty now go too."""
+    """Remove folders of ours that are now empty."""
     ours = (os.path.join(workspace, FOLDER), os.path.join(workspace, TEAM.folder))
     while folder in ours or folder.startswith(tuple(each + os.sep for each in ours)):
         try:

@@ -1,7 +1,6 @@
-"""The variables of the hosts, said in the one form that Switchboard knows: `${VAR}` and `${VAR:-default}`.
+"""Translates the variables of hosts to the forms that Switchboard supports: `${VAR}` and `${VAR:-default}`.
 
-Owns what each way of writing means. What cannot be said, such as a question to the person, is told and left where it
-is.
+Raises `UntranslatableError` for a reference without an equivalent, such as a prompt for input.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _REFERENCE = re.compile(rf"\$\{{({_NAME})(?::-[^}}]*)?\}}")
 
 
 class UntranslatableError(Exception):
-    """A text says something that has no other form; the message is why."""
+    """A reference has no equivalent; the message is the reason."""
 
 
 def translate(text: str, syntax: Syntax, fields: Mapping[str, str]) -> str:
-    """A text of a host in the form that Switchboard knows."""
+    """Translate a string of a host to our own syntax."""
     if syntax != "opencode" and "$" not in text and "%" not in text:
         return text
     return _TRANSLATORS[syntax](text, fields)
 
 
 def referenced_variables(text: str) -> list[str]:
-    """The names of the variables in a text."""
+    """Return the names of the variables in a string."""
     return [found[1] for found in _REFERENCE.finditer(text)]
 
 
@@ -44,7 +43,7 @@ def _braces(text: str, fields: Mapping[str, str]) -> str:
 
 def _none(text: str, fields: Mapping[str, str]) -> str:
     if found := _BRACES.search(text):
-        raise UntranslatableError(f"`{found[0]}` is plain text there, and would be filled in here")
+        raise UntranslatableError(f"`{found[0]}` is plain text there, but would be expanded here")
     return text
 
 

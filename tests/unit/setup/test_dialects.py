@@ -13,7 +13,7 @@ from switchboard_mcp.setup.child_entries import (
     render_child,
     replace_literal_secrets,
 )
-from switchboard_mcp.setup.dialects import parse_entry, switchboard_entry
+from switchboard_mcp.setup.dialects import parse_entry
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
 
 HERE = {"workspace": "/w", "platform": "linux"}
@@ -124,7 +124,7 @@ def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
     parsed = parse_entry(BY_NAME["cline"], {"command": "p", "autoApprove": ["rm"]}, HERE)
     assert parsed.server is not None
     assert parsed.server.allow == []
-    assert "approved" in parsed.notes[0]
+    assert "approvals" in parsed.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
         ("goose", {"type": "stdio", "cmd": "p", "env_keys": ["K"]}, "keyring"),
         ("zed", {"settings": {"token": "t"}}, "extension"),
         ("cursor", {"command": "p", "envFile": ".env"}, "envFile"),
-        ("vscode", {"url": "unix:///tmp/x"}, "only this host knows"),
+        ("vscode", {"url": "unix:///tmp/x"}, "only this host supports"),
         ("vscode", {"command": "p", "args": ["${input:a}"]}, "asks the person"),
-        ("cursor", {"type": "stdio"}, "neither a program nor an address"),
-        ("cursor", "text", "no entry"),
+        ("cursor", {"type": "stdio"}, "neither a command nor a URL"),
+        ("cursor", "text", "not a valid entry"),
     ],
 )
 def test_what_cannot_move_says_why(host: str, entry: object, reason: str) -> None:
@@ -162,15 +162,15 @@ def test_switchboard_itself_is_recognised_and_the_folder_it_serves(
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
 def test_the_entry_of_every_host_is_read_as_switchboard_for_this_folder(host: Any) -> None:
-    entry = switchboard_entry(host, "switchboard", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
+    entry = host.render_entry("switchboard", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
     assert parse_entry(host, entry, HERE).serves_folder == "/w"
 
 
 def test_hosts_that_hand_down_little_are_told_what_is_needed() -> None:
-    assert switchboard_entry(BY_NAME["codex"], "s", COMMAND, ["A"])["env_vars"] == ["A"]
-    gemini = switchboard_entry(BY_NAME["gemini"], "s", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
+    assert BY_NAME["codex"].render_entry("s", COMMAND, ["A"])["env_vars"] == ["A"]
+    gemini = BY_NAME["gemini"].render_entry("s", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
     assert gemini["env"] == {"GITHUB_TOKEN": "$GITHUB_TOKEN"}
-    assert switchboard_entry(BY_NAME["copilot"], "s", COMMAND, [])["tools"] == ["*"]
+    assert BY_NAME["copilot"].render_entry("s", COMMAND, [])["tools"] == ["*"]
 
 
 @given(st.sampled_from(HOSTS), st.dictionaries(KEYS, VALUES, max_size=6))

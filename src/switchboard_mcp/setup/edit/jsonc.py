@@ -1,8 +1,7 @@
-"""JSON with comments and trailing commas as a tree of places in its text.
+"""Parses JSON with comments and trailing commas into a tree of spans.
 
-Owns the scanner. Everything that is not white space, a comment or a comma has a node that knows where it begins and
-ends, so that an editor can change one member and leave every other character as it is. Does not know what a document
-means.
+Every value has a node with its start and end, so that an editor can change one member and leave all other characters
+unchanged. Not aware of what a document means.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError, position
 
-# Deeper than any settings file, and far from Python's own limit.
+# Deeper than any settings file, and far below Python's recursion limit.
 MAX_DEPTH = 100
 Kind = Literal["object", "array", "string", "scalar"]
 _decode = json.JSONDecoder().raw_decode
@@ -26,9 +25,8 @@ _BLANK = re.compile(r"[ \t\r\n\ufeff]*+")
 
 
 class JsonNode:
-    """A value: `text[start:end]`.
-
-    What is inside is looked at when it is asked for: some files are large, and most of it is no matter here.
+    """A value, `text[start:end]`. Its members are parsed on first access: some files are large, and few parts are
+    needed.
     """
 
     __slots__ = ("_items", "_members", "end", "kind", "start", "text")
@@ -57,7 +55,7 @@ class JsonNode:
 
 
 class Member(Struct, eq=False):
-    """A name and its value. `comma` is where the comma after it is, or -1."""
+    """A name and its value. `comma` is the position of the comma after it, or -1."""
 
     name: str
     start: int
@@ -66,7 +64,7 @@ class Member(Struct, eq=False):
 
     @property
     def end(self) -> int:
-        """Where the value ends."""
+        """The end of the value."""
         return self.value.end
 
 
@@ -78,29 +76,29 @@ class Item(Struct, eq=False):
 
     @property
     def start(self) -> int:
-        """Where the value begins."""
+        """The start of the value."""
         return self.value.start
 
     @property
     def end(self) -> int:
-        """Where the value ends."""
+        """The end of the value."""
         return self.value.end
 
 
 def parse(text: str) -> JsonNode:
-    """The tree of a document; refuses what is no JSON with comments."""
+    """Parse a document. Raises `UnsafeEditError` if it is not JSON with comments."""
     at = skip_trivia(text, 0)
     node = _value(text, at, 0)
     after = skip_trivia(text, node.end)
     if after != len(text):
-        raise _error(text, after, "there is something after the end")
+        raise _error(text, after, "unexpected text after the end")
     return node
 
 
 def to_value(text: str, node: JsonNode) -> object:
-    """The plain value of a node."""
+    """Return the plain value of a node."""
     try:
-        # Nearly all values are plain JSON, for which this is the quick way.
+        # Nearly all values are plain JSON, for which the standard library is much faster.
         return json.loads(text[node.start : node.end])
     except (ValueError, RecursionError):
         pass
@@ -110,14 +108,14 @@ def to_value(text: str, node: JsonNode) -> object:
 
 
 def skip_trivia(text: str, at: int) -> int:
-    """The next place that is neither white space nor comment."""
+    """Return the next position that is neither white space nor comment."""
     for _, end in trivia(text, at):
         at = end
     return at
 
 
 def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """White space and comments from here on, piece by piece."""
+    """Yield the spans of white space and comments that begin here."""
     while at < len(text):
         if text.startswith("//", at):
             end = text.find("\n", at)
@@ -125,7 +123,7 @@ def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
         elif text.startswith("/*", at):
             end = text.find("*/", at + 2) + 2
             if end < 2:
-                raise _error(text, at, "a comment never ends")
+                raise _error(text, at, "a comment is never closed")
         else:
             blank = _BLANK.match(text, at)
             end = blank.end() if blank else at
@@ -145,17 +143,19 @@ def _value(text: str, at: int, depth: int) -> JsonNode:
         return JsonNode(text, "string", at, _string_end(text, at))
     match = _SCALAR.match(text, at)
     if match is None:
-        raise _error(text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is no value")
+        raise _error(
+            text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is not a value"
+        )
     return JsonNode(text, "scalar", at, match.end())
 
 
 def _container(text: str, at: int, depth: int) -> JsonNode:
-    """An object or an array. Where it is plain JSON, the standard library finds its end many times faster."""
+    """Parse an object or array. If it is plain JSON, the standard library finds its end many times faster."""
     kind: Kind = "object" if text[at] == "{" else "array"
     try:
         return JsonNode(text, kind, at, _decode(text, at)[1])
     except (ValueError, RecursionError):
-        pass  # There are comments in it, or commas at an end, or a mistake.
+        pass  # It contains comments, trailing commas or a mistake.
     node = JsonNode(text, kind, at, at)
     if kind == "object":
         node._members, node.end = _members(text, at, depth)
@@ -192,7 +192,7 @@ def _items(text: str, at: int, depth: int) -> tuple[list[Item], int]:
 
 
 def _next_position(text: str, at: int, closing: str) -> tuple[int, int]:
-    """Where the next thing after a member or item is, and where its comma is."""
+    """Return the position of the next member or item, and that of the comma before it."""
     at = skip_trivia(text, at)
     if text[at : at + 1] == ",":
         return skip_trivia(text, at + 1), at
@@ -204,7 +204,7 @@ def _next_position(text: str, at: int, closing: str) -> tuple[int, int]:
 def _string_end(text: str, at: int) -> int:
     match = _STRING.match(text, at)
     if match is None:
-        raise _error(text, at, "a text never ends")
+        raise _error(text, at, "a string is never closed")
     try:
         json.loads(match[0], strict=True)
     except json.JSONDecodeError as problem:

@@ -1,7 +1,7 @@
-"""Changing one object of a JSON document, wherever it stands, and no other character.
+"""Edits one object of a JSON document and leaves every other character unchanged.
 
-Owns where commas, line ends and indentation of a changed member come from: from its neighbours. Comments stay, also
-those beside a member that goes. Every change is read back and compared before it is handed out.
+New members take commas, line endings and indentation from their neighbours. Comments stay, also those next to a removed
+member. Every edit is verified by parsing the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Path = Sequence[str]
 
 
 def find_node(text: str, root: JsonNode, path: Path) -> JsonNode | None:
-    """The value at a path; None where there is none. Refuses names that stand twice: nobody knows which counts."""
+    """Return the node at a path, or None. Refuses duplicate names, since it is unclear which one the host uses."""
     node = root
     for name in path:
         if node.kind != "object":
@@ -39,14 +39,14 @@ def find_node(text: str, root: JsonNode, path: Path) -> JsonNode | None:
 
 
 def read(text: str, path: Path) -> object:
-    """The plain value at a path; None where there is none."""
+    """Return the plain value at a path, or None."""
     root = parse(text)
     node = find_node(text, root, path)
     return None if node is None else to_value(text, node)
 
 
 def member_texts(text: str, path: Path, names: Sequence[str]) -> dict[str, str]:
-    """Members as they are written, name and value."""
+    """Return the source text of members, name and value."""
     node = find_node(text, parse(text), path)
     if node is None:
         return {}
@@ -56,7 +56,7 @@ def member_texts(text: str, path: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def replace_members(text: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
-    """Take members out of the object at a path, and put others in; the first goes where one was taken out."""
+    """Remove members from the object at a path and add others, in the place of the first removed one."""
     root = parse(text) if text.strip("\ufeff \t\r\n") else None
     if root is None:
         text = _empty_document(text)
@@ -66,7 +66,7 @@ def replace_members(text: str, path: Path, remove: Sequence[str], put: Mapping[s
         if not put:
             return text
         if node is not None:
-            raise UnsafeEditError(f"has something at `{'.'.join(path)}` that is no map of servers.")
+            raise UnsafeEditError(f"has something at `{'.'.join(path)}` that is not a map of servers.")
         return _verified(text, _create_path(text, root, path, dict(put)), path, remove, put)
     leaving = [member for member in node.members if member.name in set(remove)]
     put = {name: value for name, value in put.items() if name not in _kept(node, leaving)}
@@ -75,7 +75,7 @@ def replace_members(text: str, path: Path, remove: Sequence[str], put: Mapping[s
 
 
 def restore_members(text: str, path: Path, remove: Sequence[str], texts: Mapping[str, str]) -> str:
-    """Take members out and put back others as they were written. Names that are there already are left alone."""
+    """Remove members and put back others as they were written. Existing members with the same name are kept."""
     root = parse(text)
     node = find_node(text, root, path)
     values = {name: to_value(whole, parse(whole)) for name, whole in _as_objects(texts).items()}
@@ -90,7 +90,7 @@ def restore_members(text: str, path: Path, remove: Sequence[str], texts: Mapping
 
 
 def add_item(text: str, path: Path, value: str) -> str:
-    """The array at a path with one more text at its end; as it is where there is no array, or it is there already."""
+    """Append a string to the array at a path, unless there is no array or it is already in it."""
     node = find_node(text, parse(text), path)
     if node is None or node.kind != "array" or value in _texts(text, node):
         return text
@@ -104,7 +104,7 @@ def add_item(text: str, path: Path, value: str) -> str:
 
 
 def remove_item(text: str, path: Path, value: str) -> str:
-    """The array at a path without that text."""
+    """Remove a string from the array at a path."""
     node = find_node(text, parse(text), path)
     if node is None or node.kind != "array":
         return text
@@ -133,7 +133,7 @@ def _apply_safely(
     remove: Sequence[str],
     put: Mapping[str, object],
 ) -> str:
-    """First as it looks best; where that would put something into a comment, with line ends that are sure."""
+    """Apply the edit as it looks best. If that would put a member into a comment, add line endings."""
     try:
         return _verified(text, _replaced(text, node, leaving, written), path, remove, put)
     except UnsafeEditError:
@@ -143,7 +143,7 @@ def _apply_safely(
 def _replaced(
     text: str, node: JsonNode, leaving: Sequence[Member], written: Sequence[str], *, sure: bool = False
 ) -> str:
-    """The members that leave are taken out, what is written comes where the first of them was, else to the end."""
+    """Remove members, and put new ones in the place of the first of them, or at the end."""
     if not written:
         return apply_edits(text, _removals(text, leaving, node.members, sure))
     if not leaving:
@@ -171,13 +171,13 @@ def _insertions(text: str, node: JsonNode, written: Sequence[str]) -> list[TextE
     inner = text[node.start + 1 : node.end - 1]
     if not inner.strip():
         return [TextEdit(node.start + 1, node.end - 1, f"{lead}{together}{end}{outer}")]
-    # Only comments: what is new comes after them, on lines of its own.
+    # Only comments: new members follow them, on lines of their own.
     at = node.start + 1 + len(inner.rstrip())
     return [TextEdit(at, node.end - 1, f"{lead}{together}{end}{outer}")]
 
 
 def _end_of_line_comments(text: str, at: int) -> int:
-    """The end of the comments that stand on the same line: they belong to what is before them."""
+    """Return the end of comments on the same line: they belong to the member before them."""
     for start, end in trivia(text, at):
         if text[start] == "/":
             at = end
@@ -189,7 +189,7 @@ def _end_of_line_comments(text: str, at: int) -> int:
 def _removals(
     text: str, leaving: Sequence[Member | Item], all_of_them: Sequence[Member | Item], sure: bool
 ) -> list[TextEdit]:
-    """Each goes with the white space before it and the comma after it; with the last goes the comma before it."""
+    """Remove each with the white space before and the comma after it; for the last one, the comma before it."""
     splices: list[TextEdit] = []
     places = [index for index, each in enumerate(all_of_them) if any(each is gone for gone in leaving)]
     for index in places:
@@ -200,7 +200,7 @@ def _removals(
             splices.append(TextEdit(each.comma, each.comma + 1))
     stays = [index for index in range(len(all_of_them)) if index not in places]
     if places and stays and all_of_them[-1].comma < 0 and stays[-1] < len(all_of_them) - 1:
-        # The last ones go, and the document has no commas at the end: nor has it afterwards.
+        # The last members are removed from a document without trailing commas; it must not get one.
         comma = all_of_them[stays[-1]].comma
         splices.append(TextEdit(comma, comma + 1))
     return splices
@@ -213,7 +213,7 @@ def _blank_before(text: str, at: int) -> int:
 
 
 def _kept_line(text: str, start: int, end: int, comma: int, sure: bool) -> str:
-    """A line comment before what goes must not swallow what follows."""
+    """Return a line ending if a line comment would otherwise swallow the text that follows."""
     begun = text.rfind("\n", 0, start) + 1
     following = text[(comma + 1 if comma >= 0 else end) :].lstrip(" \t")
     if following[:1] in ("", "\n", "\r") and not sure:
@@ -222,7 +222,7 @@ def _kept_line(text: str, start: int, end: int, comma: int, sure: bool) -> str:
 
 
 def _end_of_previous(node: JsonNode, member: Member) -> int:
-    """Where the thing before a member ends."""
+    """Return the end of the text before a member, including its comma."""
     index = next(place for place, each in enumerate(node.members) if each is member)
     if index == 0:
         return node.start + 1
@@ -231,7 +231,7 @@ def _end_of_previous(node: JsonNode, member: Member) -> int:
 
 
 def _leading_space(text: str, start: int, at: int) -> str:
-    """The white space that stands before a member: a line end and its indentation, or a blank."""
+    """Return the white space before a member: a line ending with indentation, or a space."""
     between = "".join(text[begin:end] for begin, end in trivia(text, start) if end <= at)
     if "\n" in between:
         return newline_of(text) + line_indent(text, at)
@@ -239,7 +239,7 @@ def _leading_space(text: str, start: int, at: int) -> str:
 
 
 def _render_member(text: str, node: JsonNode, name: str, value: object) -> str:
-    """A member in the manner of its neighbours: on one line where they are, else on lines of its own."""
+    """Render a member like its neighbours: on one line, or on lines of its own."""
     one_line = "\n" not in text[node.start : node.end] and bool(node.members)
     if one_line:
         return f"{_dump(name)}: {_dump(value)}"
@@ -249,7 +249,7 @@ def _render_member(text: str, node: JsonNode, name: str, value: object) -> str:
 
 
 def _pretty(value: object, unit: str, lead: str) -> str:
-    """Objects on lines of their own, lists on one, as people write such entries."""
+    """Render objects over several lines and lists on one, as people write such entries."""
     if not isinstance(value, dict) or not value:
         return _dump(value)
     inner = lead + unit
@@ -262,12 +262,12 @@ def _dump(value: object) -> str:
 
 
 def _create_path(text: str, root: JsonNode, path: Path, value: Mapping[str, object]) -> str:
-    """The deepest object there is gets a member that leads to the rest of the path."""
+    """Add the missing part of a path to the deepest object that exists."""
     node, depth = root, 0
     while depth < len(path) and (inner := find_node(text, node, path[depth : depth + 1])) is not None:
         node, depth = inner, depth + 1
     if node.kind != "object":
-        raise UnsafeEditError(f"has something at `{'.'.join(path[:depth])}` that is no object.")
+        raise UnsafeEditError(f"has something at `{'.'.join(path[:depth])}` that is not an object.")
     whole: object = dict(value)
     for name in reversed(path[depth + 1 :]):
         whole = {name: whole}
@@ -275,14 +275,14 @@ def _create_path(text: str, root: JsonNode, path: Path, value: Mapping[str, obje
 
 
 def _empty_document(text: str) -> str:
-    """An empty file becomes an empty object."""
+    """Return an empty object as the content of an empty file."""
     return (
         ("\ufeff" if text.startswith("\ufeff") else "") + "{}" + (newline_of(text) if "\n" in text else "\n")
     )
 
 
 def _verified(before: str, after: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
-    """The new text, where it says what it should; a mistake of ours must not reach a file."""
+    """Return the new text if it has the expected value. A mistake of ours must not reach a file."""
     expected = to_value(before, parse(before))
     amend_value(expected, path, remove, put)
     try:

@@ -1,7 +1,6 @@
-"""Changing a text in a few places, and leaving every other character as it is.
+"""Applies edits to a text by span, and detects its line endings and indentation.
 
-Owns the splice and what every editor needs to know of a text: its line ends and its indentation. Does not know any
-format.
+Not aware of any file format.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ DEFAULT_INDENT = "  "
 
 
 class TextEdit(Struct, frozen=True):
-    """`text[start:end]` becomes `put`."""
+    """Replaces `text[start:end]`."""
 
     start: int
     end: int
@@ -23,16 +22,16 @@ class TextEdit(Struct, frozen=True):
 
 
 class UnsafeEditError(Exception):
-    """The text cannot be changed safely; says why, in words that follow a file name."""
+    """A file cannot be edited safely. The message follows the file name in a sentence."""
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    """The text with all splices made. They may not overlap."""
+    """Return the text with all edits applied. They must not overlap."""
     parts: list[str] = []
     at = 0
     for edit in sorted(edits, key=lambda each: (each.start, each.end)):
         if edit.start < at:
-            raise AssertionError("splices overlap")
+            raise AssertionError("edits overlap")
         parts += (text[at : edit.start], edit.replacement)
         at = edit.end
     parts.append(text[at:])
@@ -42,7 +41,7 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
 def amend_value(
     document: object, path: Iterable[str], remove: Iterable[str], put: Mapping[str, object]
 ) -> None:
-    """Do to a plain value what an editor has done to its text, so that the two can be compared."""
+    """Apply the same change to a plain value, to compare it with the edited text."""
     for name in path:
         if isinstance(document, dict):
             document = document.setdefault(name, {})
@@ -53,24 +52,24 @@ def amend_value(
 
 
 def newline_of(text: str) -> str:
-    """How its lines end: as the first one does."""
+    """Return the line ending of the first line."""
     first = text.find("\n")
     return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"
 
 
 def indent_unit(text: str) -> str:
-    """What one level of indentation is: as the first line that has some."""
+    """Return one level of indentation: that of the first indented line."""
     found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
     return found[1] if found else DEFAULT_INDENT
 
 
 def line_indent(text: str, at: int) -> str:
-    """The white space that the line of this place begins with."""
+    """Return the white space at the beginning of the line that contains a position."""
     start = text.rfind("\n", 0, at) + 1
     found = re.match(r"[ \t]*", text[start:at])
     return found[0] if found else ""
 
 
 def position(text: str, at: int) -> str:
-    """A place, as people name it."""
+    """Return the line and column of a position, counted from 1."""
     return f"line {text.count(chr(10), 0, at) + 1} column {at - text.rfind(chr(10), 0, at)}"

@@ -1,7 +1,7 @@
-"""Changing the tables of one map in a TOML document, and no other character.
+"""Edits the tables of one map in a TOML document and leaves every other character unchanged.
 
-Owns a scanner that knows where each statement begins and ends, and which key it is about. What it changes is whole
-statements; every change is read back with the standard library's parser and compared before it is handed out.
+A scanner finds the span and key of each statement; only whole statements are changed. Every edit is verified with the
+standard library's parser. tomlkit is not used: it drops the comment above the next table when a table is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Statement(Struct):
-    """One header or one pair, with the lines it takes; `path` is the whole key, from the root on."""
+    """A header or a key/value pair with its lines. `path` is the full key, starting at the root."""
 
     kind: Literal["header", "array", "pair"]
     path: tuple[str, ...]
@@ -38,7 +38,7 @@ class Statement(Struct):
 
 
 def read(text: str, key: Sequence[str]) -> object:
-    """The plain value at a key; None where there is none."""
+    """Return the plain value at a key, or None."""
     value: object = _parse(text)
     for name in key:
         if not isinstance(value, dict) or name not in value:
@@ -48,7 +48,7 @@ def read(text: str, key: Sequence[str]) -> object:
 
 
 def entry_texts(text: str, key: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The statements about each name, as they are written."""
+    """Return the source text of the named entries."""
     statements = scan(text)
     texts: dict[str, str] = {}
     for name in names:
@@ -61,7 +61,7 @@ def entry_texts(text: str, key: Sequence[str], names: Sequence[str]) -> dict[str
 def replace_tables(
     text: str, key: Sequence[str], remove: Sequence[str], put: Mapping[str, Mapping[str, object]]
 ) -> str:
-    """Take the tables of some names out of a map, and put others in."""
+    """Remove tables from a map and add others. Existing tables with the same name are kept."""
     present = read(text, key)
     put = {name: value for name, value in put.items() if name in remove or not _has(present, name)}
     texts = {name: _render_table((*key, name), value, newline_of(text)) for name, value in put.items()}
@@ -69,18 +69,18 @@ def replace_tables(
 
 
 def restore_tables(text: str, key: Sequence[str], remove: Sequence[str], texts: Mapping[str, str]) -> str:
-    """Take tables out and put back others as they were written. Names that are there already are left alone."""
+    """Remove tables and put back others as they were written. Existing tables with the same name are kept."""
     present = read(text, key)
     back = {name: written for name, written in texts.items() if name in remove or not _has(present, name)}
     if any(not written.lstrip().startswith("[") for written in back.values()):
-        # Pairs count from the table they stand in; alone they can only be said anew, from the root on.
+        # Pairs are relative to the table that contained them; on their own they must be rendered again as a full table.
         back = {name: _as_table(written, (*key, name), newline_of(text)) for name, written in back.items()}
     values = {name: _dict(read(written, (*key, name))) for name, written in back.items()}
     return _apply(text, key, remove, back, values)
 
 
 def scan(text: str) -> list[Statement]:
-    """Every statement of a valid document."""
+    """Return all statements of a valid document."""
     _parse(text)
     statements: list[Statement] = []
     table: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ def _apply(
 
 
 def _spans(text: str, statements: Sequence[Statement], path: tuple[str, ...]) -> list[TextEdit]:
-    """The lines about a key: neighbours in one, with the comments between them and the blank lines after them."""
+    """Return the spans of a key: adjacent statements as one, with comments between and blank lines after them."""
     spans: list[TextEdit] = []
     ours = [statement.path[: len(path)] == path for statement in statements]
     index = 0
@@ -164,7 +164,7 @@ def _require_tables(statements: Sequence[Statement], key: tuple[str, ...]) -> No
 
 
 def _as_table(written: str, path: tuple[str, ...], end: str) -> str:
-    """Statements about a key, however they were written, as one table."""
+    """Return the statements of a key as one table."""
     if written.lstrip().startswith("["):
         return written
     value = _dict(_parse(written))
@@ -199,7 +199,7 @@ def _literal(value: object) -> str:
         )
     if isinstance(value, date | time):
         return value.isoformat()
-    raise AssertionError(f"{type(value).__name__} has no place in a settings file")
+    raise AssertionError(f"{type(value).__name__} cannot be written to a settings file")
 
 
 def _escaped(character: str) -> str:
@@ -209,13 +209,13 @@ def _escaped(character: str) -> str:
 
 
 def _key(text: str, at: int) -> tuple[tuple[str, ...], int]:
-    """A dotted key, and where it ends."""
+    """Return a dotted key and its end."""
     names: list[str] = []
     while True:
         at = _skip_space(text, at)
         match = _KEY.match(text, at)
         if match is None:
-            raise UnsafeEditError(f"has a key that cannot be read at {position(text, at)}.")
+            raise UnsafeEditError(f"has an invalid key at {position(text, at)}.")
         names.append(_name(match[0]))
         after = _skip_space(text, match.end())
         if text[after : after + 1] != ".":
@@ -230,14 +230,14 @@ def _name(written: str) -> str:
 
 
 def _value_end(text: str, at: int) -> int:
-    """The end of a value: at its line's end, or where its brackets close."""
+    """Return the end of a value: the end of its line, or its closing bracket."""
     depth = 0
     while at < len(text):
         character = text[at]
         if character in "\"'":
             match = _STRING.match(text, at)
             if match is None:
-                raise UnsafeEditError(f"has a text that never ends at {position(text, at)}.")
+                raise UnsafeEditError(f"has a string that is never closed at {position(text, at)}.")
             at = match.end()
             continue
         if character in "[{":
@@ -256,7 +256,7 @@ def _value_end(text: str, at: int) -> int:
 
 
 def _next_line(text: str, at: int) -> int:
-    """The beginning of the next line; all that may stand before it is a comment."""
+    """Return the beginning of the next line. Only a comment may precede it."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end + 1
 
