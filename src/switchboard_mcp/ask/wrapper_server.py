@@ -99,13 +99,13 @@ class AskingServer(mcp_server.InProcessServer):
             if message.method == "tools/list":
                 self.run(bytes(message.id), message.method, self._list(through))
                 return
-            if message.method == "tools/call" and _decode_name(params).name not in self._menu.tools:
+            if message.method == "tools/call" and _decode_name(params).name not in self._tool_table.tools:
                 self.run(bytes(message.id), message.method, through.call_tool(params))
                 return
         super().request_received(message)
 
     async def _list(self, through: DirectCalls) -> bytes:
-        return jsonrpc.encode({"tools": [*self._menu.tool_definitions, *await through.list_tools()]})
+        return jsonrpc.encode({"tools": [*self._tool_table.tool_definitions, *await through.list_tools()]})
 
     def connection_lost(self) -> None:
         """Fail pending requests: the client has disconnected."""

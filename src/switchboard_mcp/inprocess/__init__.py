@@ -1,1 +1,4 @@
-"""An MCP server that runs inside this process, used for the built-in suites."""
+"""An MCP server inside this process, used for the built-in suites.
+
+Start with `server_app`, which describes a server; `mcp_server` speaks the protocol.
+"""

@@ -1,8 +1,8 @@
-"""A small MCP server in this process, on a link in memory: how Switchboard offers tools of its own.
+"""A small MCP server in this process, over a transport in memory: how Switchboard offers tools of its own.
 
-What it is comes from a `program`. The server speaks the handshake era, since the gateway puts any host's era to any
-child's; it owns requests, progress, cancellation and subscriptions of one client, and keeps one failing tool from the
-rest. It knows nothing of what tools do.
+A `ServerApp` defines its tools and resources. The server speaks the legacy protocol family, since the gateway
+translates between families. It handles requests, progress, cancellation and subscriptions of one client, and keeps a
+failing tool from affecting others. Not aware of what tools do.
 """
 
 from __future__ import annotations
@@ -55,58 +55,58 @@ _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 
 
 class InProcessServer:
-    """One client's server. `start_task` owns what it does meanwhile, `wrong` hears of faults of ours."""
+    """The server of one client. `start_task` owns its tasks, `on_error` is called with bugs of ours."""
 
     def __init__(
         self,
         loop: AbstractEventLoop,
-        link: MessageTransport,
-        menu: ToolTable,
+        transport: MessageTransport,
+        tool_table: ToolTable,
         start_task: Callable[[Coroutine[Any, Any, None]], Task[None]],
-        wrong: Callable[[str, BaseException], None],
+        on_error: Callable[[str, BaseException], None],
     ) -> None:
-        self._menu = menu
+        self._tool_table = tool_table
         self._start_task = start_task
-        self._wrong = wrong
-        self._peer = Peer(loop, link, self)
-        self._sitting: ClientSession
-        self._working: dict[bytes, Task[None]] = {}
-        self._followed: frozenset[str] = frozenset()
-        self._over = False
+        self._on_error = on_error
+        self._peer = Peer(loop, transport, self)
+        self._session: ClientSession
+        self._running: dict[bytes, Task[None]] = {}
+        self._subscribed: frozenset[str] = frozenset()
+        self._closed = False
 
-    async def open(self, caller: ClientIdentity) -> None:
-        """Begin to listen."""
-        self._sitting = await self._menu.app.open_session(self, caller)
+    async def open(self, client: ClientIdentity) -> None:
+        """Open the session and start receiving."""
+        self._session = await self._tool_table.app.open_session(self, client)
         self._peer.start()
 
     def resource_updated(self, uri: str) -> None:
-        """A resource has changed: tell the client if it follows it."""
-        if uri in self._followed:
+        """Notify the client of a changed resource if it has subscribed to it."""
+        if uri in self._subscribed:
             self._peer.notify(UPDATED, jsonrpc.encode({"uri": uri}))
 
     def log_message(self, level: str, text: str) -> None:
-        """A log message for the client."""
-        told = {"level": level, "logger": self._menu.app.name, "data": text}
-        self._peer.notify("notifications/message", jsonrpc.encode(told))
+        """Send a log message to the client."""
+        params = {"level": level, "logger": self._tool_table.app.name, "data": text}
+        self._peer.notify("notifications/message", jsonrpc.encode(params))
 
     async def close(self) -> None:
-        """Nothing more is done for this client."""
-        if not self._over:
-            self._over = True
-            for task in list(self._working.values()):
+        """Cancel all work for this client and close its session."""
+        if not self._closed:
+            self._closed = True
+            for task in list(self._running.values()):
                 task.cancel()
             self._peer.transport.close()
-            await self._sitting.close()
+            await self._session.close()
 
     def request_received(self, message: RpcMessage) -> None:
-        """The client asks."""
+        """Handle a request."""
         assert message.id is not UNSET
         id, method = bytes(message.id), str(message.method)
-        fixed = self._menu.static_results.get(method)
+        fixed = self._tool_table.static_results.get(method)
         if fixed is not None:
             self._peer.transport.send(jsonrpc.result(id, fixed))
             return
-        serve = SERVED.get(method)
+        serve = HANDLERS.get(method)
         params = message.params if message.params is not UNSET else Raw(b"{}")
         if serve is None:
             self._refuse(id, METHOD_NOT_FOUND, f"Method not found: {method}")
@@ -120,76 +120,76 @@ class InProcessServer:
             self.run(id, method, work)
 
     def run(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
-        """Answer a request with what comes of a piece of work."""
-        task = self._working[id] = self._start_task(self._contained(id, method, work))
-        task.add_done_callback(lambda _task: self._working.pop(id, None))
+        """Run a coroutine and respond with its result."""
+        task = self._running[id] = self._start_task(self._respond(id, method, work))
+        task.add_done_callback(lambda _task: self._running.pop(id, None))
 
     def notification_received(self, message: RpcMessage) -> None:
-        """The client tells; only of a request that it no longer wants."""
+        """Handle a notification; only cancellation has an effect."""
         if message.method == "notifications/cancelled" and message.params is not UNSET:
-            wanted = _decode_cancelled(message.params).request_id
-            task = self._working.get(bytes(wanted)) if wanted is not UNSET else None
+            request_id = _decode_cancelled(message.params).request_id
+            task = self._running.get(bytes(request_id)) if request_id is not UNSET else None
             if task is not None:
                 task.cancel()
 
     def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
-        """Nobody sends such here."""
+        """Ignore it: an in-memory client sends messages only."""
 
     def connection_lost(self) -> None:
-        """The client has gone."""
+        """Close the session."""
         self._start_task(self.close())
 
     def response_too_large(self, call: PendingRequest, size: int) -> None:
-        """We ask nothing."""
+        """Ignore it: this server sends no requests."""
 
     def response_unreadable(self, call: PendingRequest, reason: str) -> None:
-        """We ask nothing."""
+        """Ignore it: this server sends no requests."""
 
     def call_tool(self, id: bytes, params: Raw) -> Coroutine[Any, Any, bytes] | None:
-        """`tools/call`."""
-        asked = _decode_call(params)
-        tool = self._menu.tools.get(asked.name)
+        """Handle `tools/call`."""
+        call = _decode_call(params)
+        tool = self._tool_table.tools.get(call.name)
         if tool is None:
-            self._refuse(id, INVALID_PARAMS, f"Unknown tool '{asked.name}'.")
+            self._refuse(id, INVALID_PARAMS, f"Unknown tool '{call.name}'.")
             return None
-        written = asked.arguments if asked.arguments is not UNSET else Raw(b"{}")
+        encoded = call.arguments if call.arguments is not UNSET else Raw(b"{}")
         try:
-            arguments = msgspec.json.decode(written, type=tool.args_type)
+            arguments = msgspec.json.decode(encoded, type=tool.args_type)
         except msgspec.DecodeError as problem:
-            told = failure("arguments_invalid", f"{tool.name}: {problem}.", schema=tool.schema)
-            self._peer.transport.send(jsonrpc.result(id, tool_result(told)))
+            invalid = failure("arguments_invalid", f"{tool.name}: {problem}.", schema=tool.schema)
+            self._peer.transport.send(jsonrpc.result(id, tool_result(invalid)))
             return None
-        request = ToolRequest(self._peer.notify, asked.meta.get("progressToken", UNSET))
-        return self._use(tool, arguments, request)
+        request = ToolRequest(self._peer.notify, call.meta.get("progressToken", UNSET))
+        return self._call(tool, arguments, request)
 
     def read_resource(self, id: bytes, params: Raw) -> Coroutine[Any, Any, bytes]:
-        """`resources/read`."""
+        """Handle `resources/read`."""
         return self._read(_decode_uri(params).uri)
 
     def subscribe(self, id: bytes, params: Raw) -> None:
-        """`resources/subscribe`."""
-        self._follow(id, self._followed | {_decode_uri(params).uri})
+        """Handle `resources/subscribe`."""
+        self._set_subscriptions(id, self._subscribed | {_decode_uri(params).uri})
 
     def unsubscribe(self, id: bytes, params: Raw) -> None:
-        """`resources/unsubscribe`."""
-        self._follow(id, self._followed - {_decode_uri(params).uri})
+        """Handle `resources/unsubscribe`."""
+        self._set_subscriptions(id, self._subscribed - {_decode_uri(params).uri})
 
-    def _follow(self, id: bytes, uris: frozenset[str]) -> None:
-        self._followed = uris
-        self._sitting.subscriptions_changed(uris)
+    def _set_subscriptions(self, id: bytes, uris: frozenset[str]) -> None:
+        self._subscribed = uris
+        self._session.subscriptions_changed(uris)
         self._peer.transport.send(jsonrpc.result(id, b"{}"))
 
-    async def _use(self, tool: ToolSpec, arguments: Struct, request: ToolRequest) -> bytes:
+    async def _call(self, tool: ToolSpec, arguments: Struct, request: ToolRequest) -> bytes:
         try:
-            outcome = await tool.handler(self._sitting, arguments, request)
+            outcome = await tool.handler(self._session, arguments, request)
         except SwitchboardError as problem:
             outcome = problem.failure
         except Exception as problem:  # noqa: BLE001 - the client gets an answer, without our internals
-            self._wrong(tool.name, problem)
-            outcome = failure("internal", f"Tool '{tool.name}' went wrong.")
+            self._on_error(tool.name, problem)
+            outcome = failure("internal", f"Tool '{tool.name}' failed unexpectedly.")
         if isinstance(outcome, Failure):
             return tool_result(outcome)
-        if isinstance(outcome, Raw):  # somebody else's result, passed on as it is
+        if isinstance(outcome, Raw):  # a child's result, relayed as it is
             return bytes(outcome)
         text = jsonrpc.encode(outcome)
         return jsonrpc.encode(
@@ -198,43 +198,43 @@ class InProcessServer:
 
     async def _read(self, uri: str) -> bytes:
         try:
-            held = await self._sitting.read(uri)
+            contents = await self._session.read(uri)
         except SwitchboardError as problem:
-            held = problem.failure
-        if held is None:
-            raise _Refused(message_meta.RESOURCE_NOT_FOUND, f"Unknown resource '{uri}'.")
-        if isinstance(held, Failure):
-            raise SwitchboardError(held)
-        text = jsonrpc.encode(held).decode()
+            contents = problem.failure
+        if contents is None:
+            raise _RpcError(message_meta.RESOURCE_NOT_FOUND, f"Unknown resource '{uri}'.")
+        if isinstance(contents, Failure):
+            raise SwitchboardError(contents)
+        text = jsonrpc.encode(contents).decode()
         return jsonrpc.encode({"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]})
 
-    async def _contained(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
-        """Do it and answer; nothing is answered where it was cancelled."""
+    async def _respond(self, id: bytes, method: str, work: Coroutine[Any, Any, bytes]) -> None:
+        """Run it and send the response; none is sent if it is cancelled."""
         try:
             answer = jsonrpc.result(id, await work)
         except CancelledError:
             work.close()
             raise
-        except _Refused as problem:
+        except _RpcError as problem:
             answer = jsonrpc.error(id, problem.code, str(problem))
         except SwitchboardError as problem:
             answer = jsonrpc.error_body(id, rpc_error(problem.failure))
         except Exception as problem:  # noqa: BLE001 - as above
-            self._wrong(method, problem)
-            answer = jsonrpc.error_body(id, rpc_error(failure("internal", f"{method} went wrong.")))
+            self._on_error(method, problem)
+            answer = jsonrpc.error_body(id, rpc_error(failure("internal", f"{method} failed unexpectedly.")))
         self._peer.transport.send(answer)
 
     def _refuse(self, id: bytes, code: int, message: str) -> None:
         self._peer.transport.send(jsonrpc.error(id, code, message))
 
 
-class _Refused(Exception):  # noqa: N818 - it never leaves this module
+class _RpcError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-SERVED: dict[str, Callable[[InProcessServer, bytes, Raw], Coroutine[Any, Any, bytes] | None]] = {
+HANDLERS: dict[str, Callable[[InProcessServer, bytes, Raw], Coroutine[Any, Any, bytes] | None]] = {
     "tools/call": InProcessServer.call_tool,
     "resources/read": InProcessServer.read_resource,
     "resources/subscribe": InProcessServer.subscribe,

@@ -1,7 +1,6 @@
-"""What a server in this process is: its tools as a table, its resources, and what it remembers of a client.
+"""Describes an in-process MCP server: its tools as a table, its resources, and the session of a client.
 
-Owns how these are described to clients, written once for all of them. The conversation is `inhouse`'s; what tools do is
-their own matter.
+The descriptions sent to clients are encoded once for all of them. `mcp_server` speaks the protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Notify = Callable[[str, bytes], None]
 
 
 class ToolRequest:
-    """One tool call under way, as its tool sees it."""
+    """A tool call in progress, as its handler sees it."""
 
     __slots__ = ("_notify", "_token")
 
@@ -30,34 +29,34 @@ class ToolRequest:
         self._token = token
 
     def progress(self, done: float, total: float, message: str) -> None:
-        """Tell the client how far it is, where it wants to know; each time more than before."""
+        """Send a progress notification if the client asked for it. `done` must increase each time."""
         if self._token is not UNSET:
-            told = {"progressToken": self._token, "progress": done, "total": total, "message": message}
-            self._notify("notifications/progress", jsonrpc.encode(told))
+            params = {"progressToken": self._token, "progress": done, "total": total, "message": message}
+            self._notify("notifications/progress", jsonrpc.encode(params))
 
 
 class ClientSession(Protocol):
-    """What a program remembers of one client. As it stands: nothing, and there are no resources."""
+    """The state an app keeps for one client. The defaults: no state and no resources."""
 
     async def read(self, uri: str) -> object:
-        """What a resource holds, or why it cannot be read; None where there is no such resource."""
+        """Return the content of a resource, or the failure to read it; None if there is no such resource."""
         return None
 
     def subscriptions_changed(self, uris: frozenset[str]) -> None:
-        """The client wants to hear of changes of these from now on, and of no others."""
+        """Handle a new set of resources that the client subscribes to."""
         return
 
     async def close(self) -> None:
-        """The client has gone."""
+        """Handle the end of the session."""
         return
 
 
-# Sitting and arguments are of the program's and the tool's own types.
+# Session and arguments have the app's and the tool's own types.
 ToolHandler = Callable[[Any, Any, ToolRequest], Awaitable[object]]
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """One row of a table of tools. `takes` is the shape of its arguments, and what its schema is made of."""
+    """One row of a tool table. `args_type` defines the shape of its arguments, and with it the schema."""
 
     name: str
     description: str
@@ -72,32 +71,32 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
         """The JSON Schema of its arguments."""
         _, shapes = msgspec.json.schema_components([self.args_type], ref_template=_REF)
         own = shapes.pop(self.args_type.__name__)
-        needed = own.get("required", [])
-        properties = {name: own["properties"][name] for name in (*needed, *own["properties"])}
+        required = own.get("required", [])
+        properties = {name: own["properties"][name] for name in (*required, *own["properties"])}
         plain: dict[str, Any] = {"type": "object", "properties": properties}
-        if needed:
-            plain["required"] = needed
+        if required:
+            plain["required"] = required
         plain["additionalProperties"] = False
-        _tidy(plain)
+        _trim_schema(plain)
         return Raw(jsonrpc.encode({**plain, "$defs": shapes} if shapes else plain))
 
     @property
     def definition(self) -> Raw:
-        """As `tools/list` shows it."""
+        """The tool as `tools/list` returns it."""
         hints = {"readOnlyHint": self.read_only, "openWorldHint": False}
         if not self.read_only:
             hints |= {"destructiveHint": self.destructive, "idempotentHint": self.idempotent}
-        told = {
+        definition = {
             "name": self.name,
             "description": self.description,
             "inputSchema": self.schema,
             "annotations": hints,
         }
-        return Raw(jsonrpc.encode(told))
+        return Raw(jsonrpc.encode(definition))
 
 
 class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A resource, or with `uri_template` a family of them."""
+    """A resource, or with `uri_template` a resource template."""
 
     name: str
     description: str
@@ -107,32 +106,35 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 
 class Notifier(Protocol):
-    """How a program tells a client what it did not ask for."""
+    """Sends notifications to a client."""
 
     def resource_updated(self, uri: str) -> None:
-        """A resource has changed: tell the client if it follows it."""
+        """Notify the client of a changed resource if it has subscribed to it."""
 
     def log_message(self, level: str, text: str) -> None:
-        """A log message for the client."""
+        """Send a log message to the client."""
 
 
 class ClientIdentity(Struct, frozen=True):
-    """Who a client is, as far as its connection says: a name, and whether all that comes over it is of one client."""
+    """The identity of a client, as its connection gives it.
+
+    `is_single_client` is False if requests of several clients arrive over the same connection.
+    """
 
     principal: str = ""
     is_single_client: bool = True
 
 
 class ServerApp(Protocol):
-    """What a server in this process is."""
+    """The definition of an in-process server."""
 
     @property
     def name(self) -> str:
-        """How it names itself."""
+        """The server's name."""
 
     @property
     def instructions(self) -> str:
-        """How its tools are used together."""
+        """Instructions on using its tools together."""
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -143,43 +145,43 @@ class ServerApp(Protocol):
         """Its resources and templates."""
 
     async def open_session(self, notifier: Notifier, client: ClientIdentity) -> ClientSession:
-        """One more client."""
+        """Open a session for a new client."""
 
 
 class ToolTable:
-    """What a program offers, written once for all its clients."""
+    """An app's tools and resources, encoded once for all its clients."""
 
     def __init__(self, app: ServerApp, version: str) -> None:
         self.app = app
         self.tools = {tool.name: tool for tool in app.tools}
         self.tool_definitions = [tool.definition for tool in app.tools]
-        plain = [_written(resource) for resource in app.resources if resource.uri]
-        families = [_written(resource) for resource in app.resources if resource.uri_template]
-        self.resource_lists = {"resources/list": plain, "resources/templates/list": families}
+        plain = [_encode(resource) for resource in app.resources if resource.uri]
+        templates = [_encode(resource) for resource in app.resources if resource.uri_template]
+        self.resource_lists = {"resources/list": plain, "resources/templates/list": templates}
         self.capabilities = {name: Raw(jsonrpc.encode(value)) for name, value in CAPABILITIES.items()}
         self.identity = {"name": app.name, "version": version}
-        greeting = {
+        initialize_result = {
             "protocolVersion": versions.LATEST_LEGACY,
             "capabilities": self.capabilities,
             "serverInfo": self.identity,
             "instructions": app.instructions,
         }
         self.static_results = {
-            "initialize": jsonrpc.encode(greeting),
+            "initialize": jsonrpc.encode(initialize_result),
             "ping": b"{}",
             "logging/setLevel": b"{}",
             "tools/list": jsonrpc.encode({"tools": self.tool_definitions}),
             "resources/list": jsonrpc.encode({"resources": plain}),
-            "resources/templates/list": jsonrpc.encode({"resourceTemplates": families}),
+            "resources/templates/list": jsonrpc.encode({"resourceTemplates": templates}),
         }
 
 
-def _written(resource: Resource) -> Raw:
+def _encode(resource: Resource) -> Raw:
     return Raw(jsonrpc.encode(resource))
 
 
-def _tidy(schema: dict[str, Any]) -> None:
-    """Without what only costs tokens: defaults that say nothing, and null where a value may be left out."""
+def _trim_schema(schema: dict[str, Any]) -> None:
+    """Remove what only costs tokens: empty defaults, and null for optional values."""
     for shape in schema.get("properties", {}).values():
         if shape.get("default") in (None, "", [], {}):
             shape.pop("default", None)

@@ -1,1 +1,4 @@
-"""Hides secrets in logs, errors and artifacts. Pure."""
+"""Masks secrets in logs, errors and artifacts. Pure.
+
+Start with `redactor`.
+"""

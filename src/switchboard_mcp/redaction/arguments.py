@@ -1,8 +1,8 @@
-"""`redactArgs`: arguments of a suite whose values are never shown, by name or by path.
+"""`redactArgs`: masks arguments of a suite by name or by path.
 
-`password` is that name at any depth. `card.number` is a path from the top; in it `*` stands for any part of one name
-and `**` for any number of names. The items of a list are walked through without counting. Case matters not. Owns the
-patterns; does not know where arguments are shown.
+`password` matches that name at any depth. `card.number` is a path from the top; in it `*` matches any part of a name
+and `**` any number of names. List items are traversed without an index. Matching ignores case. Not aware of where
+arguments are shown.
 """
 
 from __future__ import annotations
@@ -16,56 +16,58 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.redaction.redactor import MASK, MAX_DEPTH
 
-# A value shorter than this would mask parts of ordinary words; it is masked in its place only.
+# A shorter value would mask parts of ordinary words, so it is masked only where it is an argument.
 MIN_VALUE = 3
 
 
 class ArgumentMasks(Struct, frozen=True):
-    """The patterns of one suite, one expression for all."""
+    """The patterns of one suite, compiled to one expression."""
 
     pattern: re.Pattern[str]
 
     def mask(self, args: object) -> object:
-        """A copy of the arguments with what is matched masked."""
-        return self._applied(args, "", 0)
+        """Return a copy of the arguments with matching values masked."""
+        return self._mask_value(args, "", 0)
 
     def values_to_hide(self, args: object) -> list[str]:
-        """The texts and numbers that are matched, longest first, to be hidden wherever else they turn up."""
-        found = {str(value) for value in self._matched(args, "", 0) if not isinstance(value, bool)}
+        """Return the matching texts and numbers, longest first, to be masked wherever else they appear."""
+        found = {str(value) for value in self._matching_values(args, "", 0) if not isinstance(value, bool)}
         return sorted((text for text in found if len(text) >= MIN_VALUE), key=lambda text: (-len(text), text))
 
-    def _applied(self, value: object, path: str, depth: int) -> object:
+    def _mask_value(self, value: object, path: str, depth: int) -> object:
         if depth >= MAX_DEPTH:
             return MASK
         if isinstance(value, dict):
             return {
                 name: MASK
                 if self.pattern.fullmatch(inner := f"{path}/{name}")
-                else self._applied(item, inner, depth + 1)
+                else self._mask_value(item, inner, depth + 1)
                 for name, item in value.items()
             }
         if isinstance(value, list):
-            return [self._applied(item, path, depth + 1) for item in value]
+            return [self._mask_value(item, path, depth + 1) for item in value]
         return value
 
-    def _matched(self, value: object, path: str, depth: int, inside: bool = False) -> Iterator[object]:
+    def _matching_values(
+        self, value: object, path: str, depth: int, inside: bool = False
+    ) -> Iterator[object]:
         if depth >= MAX_DEPTH:
             return
         if isinstance(value, dict):
             for name, item in value.items():
                 inner = f"{path}/{name}"
-                yield from self._matched(
+                yield from self._matching_values(
                     item, inner, depth + 1, inside or bool(self.pattern.fullmatch(inner))
                 )
         elif isinstance(value, list):
             for item in value:
-                yield from self._matched(item, path, depth + 1, inside)
+                yield from self._matching_values(item, path, depth + 1, inside)
         elif inside and value is not None:
             yield value
 
 
 def hidden_values(patterns: Sequence[str], args: Raw | UnsetType) -> list[str]:
-    """What a suite's patterns hide of the arguments of one call."""
+    """Return the argument values of one call that a suite's patterns hide."""
     masks = compile_masks(tuple(patterns))
     if masks is None or args is UNSET:
         return []
@@ -76,7 +78,7 @@ def hidden_values(patterns: Sequence[str], args: Raw | UnsetType) -> list[str]:
 
 
 def mask_args(patterns: Sequence[str], args: bytes) -> bytes:
-    """The arguments of one call with what the patterns name masked; nothing of them where they cannot be read."""
+    """Return the arguments of one call with matching values masked; all of them if they cannot be decoded."""
     masks = compile_masks(tuple(patterns))
     if masks is None:
         return args
@@ -88,7 +90,7 @@ def mask_args(patterns: Sequence[str], args: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def compile_masks(patterns: tuple[str, ...]) -> ArgumentMasks | None:
-    """The masks of a suite; None where it has none."""
+    """Return the masks of a suite; None if it has none."""
     whole = [_expression(pattern) for pattern in patterns if pattern]
     return ArgumentMasks(re.compile("|".join(whole), re.IGNORECASE | re.DOTALL)) if whole else None
 

@@ -1,8 +1,8 @@
-"""The disguises of a secret: how a value looks once programs have encoded it.
+"""Encoded forms of a secret, as they appear once programs have encoded it.
 
-Two ways. What changes every character (base64 at each alignment, hex) is worked out beforehand and searched for. What
-changes some characters only (percent signs in an address, escapes of JSON inside JSON) is taken out of the text, with
-a note of where each piece came from. Owns the encodings; does not know what is secret or what is done about it.
+Encodings that change every character (base64 at each alignment, hex) are computed beforehand and searched for.
+Encodings that change only some characters (percent-encoding, JSON escapes inside JSON) are removed from the text, with
+a map back to the original positions. Not aware of what is secret or what is done about it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-# A shorter piece of base64 or hex would be found in ordinary words.
+# Shorter pieces of base64 or hex occur in ordinary words.
 MIN_ENCODED = 5
 MIN_HEX_BYTES = 4
 MIN_HEX_DIGITS = 16
-# JSON in JSON in JSON, percent signs encoded twice: as deep as anybody has been seen to go, and one more.
+# JSON in JSON in JSON, double percent-encoding: the deepest seen in practice, plus one.
 MAX_LAYERS = 4
 
 _ESCAPED = (
@@ -30,7 +30,7 @@ _URL_SAFE = str.maketrans("+/", "-_")
 
 
 class EncodedForm(Struct, frozen=True, order=True):
-    """A text to look for, and how many characters beside it hold a part of the secret too."""
+    """A text to search for, and how many adjacent characters hold a part of the secret too."""
 
     text: str
     before: int = 0
@@ -38,28 +38,28 @@ class EncodedForm(Struct, frozen=True, order=True):
 
 
 class UnescapedText(Struct, frozen=True):
-    """A text with one layer of escapes taken out. Character `i` came from `starts[i]` up to `starts[i + 1]`."""
+    """A text with one layer of escapes removed. Character `i` came from `starts[i]` up to `starts[i + 1]`."""
 
     text: str
     starts: list[int]
 
 
 def encoded_forms(value: str) -> list[EncodedForm]:
-    """Everything to look for where `value` is secret."""
+    """Return all texts to search for if `value` is secret."""
     data = value.encode("utf-8", "surrogatepass")
-    found = {value: EncodedForm(value)}
+    by_text = {value: EncodedForm(value)}
     for text in _spellings(value, data):
-        found.setdefault(text, EncodedForm(text))
+        by_text.setdefault(text, EncodedForm(text))
     for form in _in_base64(data):
-        found.setdefault(form.text, form)
-    return sorted(found.values(), key=lambda form: (-len(form.text), form.text))
+        by_text.setdefault(form.text, form)
+    return sorted(by_text.values(), key=lambda form: (-len(form.text), form.text))
 
 
 def _spellings(value: str, data: bytes) -> Iterator[str]:
     if " " in value:
-        yield value.replace(" ", "+")  # as forms send it
+        yield value.replace(" ", "+")  # as HTML forms encode it
     if len(value) >= MIN_HEX_DIGITS and re.fullmatch(r"[0-9A-Fa-f-]+", value):
-        yield value.lower()  # digits of a number: their case says nothing
+        yield value.lower()  # hex digits: case does not matter
         yield value.upper()
     if len(data) >= MIN_HEX_BYTES:
         yield data.hex()
@@ -67,7 +67,7 @@ def _spellings(value: str, data: bytes) -> Iterator[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[EncodedForm]:
-    """Inside anything that was encoded: three alignments, in each the characters that depend on nothing else."""
+    """Yield base64 forms at the three alignments: the characters that depend on nothing else."""
     for shift in range(3):
         encoded = b2a_base64(bytes(shift) + data, newline=False).rstrip(b"=").decode()
         bits = 8 * (shift + len(data))
@@ -81,50 +81,50 @@ def _in_base64(data: bytes) -> Iterator[EncodedForm]:
 
 
 def unescape_layers(text: str) -> Iterator[UnescapedText]:
-    """The text with its escapes taken out, layer by layer; nothing where it has none."""
+    """Yield the text with its escapes removed, layer by layer; nothing if it has none."""
     starts = list(range(len(text) + 1)) if "%" in text or "\\" in text else []
     for _ in range(MAX_LAYERS):
         if "%" not in text and "\\" not in text:
             return
-        opened = _opened(text, starts)
-        if opened.text == text:
+        unescaped = _unescape(text, starts)
+        if unescaped.text == text:
             return
-        yield opened
-        text, starts = opened.text, opened.starts
+        yield unescaped
+        text, starts = unescaped.text, unescaped.starts
 
 
-def _opened(text: str, starts: list[int]) -> UnescapedText:
+def _unescape(text: str, starts: list[int]) -> UnescapedText:
     parts: list[str] = []
-    places: list[int] = []
+    positions: list[int] = []
     end = 0
-    for found in re.finditer(_ESCAPED, text, re.DOTALL):
-        begin = found.start()
+    for match in re.finditer(_ESCAPED, text, re.DOTALL):
+        begin = match.start()
         parts.append(text[end:begin])
-        places += starts[end:begin]
-        if percent := found["percent"]:
-            # What is no UTF-8 stays one character a byte, so that every place is known.
+        positions += starts[end:begin]
+        if percent := match["percent"]:
+            # Invalid UTF-8 stays one character per byte, to keep every position known.
             decoded = bytes.fromhex(percent.replace("%", "")).decode("utf-8", "surrogateescape")
             parts.append(decoded)
-            places += _spread(decoded, starts, begin)
+            positions += _percent_starts(decoded, starts, begin)
         else:
-            parts.append(_unescaped(found))
-            places.append(starts[begin])
-        end = found.end()
+            parts.append(_unescape_match(match))
+            positions.append(starts[begin])
+        end = match.end()
     parts.append(text[end:])
-    places += starts[end:]
-    return UnescapedText("".join(parts), places)
+    positions += starts[end:]
+    return UnescapedText("".join(parts), positions)
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found["high"]:
-        return bytes.fromhex(found["high"] + found["low"]).decode("utf-16-be")
-    if code := found["unit"] or found["byte"]:
+def _unescape_match(match: re.Match[str]) -> str:
+    if match["high"]:
+        return bytes.fromhex(match["high"] + match["low"]).decode("utf-16-be")
+    if code := match["unit"] or match["byte"]:
         return chr(int(code, 16))
-    return _SHORT.get(found["one"], found["one"])
+    return _SHORT.get(match["one"], match["one"])
 
 
-def _spread(decoded: str, starts: list[int], begin: int) -> Iterator[int]:
-    """Where each character of a run of percent signs began: three characters for each of its bytes."""
+def _percent_starts(decoded: str, starts: list[int], begin: int) -> Iterator[int]:
+    """Yield the start of each character in a run of percent-encoded bytes, three characters per byte."""
     at = begin
     for character in decoded:
         yield starts[at]

@@ -1,6 +1,6 @@
-"""Starting child processes through the keeper program, and hearing of their end.
+"""Starts child processes through the reaper program and reports their exit.
 
-Owns descriptors and processes; it does not know what the child says. See `keeper` for why there is a process between.
+Owns descriptors and processes; not aware of what the child writes. See `reaper` for why a process stands in between.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 
-# The launcher takes a request at once, since the socket holds several; one that does not is stuck.
-HANDOVER_S = 2.0
-# With its last keeper gone a launcher ends at once.
-FAREWELL_S = 1.0
+# The socket buffers several requests, so a launcher that does not accept one in this time is stuck.
+REQUEST_TIMEOUT_S = 2.0
+# Without reapers the launcher exits at once.
+EXIT_TIMEOUT_S = 1.0
 
 
 class SpawnError(Exception):
@@ -47,51 +47,54 @@ class ChildProcess:
         self.exited: asyncio.Future[int] = loop.create_future()
         self._loop = loop
         self._lifeline = lifeline
-        self._heard = b""
+        self._buffer = b""
         lifeline.setblocking(False)
-        loop.add_reader(lifeline.fileno(), self._hear)
+        loop.add_reader(lifeline.fileno(), self._read_reports)
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         try:
             data = self._lifeline.recv(4096)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        self._heard += data
-        *lines, self._heard = self._heard.split(b"\n")
+        self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
-            self._learn(*line.decode().split())
+            self._handle_report(*line.decode().split())
         if not data and not self.exited.done():
-            self._keeper_killed()
-        if self.exited.done():  # nothing more comes
+            self._reaper_killed()
+        if self.exited.done():  # no more reports will come
             self._loop.remove_reader(self._lifeline.fileno())
             self._lifeline.close()
 
-    def _keeper_killed(self) -> None:
-        """It has not reported. The launcher ends what it leaves; should that be gone too, this is what we can do."""
+    def _reaper_killed(self) -> None:
+        """Handle a lifeline that ended without a report.
+
+        The launcher kills what the reaper left behind; if the launcher is gone too, all we can do is kill the group.
+        """
         if self.pid:
             try:
                 os.killpg(self.pid, signal.SIGKILL)
             except OSError:
                 pass
-        self._learn("exited", str(int(signal.SIGKILL)))
+        self._handle_report("exited", str(int(signal.SIGKILL)))
 
-    def _learn(self, what: str, value: str, where: str = "") -> None:
-        if what == "started":
+    def _handle_report(self, kind: str, value: str, where: str = "") -> None:
+        if kind == "started":
             self.pid = int(value)
-            _settle(self.started, None)
-        elif what == "error":
+            _set_result(self.started, None)
+        elif kind == "error":
             if not self.started.done():
                 self.started.set_exception(SpawnError(int(value), where))
-            _settle(self.exited, 127 << 8)
+            _set_result(self.exited, 127 << 8)
         else:
             if not self.started.done():
                 self.started.set_exception(SpawnError(errno.ECHILD, "exec"))
-            _settle(self.exited, int(value))
+            _set_result(self.exited, int(value))
 
     def end(self) -> None:
-        """Let go of the lifeline: the keeper ends everything beneath it. `exited` tells when."""
+        """Close the lifeline: the reaper then kills the whole process tree. `exited` is set when it has."""
         if self._lifeline.fileno() >= 0:
             try:
                 self._lifeline.shutdown(socket.SHUT_WR)
@@ -99,13 +102,13 @@ class ChildProcess:
                 pass
 
 
-def _settle(future: asyncio.Future[Any], value: object) -> None:
+def _set_result(future: asyncio.Future[Any], value: object) -> None:
     if not future.done():
         future.set_result(value)
 
 
 class Launcher:
-    """The one launcher process of a Switchboard, started with the first child and again should it have died."""
+    """The launcher process of this Switchboard, started with the first child and again if it has died."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -113,18 +116,18 @@ class Launcher:
         self._programs: list[subprocess.Popen[bytes]] = []
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
-        """Start a child; raises SpawnError where it cannot be, OSError where we lack what it takes."""
+        """Start a child. Raises SpawnError if it cannot be started, OSError if we lack resources."""
         request = _encode(argv, env, cwd)
         try:
             return await self._spawn(request)
         except SpawnError as problem:
             if problem.code != errno.ECHILD:
                 raise
-            # Nobody has heard of it: the launcher was killed with the request still before it.
+            # The launcher was killed before it handled the request.
             return await self._spawn(request)
 
     async def _spawn(self, request: bytes) -> ChildProcess:
-        process = self._hand_over(request)
+        process = self._start_child(request)
         try:
             await process.started
         except BaseException:
@@ -134,18 +137,18 @@ class Launcher:
             raise
         return process
 
-    def _hand_over(self, request: bytes) -> ChildProcess:
-        """Make the pipes, send their far ends with the request, keep ours. Leaves nothing open where it fails."""
+    def _start_child(self, request: bytes) -> ChildProcess:
+        """Create the pipes, send their far ends with the request, keep ours. Leaves nothing open on failure."""
         theirs: list[int] = []
         ours: list[int] = []
         try:
-            for near_end in (1, 0, 0):  # of stdin we write, the other two we read
+            for near_end in (1, 0, 0):  # we write to stdin and read from the other two
                 pipe = os.pipe()
                 ours.append(pipe[near_end])
                 theirs.append(pipe[1 - near_end])
-            lifeline, keepers_end = socket.socketpair()
+            lifeline, reaper_end = socket.socketpair()
             ours.append(lifeline.detach())
-            theirs.append(keepers_end.detach())
+            theirs.append(reaper_end.detach())
             self._request(request, theirs)
         except BaseException:
             for fd in ours:
@@ -162,8 +165,8 @@ class Launcher:
             self._start()
         try:
             self._send(request, fds)
-        except OSError:  # it has died, or hangs: another takes over
-            self._let_go()
+        except OSError:  # it has died or hangs: start another
+            self._disconnect()
             self._start()
             self._send(request, fds)
 
@@ -175,7 +178,7 @@ class Launcher:
     def _start(self) -> None:
         self._programs = [program for program in self._programs if program.poll() is None]
         self._control, theirs = socket.socketpair()
-        self._control.settimeout(HANDOVER_S)
+        self._control.settimeout(REQUEST_TIMEOUT_S)
         with theirs:
             self._programs.append(
                 subprocess.Popen(
@@ -186,26 +189,26 @@ class Launcher:
                 )
             )
 
-    def _let_go(self) -> None:
-        """Keepers stay until their lifelines end, and a launcher as long as it has keepers."""
+    def _disconnect(self) -> None:
+        """Close the control socket. The launcher stays for as long as it has reapers."""
         if self._control is not None:
             self._control.close()
             self._control = None
 
     async def aclose(self) -> None:
-        """Let the launcher go and wait for its end. All children have been stopped before."""
-        self._let_go()
+        """Wait for the launcher to exit. All children have been stopped before."""
+        self._disconnect()
         for program in self._programs:
             try:
-                program.wait(FAREWELL_S)
-            except subprocess.TimeoutExpired:  # a child that cannot be killed; its keeper stays with it
+                program.wait(EXIT_TIMEOUT_S)
+            except subprocess.TimeoutExpired:  # a child cannot be killed; its reaper stays with it
                 program.kill()
                 program.wait()
         self._programs.clear()
 
 
 def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
-    """A request for the launcher. As bytes, since it may see another encoding in its environment than we do."""
+    """Encode a request for the launcher, as bytes since the launcher may have another file system encoding."""
     try:
         variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         return marshal.dumps(([os.fsencode(argument) for argument in argv], variables, os.fsencode(cwd)))
@@ -214,7 +217,7 @@ def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
 
 
 def describe_status(status: int) -> str:
-    """A wait status in words."""
+    """Describe a wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         try:

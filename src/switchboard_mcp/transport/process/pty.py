@@ -1,9 +1,9 @@
-"""A program under a pseudo-terminal of its own, and a guard that ends it should we be killed.
+"""Runs a program in a pseudo-terminal, with a guard process that kills it if we are killed.
 
-The program waits until it is let go, so that everything else is ready when it starts. The guard is a process of ours
-that holds one end of a pipe: when that ends without a farewell, it hangs up, kills, and puts the user's terminal back.
-Owns processes and descriptors; does not know keyboards, screens or mail. Both are forked, so that this must be called
-before there are threads.
+The program waits for `start`, so everything else is ready when it runs. The guard is a forked process that holds one
+end of a pipe: if the pipe ends without a farewell, it hangs up, kills the program and restores the user's terminal.
+Owns processes and descriptors; not aware of keyboards, screens or mail. Both processes are forked, so this must be used
+before any thread is started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 HANGUP_GRACE_S = 2.0
 _POLL_S = 0.02
 FAREWELL = b"!"
-# What a killed program may have left switched on: the other screen, a hidden cursor, the mouse, pasting, colours.
+# Modes a killed program may have left on: alternate screen, hidden cursor, mouse, bracketed paste, colours.
 RESET_SCREEN = b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m\r\n"
 _SIGNALS = (
     signal.SIGHUP,
@@ -37,26 +37,26 @@ _SIGNALS = (
 
 
 class TerminalGuard:
-    """The process that outlives us for as long as it takes to end the program."""
+    """A process that outlives us for as long as it takes to kill the program."""
 
     def __init__(self, terminal: int, attributes: list[Any] | None) -> None:
-        """`terminal` is the user's, with the settings it had."""
+        """Fork the guard. `terminal` is the user's, with the attributes to restore."""
         read, self._write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.close(self._write)
-                _watch(read, terminal, attributes)
+                _guard(read, terminal, attributes)
             finally:
                 os._exit(0)
         os.close(read)
 
     def watch(self, pid: int) -> None:
-        """This is the program."""
+        """Set the program to guard."""
         os.write(self._write, b"%d\n" % pid)
 
     def dismiss(self) -> None:
-        """All has ended well."""
+        """End the guard: the program has exited normally."""
         with suppress(OSError):
             os.write(self._write, FAREWELL)
         os.close(self._write)
@@ -64,26 +64,26 @@ class TerminalGuard:
             os.waitpid(self.pid, 0)
 
 
-def _watch(pipe: int, terminal: int, attributes: list[Any] | None) -> None:
+def _guard(pipe: int, terminal: int, attributes: list[Any] | None) -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    said, handle = b"", -1
+    received, pidfd = b"", -1
     while part := os.read(pipe, 64):
-        said += part
-        if handle < 0 and said.endswith(b"\n"):
-            handle = _handle(int(said))
-    if said.endswith(FAREWELL):
+        received += part
+        if pidfd < 0 and received.endswith(b"\n"):
+            pidfd = _open_pidfd(int(received))
+    if received.endswith(FAREWELL):
         return
-    if said:
-        _end(int(said), handle)
+    if received:
+        _kill(int(received), pidfd)
     if attributes is not None:
         with suppress(termios.error, OSError):
             termios.tcsetattr(terminal, termios.TCSAFLUSH, attributes)
             os.write(terminal, RESET_SCREEN)
 
 
-def _handle(pid: int) -> int:
-    """What stands for this process and no later one of the same number; -1 where there is no such thing."""
+def _open_pidfd(pid: int) -> int:
+    """Open a pidfd, which cannot refer to a later process with the same pid; -1 if there is none."""
     if sys.platform != "linux":
         return -1
     try:
@@ -92,21 +92,21 @@ def _handle(pid: int) -> int:
         return -1
 
 
-def _end(pid: int, handle: int) -> None:
-    """Hang up, and kill who does not go."""
-    _signal(handle, pid, signal.SIGHUP)
+def _kill(pid: int, pidfd: int) -> None:
+    """Hang up, then kill the process if it does not exit."""
+    _signal(pidfd, pid, signal.SIGHUP)
     until = time.monotonic() + HANGUP_GRACE_S
     while _alive(pid):
         if time.monotonic() >= until:
-            _signal(handle, pid, signal.SIGKILL)
+            _signal(pidfd, pid, signal.SIGKILL)
             return
         time.sleep(_POLL_S)
 
 
-def _signal(handle: int, pid: int, number: signal.Signals) -> None:
+def _signal(pidfd: int, pid: int, number: signal.Signals) -> None:
     with suppress(OSError):
-        if sys.platform == "linux" and handle >= 0:
-            signal.pidfd_send_signal(handle, number)
+        if sys.platform == "linux" and pidfd >= 0:
+            signal.pidfd_send_signal(pidfd, number)
         else:
             os.kill(pid, number)
 
@@ -132,7 +132,7 @@ class StartError(Exception):
 
 
 class PtyProcess:
-    """The program and our end of its terminal, `master`, which never blocks."""
+    """The program and our end of its terminal, `master`, which is non-blocking."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class PtyProcess:
         size: tuple[int, int],
         attributes: list[Any] | None = None,
     ) -> None:
-        """Columns and rows; `attributes` are those of the user's own terminal, which the program finds in its."""
+        """Fork the program. `size` is columns and rows; `attributes` are copied from the user's terminal."""
         self.master, slave = os.openpty()
         go, self._go = os.pipe()
         self._problem, problem = os.pipe()
@@ -150,13 +150,13 @@ class PtyProcess:
             termios.tcsetattr(slave, termios.TCSANOW, attributes)
         self.pid = os.fork()
         if self.pid == 0:
-            _become(argv, environ, slave, go, problem, (self.master, self._go, self._problem))
+            _exec_program(argv, environ, slave, go, problem, (self.master, self._go, self._problem))
         for fd in (slave, go, problem):
             os.close(fd)
         os.set_blocking(self.master, False)
 
     def start(self) -> None:
-        """Let it go. Raises `StartError`; then it has ended."""
+        """Run the program. Raises `StartError`; the process has exited then."""
         os.write(self._go, b"!")
         os.close(self._go)
         self._go = -1
@@ -166,19 +166,19 @@ class PtyProcess:
             raise StartError(int(code))
 
     def resize(self, columns: int, rows: int) -> None:
-        """The window has another size; the program hears of it."""
+        """Set the window size; the program is signalled."""
         with suppress(OSError):
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def foreground(self) -> int:
-        """The process group that has the keyboard; 0 where nobody knows."""
+        """Return the foreground process group; 0 if unknown."""
         try:
             return os.tcgetpgrp(self.master)
         except OSError:
             return 0
 
     def hang_up(self) -> None:
-        """As when a window is closed: our end goes, and the program is told."""
+        """Close our end, as when a window is closed."""
         if self._go >= 0:
             os.close(self._go)
             self._go = -1
@@ -187,15 +187,15 @@ class PtyProcess:
             self.master = -1
 
     def signal(self, number: int) -> None:
-        """Signal the program."""
+        """Send a signal to the program."""
         with suppress(OSError):
             os.kill(self.pid, number)
 
 
-def _become(
+def _exec_program(
     argv: Sequence[str], environ: Mapping[str, str], slave: int, go: int, problem: int, others: Sequence[int]
 ) -> NoReturn:
-    """In the forked process: wait, then turn into the program."""
+    """Wait for `start` in the forked process, then execute the program."""
     try:
         for fd in others:
             os.close(fd)
@@ -210,8 +210,8 @@ def _become(
         if os.read(go, 1) != b"!":
             os._exit(127)
         os.execvpe(argv[0], list(argv), dict(environ))
-    except OSError as trouble:
-        os.write(problem, b"%d" % (trouble.errno or errno.EINVAL))
+    except OSError as error:
+        os.write(problem, b"%d" % (error.errno or errno.EINVAL))
     except ValueError:
         os.write(problem, b"%d" % errno.EINVAL)
     finally:
@@ -219,9 +219,9 @@ def _become(
 
 
 def terminal_size(terminal: int) -> tuple[int, int]:
-    """Columns and rows of a window."""
+    """Return columns and rows of a terminal."""
     try:
-        found = os.get_terminal_size(terminal)
+        size = os.get_terminal_size(terminal)
     except OSError:
         return 80, 24
-    return found.columns or 80, found.lines or 24
+    return size.columns or 80, size.lines or 24

@@ -1,16 +1,16 @@
-"""The program that stands between Switchboard and each child process, so that no process is ever left behind.
+"""The program between Switchboard and each child process, so no process is ever left behind.
 
 Run by file name in a bare interpreter (`-I -S`): it imports the standard library only. One *launcher* serves a
-Switchboard; for each child it forks a *keeper*. Bytes never pass through here: the child gets the pipes themselves.
+Switchboard; for each child it forks a *reaper*. Bytes never pass through here: the child gets the pipes themselves.
 
-    Switchboard ── launcher ── keeper ── child ── whatever the child starts
+    Switchboard ── launcher ── reaper ── child ── whatever the child starts
          └──────── lifeline ──────┘
 
-The lifeline is a socket. The keeper reports on it, in lines: `started PID`, `error ERRNO WHERE`, `exited STATUS`. When
-it ends (Switchboard closed it, or died however abruptly) the keeper ends everything beneath itself and goes. Each
-keeper is a subreaper, so that even a daemonised grandchild stays beneath it; the launcher is one too, for the case that
-a keeper is killed. Where the system has no subreapers (macOS), the child's process group is what is ended, and whoever
-is beneath it at that moment; a daemon that has left both survives. That has not been tested.
+The lifeline is a socket. The reaper reports on it, in lines: `started PID`, `error ERRNO WHERE`, `exited STATUS`. When
+it ends (Switchboard closed it, or died however abruptly) the reaper kills everything below itself and exits. Each
+reaper is a subreaper, so even a daemonised grandchild stays below it; the launcher is one too, in case a reaper is
+killed. On systems without subreapers (macOS) the child's process group is killed, and whatever is below it at that
+moment; a daemon that has left both survives. That has not been tested.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-# After TERM a process may tidy up this long; Switchboard itself has waited before, after closing stdin.
+# Time to clean up after SIGTERM. Switchboard has already waited, after closing stdin.
 TERM_GRACE_S = 0.3
 POLL_S = 0.01
-# Who cannot be killed at all (another user's, or stuck in the kernel) is still waited for, without heating the room.
-PATIENT_POLL_S = 0.5
-PATIENT_AFTER_S = 2.0
+# A process that cannot be killed (another user's, or stuck in the kernel) is still waited for, but polled rarely.
+SLOW_POLL_S = 0.5
+SLOW_POLL_AFTER_S = 2.0
 FDS_IN_REQUEST = 4  # stdin, stdout, stderr, lifeline
-# Python ignores the first two, a keeper handles or ignores the others; a child begins with none of that.
+# Python ignores the first two, a reaper handles or ignores the others; a child must start with the defaults.
 CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
 
 Request = tuple[list[bytes], dict[bytes, bytes], bytes]  # argv, environment, folder
 
 
 def become_subreaper() -> None:
-    """Adopt orphans from below, where the kernel can."""
+    """Adopt orphaned descendants, if the kernel supports it."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def family() -> dict[int, list[int]]:
-    """Every living process by its parent, from one look at /proc, or at what `ps` says where there is none."""
+def children_by_parent() -> dict[int, list[int]]:
+    """Map every living process to its children, from /proc, or from `ps` if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
-        return family_by_ps()
+        return children_by_ps()
     for name in names:
         if name.isdigit():
             try:
@@ -65,37 +65,37 @@ def family() -> dict[int, list[int]]:
     return children
 
 
-def family_by_ps() -> dict[int, list[int]]:
-    """The same on macOS and other systems without /proc; empty where there is no `ps` either."""
+def children_by_ps() -> dict[int, list[int]]:
+    """Map processes to their children on macOS and other systems without /proc; empty if there is no `ps`."""
     import subprocess
 
     children: dict[int, list[int]] = {}
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             ["/bin/ps", "-axo", "pid=,ppid=,stat="], capture_output=True, check=False
         ).stdout
     except OSError:
         return children
-    for line in told.splitlines():
+    for line in output.splitlines():
         pid, parent, state = line.split()[:3]
         if state[:1] not in b"ZX":
             children.setdefault(int(parent), []).append(int(pid))
     return children
 
 
-def beneath(roots: list[int], children: dict[int, list[int]]) -> list[int]:
-    """All descendants of `roots`."""
-    found: list[int] = []
+def descendants_of(roots: list[int], children: dict[int, list[int]]) -> list[int]:
+    """Return all descendants of `roots`."""
+    descendants: list[int] = []
     todo = list(roots)
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        descendants += below
         todo += below
-    return found
+    return descendants
 
 
 def signal_all(pids: list[int], number: int) -> None:
-    """Signal each; who is gone already is fine."""
+    """Signal each process, ignoring those that have exited."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -104,7 +104,7 @@ def signal_all(pids: list[int], number: int) -> None:
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Signal a process group, if there is still one."""
+    """Signal a process group, if it still exists."""
     try:
         os.killpg(leader, number)
     except OSError:
@@ -112,10 +112,10 @@ def signal_group(leader: int, number: int) -> None:
 
 
 def reap() -> tuple[dict[int, int], bool]:
-    """Collect every child of ours that has ended, pid to wait status, and tell whether any is left.
+    """Collect our children that have exited, pid to wait status; also return True if any child is left.
 
-    To a subreaper everybody beneath it becomes a child in the end, so when the kernel knows of no child, nobody is
-    left at all. A look at /proc can miss who is forked meanwhile; this cannot.
+    Every descendant of a subreaper becomes its child in the end, so if the kernel knows no child, no process is left.
+    Reading /proc can miss a process that is forked meanwhile; this cannot.
     """
     ended: dict[int, int] = {}
     try:
@@ -128,8 +128,8 @@ def reap() -> tuple[dict[int, int], bool]:
         return ended, False
 
 
-def hear_of_children() -> int:
-    """A descriptor that becomes readable when a child of ours has ended."""
+def open_sigchld_pipe() -> int:
+    """Return a descriptor that becomes readable when a child of ours exits."""
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
@@ -138,16 +138,16 @@ def hear_of_children() -> int:
 
 
 def serve(control: socket.socket) -> None:
-    """The launcher: fork a keeper for each request until Switchboard is gone, and the keepers after it."""
+    """Run the launcher: fork a reaper per request until Switchboard is gone and all reapers have exited."""
     os.setsid()
     become_subreaper()
-    wake = hear_of_children()
-    keepers: set[int] = set()
+    wake = open_sigchld_pipe()
+    reapers: set[int] = set()
     while True:
         ready, _, _ = select.select([control.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 512)
-            bury(keepers)
+            reap_reapers(reapers)
         if control.fileno() in ready:
             request, fds = receive(control)
             if request is None:
@@ -156,28 +156,28 @@ def serve(control: socket.socket) -> None:
             if pid == 0:
                 control.close()
                 os.close(wake)
-                keep(request, fds)
+                run_reaper(request, fds)
                 os._exit(0)
-            keepers.add(pid)
+            reapers.add(pid)
             for fd in fds:
                 os.close(fd)
-    while bury(keepers):
+    while reap_reapers(reapers):
         os.read(wake, 512)
 
 
-def bury(keepers: set[int]) -> bool:
-    """Forget keepers that have ended. One that was killed leaves its tree to us: end that. False: nobody is left."""
+def reap_reapers(reapers: set[int]) -> bool:
+    """Collect reapers that have exited and kill the trees of those that were killed; False if no process is left."""
     ended, any_left = reap()
-    keepers.difference_update(ended)
+    reapers.difference_update(ended)
     if ended and any_left:
-        children = family()
-        strays = [pid for pid in children.get(os.getpid(), []) if pid not in keepers]
-        signal_all(strays + beneath(strays, children), signal.SIGKILL)
+        children = children_by_parent()
+        strays = [pid for pid in children.get(os.getpid(), []) if pid not in reapers]
+        signal_all(strays + descendants_of(strays, children), signal.SIGKILL)
     return any_left
 
 
 def receive(control: socket.socket) -> tuple[Request | None, list[int]]:
-    """One request with its descriptors, or None at the end."""
+    """Read one request with its descriptors; None at the end of the stream."""
     head, fds, _flags, _address = socket.recv_fds(control, 4, FDS_IN_REQUEST)
     if len(head) < 4:
         return None, fds
@@ -191,17 +191,17 @@ def receive(control: socket.socket) -> tuple[Request | None, list[int]]:
     return marshal.loads(body), fds
 
 
-def keep(request: Request, fds: list[int]) -> None:
-    """The keeper: start the child, wait for its end or the lifeline's, end what is left, report."""
+def run_reaper(request: Request, fds: list[int]) -> None:
+    """Run the reaper: start the child, wait for its exit or the end of the lifeline, kill what is left, report."""
     os.setsid()
     become_subreaper()
     lifeline = socket.socket(fileno=fds[3])
-    wake = hear_of_children()
+    wake = open_sigchld_pipe()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     problem_read, problem_write = os.pipe()
     child = os.fork()
     if child == 0:
-        become(request, fds, problem_write)
+        exec_child(request, fds, problem_write)
     os.close(problem_write)
     for fd in fds[:3]:
         os.close(fd)
@@ -219,11 +219,11 @@ def keep(request: Request, fds: list[int]) -> None:
             status = reap()[0].get(child)
         if lifeline.fileno() in ready:
             break
-    report(lifeline, b"exited %d" % end_all(child, status))
+    report(lifeline, b"exited %d" % kill_tree(child, status))
 
 
-def become(request: Request, fds: list[int], problem_write: int) -> None:
-    """In the forked process: turn into the child. Never returns."""
+def exec_child(request: Request, fds: list[int], problem_write: int) -> None:
+    """Execute the child in the forked process. Never returns."""
     argv, env, cwd = request
     where = b"exec"
     try:
@@ -242,41 +242,41 @@ def become(request: Request, fds: list[int], problem_write: int) -> None:
         os.execvpe(argv[0], argv, env)
     except OSError as problem:
         os.write(problem_write, b"%d %b" % (problem.errno or errno.EINVAL, where))
-    except (ValueError, IndexError):  # a NUL byte somewhere, an equals sign in a variable's name, no argv
+    except (ValueError, IndexError):  # a NUL byte, an equals sign in a variable's name, or an empty argv
         os.write(problem_write, b"%d %b" % (errno.EINVAL, where))
-    finally:  # whatever happens, this process must not go on as a second keeper
+    finally:  # this process must never continue as a second reaper
         os._exit(127)
 
 
-def end_all(child: int, status: int | None) -> int:
-    """End everything beneath: TERM, a moment, KILL, until nothing is left. Gives the child's wait status."""
+def kill_tree(child: int, status: int | None) -> int:
+    """Kill everything below us: SIGTERM, a grace period, SIGKILL, until nothing is left. Return the child's status."""
     number = signal.SIGTERM
     began = time.monotonic()
-    asked: set[int] = set()
+    signalled: set[int] = set()
     while True:
         ended, any_left = reap()
         status = ended.get(child, status)
         if not any_left:
-            if sys.platform != "linux":  # without subreapers the group may live on
+            if sys.platform != "linux":  # without subreapers the group may have survived
                 signal_group(child, signal.SIGKILL)
             return status or 0
-        left = beneath([os.getpid()], family())
+        left = descendants_of([os.getpid()], children_by_parent())
         if status is None and child not in left:
             left.append(child)  # no /proc here
         spent = time.monotonic() - began
         if number == signal.SIGTERM and spent > TERM_GRACE_S:
             number = signal.SIGKILL
-            asked.clear()
-        new = [pid for pid in left if pid not in asked]
+            signalled.clear()
+        new = [pid for pid in left if pid not in signalled]
         signal_all(new, number)
         if child in new:
             signal_group(child, number)
-        asked.update(new)
-        time.sleep(POLL_S if spent < PATIENT_AFTER_S else PATIENT_POLL_S)
+        signalled.update(new)
+        time.sleep(POLL_S if spent < SLOW_POLL_AFTER_S else SLOW_POLL_S)
 
 
 def report(lifeline: socket.socket, line: bytes) -> None:
-    """Tell Switchboard, if it is still there."""
+    """Send a report to Switchboard, if it is still there."""
     try:
         lifeline.sendall(line + b"\n")
     except OSError:
@@ -284,8 +284,8 @@ def report(lifeline: socket.socket, line: bytes) -> None:
 
 
 if __name__ == "__main__":
-    # The number came from a process that may have many files open; select takes small ones only.
-    given = int(sys.argv[1])
-    control = os.dup(given)
-    os.close(given)
+    # The parent may have many files open, so the number may be too large for select.
+    inherited = int(sys.argv[1])
+    control = os.dup(inherited)
+    os.close(inherited)
     serve(socket.socket(fileno=control))

@@ -24,7 +24,7 @@ def test_ps_knows_the_same_descendants_as_proc() -> None:
     ) as parent:
         assert parent.stdout is not None
         grandchild = int(parent.stdout.readline())
-        for family in (reaper.family(), reaper.family_by_ps()):
-            assert reaper.beneath([parent.pid], family) == [grandchild]
+        for family in (reaper.children_by_parent(), reaper.children_by_ps()):
+            assert reaper.descendants_of([parent.pid], family) == [grandchild]
             assert parent.pid in family[os.getpid()]
         parent.communicate()
