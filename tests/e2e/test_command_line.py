@@ -37,7 +37,7 @@ def test_every_command_has_its_own_help(workspace: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("lsit",), "There is no command 'lsit'. Did you mean list?"),
         (("list", "--jsn"), "did you mean --json?"),
@@ -53,9 +53,9 @@ def test_every_command_has_its_own_help(workspace: Path, command: str) -> None:
     ],
 )
 def test_wrong_usage_is_code_2_and_says_what_is_wrong(
-    shop: Path, arguments: tuple[str, ...], told: str
+    shop: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert told in complaint(run(shop, *arguments), 2)
+    assert expected in complaint(run(shop, *arguments), 2)
 
 
 @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ def test_an_error_result_goes_to_stderr_with_code_1(shop: Path) -> None:
 
 
 def test_a_child_that_does_not_start_fails_the_call_with_the_remedy(mixed: Path) -> None:
-    told = complaint(run(mixed, "call", "gone", "anything"), 1)
-    assert "'no-such-program-anywhere'" in told
-    assert "Install the program" in told
-    told = complaint(run(mixed, "call", "dies", "anything"), 1)
-    assert "the key is missing" in told
+    done = complaint(run(mixed, "call", "gone", "anything"), 1)
+    assert "'no-such-program-anywhere'" in done
+    assert "Install the program" in done
+    done = complaint(run(mixed, "call", "dies", "anything"), 1)
+    assert "the key is missing" in done
 
 
 # --- doctor -------------------------------------------------------------------------------------------
@@ -286,10 +286,10 @@ def test_doctor_names_each_fault_with_its_remedy(mixed: Path) -> None:
 
 
 def test_doctor_as_json_has_the_same_findings(mixed: Path) -> None:
-    told = parsed(run(mixed, "doctor", "--json"), 1)
-    assert told["ok"] is False
-    assert told["versions"]["switchboard"] == __version__
-    children = {child["child"]: child for child in told["children"]}
+    answer = parsed(run(mixed, "doctor", "--json"), 1)
+    assert answer["ok"] is False
+    assert answer["versions"]["switchboard"] == __version__
+    children = {child["child"]: child for child in answer["children"]}
     assert children["mock"]["ok"] is True
     assert children["mock"]["protocol"] == "2025-11-25"
     assert children["mock"]["subtools"] == 10
@@ -308,9 +308,9 @@ def test_doctor_says_what_is_wrong_with_a_config_that_cannot_be_used(shop: Path)
     configure(shop, "{")
     out = answered(run(shop, "doctor"), 2)
     assert "is not valid JSON" in out
-    told = parsed(run(shop, "doctor", "--json"), 2)
-    assert told["ok"] is False
-    assert told["findings"][0]["remedy"]
+    answer = parsed(run(shop, "doctor", "--json"), 2)
+    assert answer["ok"] is False
+    assert answer["findings"][0]["remedy"]
 
 
 def test_doctor_minds_an_empty_workspace(workspace: Path) -> None:

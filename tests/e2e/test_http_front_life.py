@@ -26,18 +26,18 @@ from tests.patience import PATIENCE_S
 def test_where_it_serves_is_in_a_file_until_it_ends(workspace: Path) -> None:
     folder = workspace / ".switchboard"
     with serving(workspace) as web:
-        told = json.loads((folder / "server_info.json").read_text())
-        assert told["port"] == web.port
-        assert told["host"] == "127.0.0.1"
-        assert told["transport"] == "sse"
-        assert told["pid"] == web.process.pid
-        assert [told[f"{name}Endpoint"] for name in ("mcp", "sse", "messages", "health")] == [
+        answer = json.loads((folder / "server_info.json").read_text())
+        assert answer["port"] == web.port
+        assert answer["host"] == "127.0.0.1"
+        assert answer["transport"] == "sse"
+        assert answer["pid"] == web.process.pid
+        assert [answer[f"{name}Endpoint"] for name in ("mcp", "sse", "messages", "health")] == [
             "/mcp",
             "/sse",
             "/messages",
             "/health",
         ]
-        assert told["startedAt"].endswith("Z")
+        assert answer["startedAt"].endswith("Z")
         assert stop(web.process) == 0
     assert not (folder / "server_info.json").exists()
 
@@ -87,9 +87,9 @@ def test_without_the_packages_it_needs_it_says_which(workspace: Path, tmp_path: 
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('gone', name='uvicorn')")
     with start(workspace, "0", env={"PYTHONPATH": str(tmp_path)}, log=workspace / "log") as process:
         assert process.wait(PATIENCE_S) == 2
-    told = (workspace / "log").read_text()
-    assert "uvicorn" in told
-    assert "switchboard-mcp[http]" in told
+    output = (workspace / "log").read_text()
+    assert "uvicorn" in output
+    assert "switchboard-mcp[http]" in output
 
 
 def test_host_and_port_come_from_the_config_where_none_is_named(workspace: Path) -> None:

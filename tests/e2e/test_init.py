@@ -74,13 +74,13 @@ def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
     expected, person = HOSTS[host], Person(tmp_path, host)
     before = person.files()
 
-    told = run(person, "init", "--yes", "--json")
-    assert told.code == 0, told.err
-    found = {server["name"]: server for server in told.json["servers"]}
+    done = run(person, "init", "--yes", "--json")
+    assert done.code == 0, done.err
+    found = {server["name"]: server for server in done.json["servers"]}
     children = {server["child"]: server["kind"] for server in found.values() if server["child"]}
     assert children == expected.children
     assert {name for name, server in found.items() if server["stays"]} == set(expected.stays)
-    assert set(told.json["variables"]) >= set(expected.variables)
+    assert set(done.json["variables"]) >= set(expected.variables)
     assert {server["child"] for server in found.values() if server["disabled"]} == set(expected.off)
 
     left = entries(person.home / expected.file, expected.key)
@@ -93,8 +93,8 @@ def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
         answer = talk.call("mock_suite", "add", a=2, b=40)
         assert "42" in json.dumps(answer)
 
-    told = run(person, "revert", "--yes")
-    assert told.code == 0, told.err
+    done = run(person, "revert", "--yes")
+    assert done.code == 0, done.err
     assert person.files() == before
     assert not (person.workspace / ".switchboard").exists()
 
@@ -102,7 +102,7 @@ def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
 def test_no_secret_is_ever_shown(tmp_path: Path) -> None:
     person = Person(tmp_path, *HOSTS)
     secrets = {secret for expected in HOSTS.values() for secret in expected.secrets}
-    said = ""
+    output = ""
     journal = b""
     for words in (
         ("init", "--dry-run"),
@@ -115,23 +115,23 @@ def test_no_secret_is_ever_shown(tmp_path: Path) -> None:
         ("init", "--yes", "--secrets", "env"),
         ("revert", "--yes"),
     ):
-        told = run(person, *words)
-        assert told.code == 0, told.err
-        said += told.out + told.err
+        done = run(person, *words)
+        assert done.code == 0, done.err
+        output += done.out + done.err
         written = (person.workspace / ".switchboard").rglob("journal.json")
         journal += b"".join(path.read_bytes() for path in written)
     assert journal
     for secret in secrets:
-        assert secret not in said
+        assert secret not in output
         assert secret.encode() not in journal
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     person = Person(tmp_path, *HOSTS)
     before = person.files()
-    told = run(person, "init", "--dry-run")
-    assert told.code == 0
-    assert "would change" in told.out
+    done = run(person, "init", "--dry-run")
+    assert done.code == 0
+    assert "would change" in done.out
     assert person.files() == before
 
 
@@ -174,9 +174,9 @@ def test_a_file_that_its_host_has_rewritten_keeps_that_and_gets_its_servers_back
     now["mcpServers"]["added"] = {"command": "later"}
     path.write_text(json.dumps(now, indent=2))
 
-    told = run(person, "revert", "--yes")
-    assert told.code == 0, told.err
-    assert "edited since" in told.out
+    done = run(person, "revert", "--yes")
+    assert done.code == 0, done.err
+    assert "edited since" in done.out
     after = json.loads(path.read_text())
     before["numStartups"] += 1
     before["mcpServers"]["added"] = {"command": "later"}
@@ -191,8 +191,8 @@ def test_the_same_in_every_format(host: str, tmp_path: Path) -> None:
     run(person, "init", "--yes")
     remark = "// edited\n" if path.suffix in (".json", ".jsonc") else "# edited\n"
     path.write_bytes(path.read_bytes() + remark.encode())
-    told = run(person, "revert", "--yes")
-    assert told.code == 0, told.err
+    done = run(person, "revert", "--yes")
+    assert done.code == 0, done.err
     assert entries(path, expected.key) == before
     assert path.read_text().endswith(remark)
     assert "switchboard" not in path.read_text()
@@ -203,8 +203,8 @@ def test_a_child_that_was_edited_since_is_kept(tmp_path: Path) -> None:
     run(person, "init", "--yes")
     path = person.workspace / ".switchboard" / "mcps" / "mock" / ".mcp.json"
     path.write_text(path.read_text().replace('"mock"', '"mine"'))
-    told = run(person, "revert", "--yes")
-    assert told.code == 0
+    done = run(person, "revert", "--yes")
+    assert done.code == 0
     assert path.exists()
     assert (person.home / ".warp" / ".mcp.json").read_text().startswith('{\n  "mock"')
 
@@ -221,26 +221,26 @@ def test_mail_state_and_archive_are_not_touched(tmp_path: Path) -> None:
 
 def test_nobody_to_ask_is_a_wrong_use_that_says_what_to_do(tmp_path: Path) -> None:
     person = Person(tmp_path, "warp")
-    told = run(person, "init")
-    assert told.code == 2
-    assert "--yes" in told.err
+    done = run(person, "init")
+    assert done.code == 2
+    assert "--yes" in done.err
     run(person, "init", "--yes")
-    told = run(person, "revert")
-    assert told.code == 2
-    assert "--yes" in told.err
+    done = run(person, "revert")
+    assert done.code == 2
+    assert "--yes" in done.err
 
 
 def test_only_the_host_that_was_named_and_it_gets_an_entry_even_without_servers(tmp_path: Path) -> None:
     person = Person(tmp_path, "warp")
     before = person.files()
-    told = run(person, "init", "--yes", "--host", "codex", "--json")
-    assert told.json["servers"] == []
+    done = run(person, "init", "--yes", "--host", "codex", "--json")
+    assert done.json["servers"] == []
     assert set(entries(person.home / ".codex" / "config.toml", ("mcp_servers",))) == {"switchboard"}
     assert run(person, "revert", "--yes").code == 0
     assert person.files() == before
-    told = run(person, "init", "--host", "codx", "--yes")
-    assert told.code == 2
-    assert "Did you mean codex" in told.err
+    done = run(person, "init", "--host", "codx", "--yes")
+    assert done.code == 2
+    assert "Did you mean codex" in done.err
 
 
 def test_any_file_that_is_named(tmp_path: Path) -> None:
@@ -248,20 +248,20 @@ def test_any_file_that_is_named(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     text = '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}}}'
     file.write_text(text)
-    told = run(person, "init", "--yes", "--json", str(file))
-    assert [server["child"] for server in told.json["servers"]] == ["memory"]
+    done = run(person, "init", "--yes", "--json", str(file))
+    assert [server["child"] for server in done.json["servers"]] == ["memory"]
     assert set(entries(file, ("mcpServers",))) == {"switchboard"}
     run(person, "revert", "--yes")
     assert file.read_text() == text
 
-    told = run(person, "import", str(file), "--json")
-    assert told.json["children"] == ["memory"]
+    done = run(person, "import", str(file), "--json")
+    assert done.json["children"] == ["memory"]
     assert file.read_text() == text
-    told = run(person, "import", str(file), "--json")
-    assert told.json["children"] == []
-    told = run(person, "import", str(tmp_path / "none.json"))
-    assert told.code == 1
-    assert "none.json" in told.err
+    done = run(person, "import", str(file), "--json")
+    assert done.json["children"] == []
+    done = run(person, "import", str(tmp_path / "none.json"))
+    assert done.code == 1
+    assert "none.json" in done.err
 
 
 def test_rules_hooks_and_logins_that_name_a_moved_server_are_told(tmp_path: Path) -> None:
@@ -279,9 +279,9 @@ def test_rules_hooks_and_logins_that_name_a_moved_server_are_told(tmp_path: Path
 def test_what_a_host_allowed_of_a_server_is_allowed_behind_switchboard(tmp_path: Path) -> None:
     person = Person(tmp_path, "codex")
     run(person, "init", "--yes")
-    told = run(person, "introspect", "mock", "--json", **FILLED, OTHER="x")
-    assert told.code == 0, told.err
-    assert {tool["name"] for tool in told.json["tools"]} == {"echo", "add"}
+    done = run(person, "introspect", "mock", "--json", **FILLED, OTHER="x")
+    assert done.code == 0, done.err
+    assert {tool["name"] for tool in done.json["tools"]} == {"echo", "add"}
 
 
 def test_secrets_become_variables_where_that_is_wanted(tmp_path: Path) -> None:
@@ -319,9 +319,9 @@ def test_for_a_team_nothing_in_the_projects_files_is_of_one_machine(tmp_path: Pa
     alone = run(person, "init", "--yes")
     assert "init --team" in alone.out
     assert run(person, "revert", "--yes").code == 0
-    told = run(person, "init", "--yes", "--team")
-    assert told.code == 0, told.err
-    assert "PATH" in told.out
+    result = run(person, "init", "--yes", "--team")
+    assert result.code == 0, result.err
+    assert "PATH" in result.out
     entered = {
         path: (workspace / path).read_text()
         for path in (".mcp.json", ".vscode/mcp.json", "mcps/mock/.mcp.json")
@@ -348,10 +348,10 @@ def test_for_a_team_nothing_in_the_projects_files_is_of_one_machine(tmp_path: Pa
 def test_a_child_is_added_used_and_removed(tmp_path: Path) -> None:
     person = Person(tmp_path)
     mock = person.marks()
-    told = run(person, "add", "mock", "--env", "MODE=plain", "--", mock[b"@PYTHON@"], "-S", mock[b"@MOCK@"])
-    assert told.code == 0, told.err
-    told = run(person, "call", "mock", "add", "a=40", "b=2")
-    assert "42" in told.out
+    done = run(person, "add", "mock", "--env", "MODE=plain", "--", mock[b"@PYTHON@"], "-S", mock[b"@MOCK@"])
+    assert done.code == 0, done.err
+    done = run(person, "call", "mock", "add", "a=40", "b=2")
+    assert "42" in done.out
     again = run(person, "add", "mock", "--url", "https://x.example/mcp")
     assert again.code == 2
     assert "already" in again.err
@@ -364,8 +364,8 @@ def test_a_child_is_added_used_and_removed(tmp_path: Path) -> None:
 def test_a_remote_child_is_added(tmp_path: Path) -> None:
     person = Person(tmp_path)
     address = "https://tracker.example/mcp"
-    told = run(person, "add", "tracker", "--url", address, "--header", "Authorization=Bearer ${T}")
-    assert told.code == 0, told.err
+    done = run(person, "add", "tracker", "--url", address, "--header", "Authorization=Bearer ${T}")
+    assert done.code == 0, done.err
     child = json.loads((person.workspace / ".switchboard" / "mcps" / "tracker" / ".mcp.json").read_text())
     assert (child["type"], child["url"]) == ("http", address)
     assert child["headers"] == {"Authorization": "Bearer ${T}"}

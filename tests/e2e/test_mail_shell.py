@@ -90,8 +90,8 @@ def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
     assert inbox.startswith("coder: 1 unread message\n")
     assert f"{id[-8:]}  lead  delegate_task" in inbox
     assert "The parser" in inbox
-    told = shell.ask("inbox", SWITCHBOARD_AGENT="coder")
-    assert (told["unread"], told["messages"][0]["message"]["metadata"]["lines"]) == (1, 3)
+    output = shell.ask("inbox", SWITCHBOARD_AGENT="coder")
+    assert (output["unread"], output["messages"][0]["message"]["metadata"]["lines"]) == (1, 3)
 
     whole = shell.say("read", "--as", "coder")
     parts = (id[-6:], id[-8:-4])
@@ -181,8 +181,8 @@ def test_whoever_waits_is_woken_by_a_dropped_file(shell: Shell, workspace: Path)
     with subprocess.Popen(
         [*COMMAND, "wait", "--as", "coder", "--json"], cwd=workspace, stdout=subprocess.PIPE, text=True
     ) as waiting:
-        said = {"sender": "shell", "recipient": "coder", "action": "status_update", "payload": "dropped"}
-        (workspace / ".switchboard/inbox/coder/msg_d1.json").write_text(json.dumps(said))
+        dropped = {"sender": "shell", "recipient": "coder", "action": "status_update", "payload": "dropped"}
+        (workspace / ".switchboard/inbox/coder/msg_d1.json").write_text(json.dumps(dropped))
         out, _ = waiting.communicate(timeout=PATIENCE_S)
     (letter,) = json.loads(out)["messages"]
     assert (letter["message"]["payload"], letter["verified"]) == ("dropped", False)
@@ -287,9 +287,9 @@ def test_the_hook_speaks_the_host_s_form_and_keeps_silent_when_all_is_read(shell
     quiet = shell.run("hook", "--host", "claude-code", "--as", "coder", stdin=stop)
     assert (quiet.stdout, quiet.stderr) == ("", "")
     shell.say("send", "coder", "the body", "--subject", "Look", "--as", "lead")
-    told = json.loads(shell.say("hook", "--host", "codex", stdin=stop, SWITCHBOARD_AGENT="coder"))
-    assert told["decision"] == "block"
-    assert "the body" not in told["reason"]
+    answer = json.loads(shell.say("hook", "--host", "codex", stdin=stop, SWITCHBOARD_AGENT="coder"))
+    assert answer["decision"] == "block"
+    assert "the body" not in answer["reason"]
     assert shell.ask("hook", "--as", "coder")["unread"] == 1
     assert "invalid choice: 'emacs'" in shell.refused("hook", "--host", "emacs", code=2)
     assert shell.run("hook", "--as", "nobody").stdout == ""
@@ -368,7 +368,7 @@ def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> No
     (sent,) = shell.ask("inbox", "--as", "coder")["messages"]
     shell.say("ack", sent["message"]["id"], "rejected", "--summary", "Not now.", "--as", "coder")
     shown = shell.say("dead")
-    assert all(said in shown for said in ("lead", "coder", "Not now."))
+    assert all(message in shown for message in ("lead", "coder", "Not now."))
     assert "1 dead letter: " in run(workspace, "doctor").stdout
     assert shell.say("dead", "--as", "lead") == "No dead letters.\n"
     assert "There is no dead letter 'x'" in shell.refused("dead", "requeue", "x")
@@ -378,15 +378,15 @@ def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> No
 
 
 def test_dead_letters_with_one_id_are_told_apart_by_whose_they_are(shell: Shell, workspace: Path) -> None:
-    said = {"id": "msg_twin", "sender": "lead", "action": "status_update", "payload": "x"}
+    dropped = {"id": "msg_twin", "sender": "lead", "action": "status_update", "payload": "x"}
     for agent in ("coder", "lead"):
         file = workspace / ".switchboard" / "inbox" / agent / "msg_twin.json"
-        file.write_text(json.dumps({**said, "recipient": agent}))
+        file.write_text(json.dumps({**dropped, "recipient": agent}))
         shell.say("claim", "--as", agent)
         shell.say("ack", "msg_twin", "rejected", "--as", agent)
-    told = shell.refused("dead", "requeue", "msg_twin", code=2)
-    assert "msg_twin to coder" in told
-    assert "--as NAME" in told
+    output = shell.refused("dead", "requeue", "msg_twin", code=2)
+    assert "msg_twin to coder" in output
+    assert "--as NAME" in output
     stranger = workspace / ".switchboard" / "inbox" / "lead" / "msg_link.json"
     stranger.symlink_to("nowhere")
     done = shell.ask("dead", "requeue", "msg_twin", "twin", "--as", "coder")

@@ -257,9 +257,9 @@ def test_a_verified_lead_types_nobody_else_does_and_nothing_is_smuggled(desk: Pa
         assert "several lines" in ended(desk, send(desk, "echo c\necho d", "execute")).summary
 
         # A file that says it is of the lead.
-        said = {"sender": "lead", "recipient": "term", "action": "execute", "payload": "echo dropped"}
+        dropped = {"sender": "lead", "recipient": "term", "action": "execute", "payload": "echo dropped"}
         (desk / ".switchboard/inbox/term/msg_forged.json").write_text(
-            json.dumps({"id": "msg_forged", **said})
+            json.dumps({"id": "msg_forged", **dropped})
         )
         forged = desk / ".switchboard/outbox/lead/receipt_msg_forged.json"
         here_told = wait_for_file(forged)
@@ -296,9 +296,9 @@ def test_its_door_says_how_it_is(desk: Path, monkeypatch: pytest.MonkeyPatch) ->
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(bridge(desk)["term"]["socket"])
             client.sendall(b'{"ask":"look"}\n')
-            told = json.loads(client.makefile().readline())
-        assert (told["terminal"], told["allowExecute"]) == ("term", True)
-        assert told["pid"] == bridge(desk)["term"]["pid"]
+            answer = json.loads(client.makefile().readline())
+        assert (answer["terminal"], answer["allowExecute"]) == ("term", True)
+        assert answer["pid"] == bridge(desk)["term"]["pid"]
 
 
 def test_one_name_is_one_terminal(desk: Path) -> None:
@@ -312,7 +312,7 @@ def test_one_name_is_one_terminal(desk: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (("term", "--", "no-such-program-anywhere"), 1, "There is no program 'no-such-program-anywhere'"),
         (("term",), 2, "PROGRAM behind `--` missing"),
@@ -321,11 +321,11 @@ def test_one_name_is_one_terminal(desk: Path) -> None:
         (("--copy", "../outside"), 1, "is not a file of the workspace"),
     ],
 )
-def test_what_cannot_be_run_is_told(desk: Path, arguments: tuple[str, ...], code: int, told: str) -> None:
+def test_what_cannot_be_run_is_told(desk: Path, arguments: tuple[str, ...], code: int, expected: str) -> None:
     (desk.parent / "outside").write_text("secret")
     with window(desk, "terminal", *arguments) as here:
         assert here.ended() == code
-        assert told in here.written.decode()
+        assert expected in here.written.decode()
         assert here.settings() == here.before
 
 

@@ -36,28 +36,28 @@ def top(folder: Path, *arguments: str, word: str = "top") -> subprocess.Complete
 
 
 def test_piped_it_tells_everything_once_and_whether_all_is_well(web: Web) -> None:
-    told = top(web.workspace)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "\x1b" not in told.stdout
-    assert "2 suites" in told.stdout
+    done = top(web.workspace)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert "2 suites" in done.stdout
     api(web, "children/missing/start", {})
-    told = top(web.workspace)
-    assert told.returncode == 1
-    assert "→ Install the program" in told.stdout
+    done = top(web.workspace)
+    assert done.returncode == 1
+    assert "→ Install the program" in done.stdout
 
 
 def test_a_program_gets_json(web: Web) -> None:
-    told = json.loads(top(web.workspace, "--json").stdout)
-    assert sorted(row["child"] for row in told["children"]) == ["missing", "pinned"]
-    assert told["history"] == []
+    answer = json.loads(top(web.workspace, "--json").stdout)
+    assert sorted(row["child"] for row in answer["children"]) == ["missing", "pinned"]
+    assert answer["history"] == []
 
 
 def test_the_status_has_the_figures_of_the_server(web: Web) -> None:
     call(web)
     call(web, "nope")
-    told = top(web.workspace, word="status")
-    assert "\x1b" not in told.stdout
-    _, header, _, pinned = told.stdout.splitlines()
+    done = top(web.workspace, word="status")
+    assert "\x1b" not in done.stdout
+    _, header, _, pinned = done.stdout.splitlines()
     assert header.split() == "SUITE HEALTH STATE SUBTOOLS SAVED CALLS ERRORS P50 PID".split()
     cells = dict(zip(("SUITE", "HEALTH", "STATE", "SUBTOOLS"), pinned.split(), strict=False))
     assert cells == {"SUITE": "pinned_suite", "HEALTH": "healthy", "STATE": "ready", "SUBTOOLS": "1"}
@@ -68,9 +68,9 @@ def test_the_status_has_the_figures_of_the_server(web: Web) -> None:
 
 
 def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
-    told = top(make_workspace(tmp_path / "ws"))
-    assert told.returncode == 2
-    assert "switchboard serve --http" in told.stderr
+    done = top(make_workspace(tmp_path / "ws"))
+    assert done.returncode == 2
+    assert "switchboard serve --http" in done.stderr
 
 
 class Terminal:

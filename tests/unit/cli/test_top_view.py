@@ -126,7 +126,7 @@ def test_what_changes_replaces_what_was_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(5, "5 s"), (65, "1 min"), (3700, "1 h 01"), (200_000, "2 d 7 h"), (-3, "0 s")]
+    ("seconds", "expected"), [(5, "5 s"), (65, "1 min"), (3700, "1 h 01"), (200_000, "2 d 7 h"), (-3, "0 s")]
 )
-def test_a_span_is_told_short(seconds: float, told: str) -> None:
-    assert format_duration(seconds) == told
+def test_a_span_is_told_short(seconds: float, expected: str) -> None:
+    assert format_duration(seconds) == expected

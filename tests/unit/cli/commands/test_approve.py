@@ -53,17 +53,17 @@ def shown(approval: Approval, *args: str, columns: str = "40") -> str:
 
 def test_nothing_of_what_runs_is_cut_off_however_narrow_the_terminal() -> None:
     tail = ["--root", "/" + "x" * 200, "--and-then=evil"]
-    told = shown(Approval(launch=["/usr/bin/tool"], args=tail), *tail)
-    assert told.count("--and-then=evil") == 2
+    output = shown(Approval(launch=["/usr/bin/tool"], args=tail), *tail)
+    assert output.count("--and-then=evil") == 2
 
 
 def test_it_is_seen_where_an_argument_ends() -> None:
-    told = shown(Approval(launch=["/usr/bin/tool"], args=["a b", ""]), "a b", "")
-    assert told.count("/usr/bin/tool 'a b' ''") == 2
+    output = shown(Approval(launch=["/usr/bin/tool"], args=["a b", ""]), "a b", "")
+    assert output.count("/usr/bin/tool 'a b' ''") == 2
 
 
 def test_letters_that_look_like_others_are_told() -> None:
-    told = shown(Approval(launch=["/opt/n\u043ede/bin/node"]))
-    assert "/opt/n\\u043ede/bin/node" in told
+    output = shown(Approval(launch=["/opt/n\u043ede/bin/node"]))
+    assert "/opt/n\\u043ede/bin/node" in output
     pinned = Approval(launch=["/x"], files=[FilePin(path="/x", sha256="a" * 64, real="/y")])
     assert "\\u" not in shown(pinned)

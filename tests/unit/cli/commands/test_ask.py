@@ -65,10 +65,10 @@ def test_a_sentence_is_planned_shown_and_run(run: Run, planner: Planner) -> None
 
 def test_a_program_reads_result_plan_and_cost(run: Run, planner: Planner, api: MessagesApi) -> None:
     planner.turns.append(ECHO)
-    told = json.loads(run("ask", "--suite", "mock", "say hello", "--json").out)
-    assert told["content"] == [{"type": "text", "text": "hello"}]
-    assert told["_meta"]["switchboard/plan"][0]["subtool"] == "echo"
-    assert told["_meta"]["switchboard/use"]["inputTokens"] == 100
+    answer = json.loads(run("ask", "--suite", "mock", "say hello", "--json").out)
+    assert answer["content"] == [{"type": "text", "text": "hello"}]
+    assert answer["_meta"]["switchboard/plan"][0]["subtool"] == "echo"
+    assert answer["_meta"]["switchboard/use"]["inputTokens"] == 100
     assert api.keys == [KEY]
 
 

@@ -27,17 +27,17 @@ class Terminal(io.StringIO):
 
 
 def test_a_pipe_gets_all_of_a_record_in_one_line() -> None:
-    told = _in_columns(row(ENTRY), Screen(io.StringIO(), {}))
-    assert "a-child-with-a-name-that-does-not-end read" in told
-    assert "0123456789ab" in told
-    assert told.endswith("command_not_found")
-    assert "\x1b" not in told
+    output = _in_columns(row(ENTRY), Screen(io.StringIO(), {}))
+    assert "a-child-with-a-name-that-does-not-end read" in output
+    assert "0123456789ab" in output
+    assert output.endswith("command_not_found")
+    assert "\x1b" not in output
 
 
 @pytest.mark.parametrize("columns", [60, 80, 119])
 def test_a_narrow_terminal_gets_what_fits_with_how_it_ended(columns: int) -> None:
-    told = _in_columns(row(ENTRY), Screen(Terminal(), {"COLUMNS": str(columns), "NO_COLOR": "1"}))
-    assert visible_width(told) <= max(columns, 66)
-    assert told[2] == told[5] == ":"
-    assert "0123456789ab" not in told
-    assert columns == 60 or "command_not" in told
+    output = _in_columns(row(ENTRY), Screen(Terminal(), {"COLUMNS": str(columns), "NO_COLOR": "1"}))
+    assert visible_width(output) <= max(columns, 66)
+    assert output[2] == output[5] == ":"
+    assert "0123456789ab" not in output
+    assert columns == 60 or "command_not" in output

@@ -55,7 +55,7 @@ def test_numbers_keep_their_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("word",), "'word' is not an argument"),
         (("=1",), "is not an argument"),
@@ -66,11 +66,11 @@ def test_numbers_keep_their_digits() -> None:
         (("a=\udcff",), "is not UTF-8"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ...], expected: str) -> None:
     problem = read(*words)
     assert isinstance(problem, Failure)
     assert problem.code == "usage"
-    assert told in problem.message
+    assert expected in problem.message
     assert problem.hint
 
 
@@ -94,9 +94,11 @@ def test_a_number_is_a_text_where_the_subtool_wants_a_text(schema: object, is_te
     assert values_typed_string(doubtful, looked) == ({"zip": msgspec.Raw(b'"10115"')} if is_text else {})
 
 
-@pytest.mark.parametrize("told", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
-def test_without_a_schema_a_number_is_a_number(told: str) -> None:
-    assert values_typed_string({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": told}])) == {}
+@pytest.mark.parametrize("expected", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
+def test_without_a_schema_a_number_is_a_number(expected: str) -> None:
+    assert (
+        values_typed_string({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": expected}])) == {}
+    )
 
 
 def test_the_status_line_tells_how_far_it_is() -> None:

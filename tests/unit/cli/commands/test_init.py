@@ -20,7 +20,7 @@ from tests.hostfiles import Person
 
 
 @pytest.mark.parametrize(
-    ("told", "numbers"),
+    ("expected", "numbers"),
     [
         ("", {1, 2, 3, 4, 5}),
         ("all", {1, 2, 3, 4, 5}),
@@ -32,8 +32,8 @@ from tests.hostfiles import Person
         ("what?", None),
     ],
 )
-def test_what_an_answer_means(told: str, numbers: set[int] | None) -> None:
-    assert parse_choice(told, 5) == numbers
+def test_what_an_answer_means(expected: str, numbers: set[int] | None) -> None:
+    assert parse_choice(expected, 5) == numbers
 
 
 class Talk:
@@ -59,17 +59,17 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
 
 
 def talk(person: Person, ask: Callable[[str], str], *arguments: str) -> str:
-    given: Namespace = parser_for("init").parse([*arguments, "--workspace", str(person.workspace)])
+    args: Namespace = parser_for("init").parse([*arguments, "--workspace", str(person.workspace)])
     out = io.StringIO()
     console = Console(out, io.StringIO(), {"COLUMNS": "200"})
-    assert initialise(Invocation(CommandOptions(workspace=given.workspace), given, console), ask) == 0
+    assert initialise(Invocation(CommandOptions(workspace=args.workspace), args, console), ask) == 0
     return out.getvalue()
 
 
 def test_only_what_was_chosen_moves(person: Person) -> None:
     ask = Talk(Move="1")
-    told = talk(person, ask)
-    assert "Moved 1 entry into 1 child: mock." in told
+    output = talk(person, ask)
+    assert "Moved 1 entry into 1 child: mock." in output
     left = json.loads((person.home / ".codeium/windsurf/mcp_config.json").read_text())["mcpServers"]
     assert set(left) == {"switchboard", "figma", "secret-file", "off"}
     assert [question.split()[0] for question in ask.asked] == ["Move", "Enable", "Enable", "Change"]
@@ -109,5 +109,5 @@ def test_whoever_moves_remote_servers_learns_that_they_need_an_extra(
 ) -> None:
     if not installed:
         monkeypatch.setitem(sys.modules, "httpx2", None)
-    told = talk(person, Talk(), "--yes")
-    assert ("remote servers need the extra `http`" in told) != installed
+    output = talk(person, Talk(), "--yes")
+    assert ("remote servers need the extra `http`" in output) != installed

@@ -19,9 +19,9 @@ async def test_without_the_packages_for_remote_children_a_login_says_what_to_ins
 ) -> None:
     monkeypatch.setitem(sys.modules, "switchboard_mcp.transport.http.http_errors", None)
     spec = ChildSpec(name="web", source="config", kind="http", url="https://web.example/mcp")
-    asked = Invocation(
+    invocation = Invocation(
         CommandOptions(), parser_for("login").parse(["web"]), Console(io.StringIO(), io.StringIO(), {})
     )
     with pytest.raises(SwitchboardError, match="Child 'web' is remote") as refused:
-        await log_in(spec, asked)
+        await log_in(spec, invocation)
     assert "[http]" in str(refused.value.failure.hint)

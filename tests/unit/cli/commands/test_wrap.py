@@ -54,9 +54,11 @@ def test_a_child_with_a_folder_of_its_own_is_wrapped_there_and_put_back_byte_for
     file = write_child(workspace, "memory", ODD)
     file.chmod(0o600)
     before = tree(workspace)
-    told = json.loads(run("wrap", "memory", "--json"))
+    answer = json.loads(run("wrap", "memory", "--json"))
     folder = file.parent
-    assert told["files"] == [str(folder / name) for name in (".mcp.json", "original/.mcp.json", "CLAUDE.md")]
+    assert answer["files"] == [
+        str(folder / name) for name in (".mcp.json", "original/.mcp.json", "CLAUDE.md")
+    ]
     assert tree(workspace)["mcps/memory/original/.mcp.json"] == before["mcps/memory/.mcp.json"]
     wrapper = entry(file)
     assert wrapper["command"]["args"][:4] == ["wrapper", "memory", "--workspace", "../.."]
@@ -182,9 +184,9 @@ def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> 
     file = write_child(workspace, "memory", ODD)
     run("wrap", "memory")
     (file.parent / "original" / ".mcp.json").unlink()
-    told = run("wrapper", "memory")
-    assert told.startswith("2: ")
-    assert "the original of the wrapped child 'memory' does not exist." in told
+    done = run("wrapper", "memory")
+    assert done.startswith("2: ")
+    assert "the original of the wrapped child 'memory' does not exist." in done
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -228,11 +230,11 @@ def test_a_profile_that_denies_subtools_of_the_original_does_not_see_the_wrapper
     }
 
 
-@pytest.mark.parametrize(("key", "told"), [("", True), ("sk-x", False)])
+@pytest.mark.parametrize(("key", "expected"), [("", True), ("sk-x", False)])
 def test_whoever_wraps_without_a_key_is_told(
-    workspace: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str, told: bool
+    workspace: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str, expected: bool
 ) -> None:
     for name in KEYS:
         monkeypatch.setenv(name, key)
     write_child(workspace, "memory", ODD)
-    assert ("ANTHROPIC_API_KEY is not set here" in run("wrap", "memory")) == told
+    assert ("ANTHROPIC_API_KEY is not set here" in run("wrap", "memory")) == expected

@@ -10,8 +10,10 @@ from switchboard_mcp.config.models import Config, SuiteSettings
 from switchboard_mcp.config.sections import Expose
 
 
-@pytest.mark.parametrize(("has", "told"), [("echo", 0), ("other", 1), ("natural_language", 0)])
-def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(has: str, told: int) -> None:
+@pytest.mark.parametrize(("has", "expected"), [("echo", 0), ("other", 1), ("natural_language", 0)])
+def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(
+    has: str, expected: int
+) -> None:
     config = Config(suites={"kid": SuiteSettings(expose=Expose(allow=["echo"]))})
     seen = Connected(handshake_ms=1, protocol="", server="", subtools=[SubtoolLine(has)])
-    assert len(_unmatched_rules("kid", seen, config)) == told
+    assert len(_unmatched_rules("kid", seen, config)) == expected

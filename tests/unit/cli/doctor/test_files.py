@@ -73,9 +73,9 @@ def test_files_of_a_server_that_is_gone_are_named(private: Path) -> None:
     (folder / "auth_token").touch(0o600)
     (folder / f"auth_token.{GONE}").touch(0o600)
     (folder / f"auth_token.{os.getpid()}").touch(0o600)
-    told = found(private)
-    assert [finding.level for finding in told] == [NOTE] * 3
-    assert [finding.remedy.rpartition("/")[2] for finding in told] == [
+    findings = found(private)
+    assert [finding.level for finding in findings] == [NOTE] * 3
+    assert [finding.remedy.rpartition("/")[2] for finding in findings] == [
         "server_info.json",
         "auth_token",
         f"auth_token.{GONE}",
@@ -123,6 +123,6 @@ def test_mail_that_is_whole_is_not_mentioned_and_lost_mail_is_a_problem(private:
     for letter in (private / ".switchboard" / "inbox" / "bob").iterdir():
         if letter.is_file():
             letter.unlink()
-    told = [finding for finding in found(private) if finding.level == PROBLEM]
-    assert told
-    assert "switchboard mail" in told[0].remedy
+    findings = [finding for finding in found(private) if finding.level == PROBLEM]
+    assert findings
+    assert "switchboard mail" in findings[0].remedy
