@@ -60,29 +60,29 @@ def read_catalog(path: str) -> list[CatalogServer]:
             data = file.read()
         if data.startswith(GZIP_MAGIC):
             data = gzip.decompress(data)
-        found = msgspec.json.decode(data, type=_File | list[CatalogServer])
+        catalog = msgspec.json.decode(data, type=_File | list[CatalogServer])
     except OSError as problem:
         message = f"Catalog {path}: {problem.strerror or problem}."
         raise usage_error(message, SHAPE) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, EOFError) as problem:
         raise usage_error(f"Catalog {path}: {problem}.", SHAPE) from None
-    if isinstance(found, list):
-        return found
-    if found.servers is not UNSET:
-        return found.servers
-    if found.tools is not UNSET:
+    if isinstance(catalog, list):
+        return catalog
+    if catalog.servers is not UNSET:
+        return catalog.servers
+    if catalog.tools is not UNSET:
         name = os.path.basename(path).split(".")[0]
-        return [CatalogServer(tools=found.tools, server=name)]
+        return [CatalogServer(tools=catalog.tools, server=name)]
     raise usage_error(f"Catalog {path}: neither 'servers' nor 'tools' found.", SHAPE)
 
 
 def by_unique_name(servers: list[CatalogServer]) -> dict[str, CatalogServer]:
     """Return the servers by name; a repeated name gets a number."""
-    found: dict[str, CatalogServer] = {}
+    named: dict[str, CatalogServer] = {}
     for server in servers:
         name, number = server.title or "server", 1
-        while name in found:
+        while name in named:
             number += 1
             name = f"{server.title or 'server'}-{number}"
-        found[name] = server
-    return found
+        named[name] = server
+    return named

@@ -19,9 +19,9 @@ MOST_BYTES = 74_994
 TERMINAL = "/dev/tty"
 
 
-def copy(workspace: str, written: str, invocation: Invocation) -> int:
+def copy(workspace: str, path: str, invocation: Invocation) -> int:
     """Read the file and send it to the terminal."""
-    data = read_file(workspace, written)
+    data = read_file(workspace, path)
     sequence = b"\x1b]52;c;" + b64encode(data) + b"\x07"
     try:
         with open(TERMINAL, "wb", buffering=0) as terminal:
@@ -30,29 +30,29 @@ def copy(workspace: str, written: str, invocation: Invocation) -> int:
         message = f"There is no terminal: {problem.strerror}."
         raise usage_error(message, "Run it in a terminal window, or in tmux.") from None
     invocation.report(
-        {"file": written, "bytes": len(data)}, f"{len(data):,} bytes copied to the clipboard.", "dim"
+        {"file": path, "bytes": len(data)}, f"{len(data):,} bytes copied to the clipboard.", "dim"
     )
     return 0
 
 
-def read_file(workspace: str, written: str) -> bytes:
+def read_file(workspace: str, name: str) -> bytes:
     """Return the content of a file; raises if it is outside the workspace or too large."""
     root = os.path.realpath(workspace)
-    path = os.path.realpath(os.path.join(os.getcwd(), written))
+    path = os.path.realpath(os.path.join(os.getcwd(), name))
     inside = os.path.relpath(path, root)
     if inside.split(os.sep)[0] in (os.pardir, FOLDER):
-        message = f"{written} is not a file of the workspace {root}."
+        message = f"{name} is not a file of the workspace {root}."
         raise refused("mail_unsafe", message, hint="Only files inside the workspace can be copied.")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
-        raise refused("mail_not_found", f"{written}: {problem.strerror}.") from None
+        raise refused("mail_not_found", f"{name}: {problem.strerror}.") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise refused("mail_unsafe", f"{written} is not a regular file.")
+        raise refused("mail_unsafe", f"{name} is not a regular file.")
     with open(descriptor, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        message = f"{written} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
+        message = f"{name} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
         raise refused("mail_too_large", message, hint="Copy a part of it, or its path.")
     return data

@@ -26,10 +26,10 @@ def show_discovery(discovery: Discovery, outcomes: Sequence[Outcome], folder: st
     """Print a table of the discovered servers."""
     if not outcomes:
         files = len({source.path for source in discovery.sources})
-        looked = (
+        searched = (
             f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host keeps any"
         )
-        out.line(f"No MCP servers were found {looked}.")
+        out.line(f"No MCP servers were found {searched}.")
         out.line(
             "`switchboard add NAME -- CMD` adds one here, `switchboard init --host HOST` connects a host."
         )
@@ -79,8 +79,8 @@ def show_plan(plan: Plan, out: Screen) -> None:
             names = sum(len(edit.names) for edit in change.edits)
             summary = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
         out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
-    if written := _literal_secrets(plan):
-        there = ", ".join(sorted(written))
+    if secrets := _literal_secrets(plan):
+        there = ", ".join(sorted(secrets))
         out.prose(
             f"There are literal secrets in {there}; `--secrets env` replaces them by variables.",
             style="yellow",
@@ -88,20 +88,24 @@ def show_plan(plan: Plan, out: Screen) -> None:
 
 
 def show_done(
-    plan: Plan, found: Sequence[ServerReference], workspace: Workspace, wanted: SetupOptions, out: Screen
+    plan: Plan,
+    references: Sequence[ServerReference],
+    workspace: Workspace,
+    options: SetupOptions,
+    out: Screen,
 ) -> None:
     """Print what was done, and what is left to do."""
     names = sorted({outcome.child for outcome in plan.moving})
     hosts = {outcome.entry.source.host.title: outcome.entry.source.host.restart for outcome in plan.moving}
     if names:
-        moved, made = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
-        out.prose(f"Moved {moved} into {made}: {', '.join(names)}.", style="green")
+        moved, created = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
+        out.prose(f"Moved {moved} into {created}: {', '.join(names)}.", style="green")
     entered = [_short(each.path) for each in _files_with_entry(plan)]
     if entered:
         out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
     copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
     out.prose(f"Copies of the old files are in {copies}; `switchboard revert` restores them.")
-    for title, lines in _remarks(plan, found, workspace, wanted):
+    for title, lines in _remarks(plan, references, workspace, options):
         out.line()
         out.line(title, "bold")
         for line in lines:
@@ -116,7 +120,7 @@ def show_done(
 
 
 def _remarks(
-    plan: Plan, found: Sequence[ServerReference], workspace: Workspace, wanted: SetupOptions
+    plan: Plan, references: Sequence[ServerReference], workspace: Workspace, options: SetupOptions
 ) -> Iterator[tuple[str, list[str]]]:
     notes = [
         f"{outcome.entry.name} ({outcome.entry.source.host.title}): {note}"
@@ -128,7 +132,7 @@ def _remarks(
         for source in {each.entry.source.path: each.entry.source for each in plan.moving}.values()
         if source.shared
     ]
-    if not wanted.command:
+    if not options.command:
         notes.append("commit these files and mcps/; whoever pulls them needs `switchboard` on the PATH")
         notes += [
             f"{child.name}: names a path of this machine, which others do not have; write it from the project's folder"
@@ -151,17 +155,17 @@ def _remarks(
         notes.append(f"{', '.join(sorted(remote))}: {note_text}")
     if notes:
         yield "Worth knowing", notes
-    if found:
-        yield "These still use the old names of tools", _reference_lines(found)
+    if references:
+        yield "These still use the old names of tools", _reference_lines(references)
     closed = sorted({each.child for each in plan.moving if _wants_login(each)})
     if closed:
         yield "Remote servers that may want a login", [f"switchboard login {name}" for name in closed]
-    written = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
-    if written:
-        again = "init --secrets env" if wanted.command else "init --team --secrets env"
+    literal = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
+    if literal:
+        again = "init --secrets env" if options.command else "init --team --secrets env"
         hint = f"`switchboard revert`, then `switchboard {again}`, replaces them by variables."
-        yield "Literal secrets", [*written, hint]
-    unset = [name for name in plan.variables if name not in wanted.environ]
+        yield "Literal secrets", [*literal, hint]
+    unset = [name for name in plan.variables if name not in options.environ]
     if plan.secrets:
         path = _short(os.path.join(workspace.folder, ".switchboard", "secrets.env"))
         names = ", ".join(sorted(plan.secrets))
@@ -178,10 +182,10 @@ def _remarks(
 
 def _literal_secrets(plan: Plan) -> dict[str, list[str]]:
     """Return the locations of literal secrets, by child."""
-    found = {
+    by_child = {
         child.name: [each.location for each in find_literal_secrets(child.server)] for child in plan.children
     }
-    return {name: places for name, places in found.items() if places}
+    return {name: places for name, places in by_child.items() if places}
 
 
 def _files_with_entry(plan: Plan) -> list[FileChange]:
@@ -204,18 +208,20 @@ def _wants_login(outcome: Outcome) -> bool:
     return server is not None and server.kind != "stdio" and not server.headers and server.oauth is not False
 
 
-def _reference_lines(found: Sequence[ServerReference]) -> list[str]:
+def _reference_lines(references: Sequence[ServerReference]) -> list[str]:
     lines = [
         f"{_short(trace.path)}{f':{trace.line}' if trace.line else ''}  {trace.kind} for {trace.name}"
         + (", which is not moved" if trace.kind == "login" else "")
-        for trace in found[:MAX_TRACES]
+        for trace in references[:MAX_TRACES]
     ]
-    if len(found) > MAX_TRACES:
-        lines.append(f"and {len(found) - MAX_TRACES} more; --json names all of them")
+    if len(references) > MAX_TRACES:
+        lines.append(f"and {len(references) - MAX_TRACES} more; --json names all of them")
     return lines
 
 
-def as_json(plan: Plan, found: Sequence[ServerReference], folder: str, *, changed: bool) -> dict[str, object]:
+def as_json(
+    plan: Plan, references: Sequence[ServerReference], folder: str, *, changed: bool
+) -> dict[str, object]:
     """Return the same as JSON members."""
     servers = [
         {
@@ -244,7 +250,7 @@ def as_json(plan: Plan, found: Sequence[ServerReference], folder: str, *, change
             child.name: [each.location for each in find_literal_secrets(child.server)]
             for child in plan.children
         },
-        "traces": list(found),
+        "traces": list(references),
     }
 
 

@@ -59,7 +59,7 @@ def find_program(spec: ChildSpec, environ: Mapping[str, str]) -> str | int:
         path = spec.command
         folders = spec.env.get("PATH", environ.get("PATH", os.defpath))
     assert path is not None
-    found = shutil.which(path, path=folders)
-    if found:
-        return found
+    program = shutil.which(path, path=folders)
+    if program:
+        return program
     return errno.EACCES if shutil.which(path, mode=os.F_OK, path=folders) else errno.ENOENT

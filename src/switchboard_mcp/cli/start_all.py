@@ -144,21 +144,23 @@ async def connect(suite: ChildSuite, within_s: float | None = None) -> StartRepo
     child = suite.child
     loop = asyncio.get_running_loop()
     began = loop.time()
-    visit = StartWaiter(loop)
-    child.acquire(visit)
+    waiter = StartWaiter(loop)
+    child.acquire(waiter)
     try:
         async with asyncio.timeout(within_s):
-            problem = await visit.outcome
+            problem = await waiter.outcome
     except TimeoutError:
-        child.cancel_wait(visit)
+        child.cancel_wait(waiter)
         message = f"Child '{child.name}' was not ready within {within_s:g} s."
         problem = failure("child_start_timeout", message, child=child.name)
     if problem is not None:
         return StartReport(
             child=child.name, suite=suite.name, source=child.spec.source, ok=False, error=problem
         )
-    seen = describe(suite, round((loop.time() - began) * 1000))
-    return StartReport(child=child.name, suite=suite.name, source=child.spec.source, ok=True, connected=seen)
+    connected = describe(suite, round((loop.time() - began) * 1000))
+    return StartReport(
+        child=child.name, suite=suite.name, source=child.spec.source, ok=True, connected=connected
+    )
 
 
 def describe(suite: ChildSuite, handshake_ms: int) -> Connected:

@@ -107,8 +107,8 @@ class SuiteToolbox:
         async with self._connecting:
             if self._client is None:
                 host = await self._connect()
-                looked = {"action": "introspect", "verbosity": "names"}
-                problem = failure_of(await host.call(self._suite().name, looked))
+                arguments = {"action": "introspect", "verbosity": "names"}
+                problem = failure_of(await host.call(self._suite().name, arguments))
                 if problem is not None:
                     raise SwitchboardError(problem)
                 self._client = host

@@ -71,8 +71,8 @@ def run(invocation: Invocation) -> int:
         )
         return 0
     invocation.console.out.line(f"Added {name} in {path}.", "green")
-    if written := find_literal_secrets(server):
-        names = ", ".join(each.location for each in written)
+    if secrets_found := find_literal_secrets(server):
+        names = ", ".join(each.location for each in secrets_found)
         invocation.console.warn(
             f"{names}: that file contains a literal secret. Write ${{VAR}} and set VAR instead."
         )
@@ -164,7 +164,7 @@ def run_remove(invocation: Invocation) -> int:
     name = invocation.args.name
     source, key = _find(workspace, name)
     data = read(source) or b""
-    kept = _keep(folder, name, data)
+    backup = _keep(folder, name, data)
     if key:
         try:
             text = formats.replace_servers(
@@ -180,10 +180,10 @@ def run_remove(invocation: Invocation) -> int:
         except OSError:
             pass  # The folder holds other files, which are not ours to remove.
     if invocation.as_json:
-        invocation.console.out.json({"child": name, "file": source, "kept": kept})
+        invocation.console.out.json({"child": name, "file": source, "kept": backup})
     else:
         invocation.console.out.line(
-            f"Removed {name} from {source}. A copy of its entry is in {kept}.", "green"
+            f"Removed {name} from {source}. A copy of its entry is in {backup}.", "green"
         )
         if name in workspace.config.suites:
             invocation.console.warn(f"{workspace.source}: suites.{name} is still there; remove it too.")
@@ -236,13 +236,13 @@ def run_import(invocation: Invocation) -> int:
     if not survey.servers and survey.problems:
         raise refused("setup_refused", "\n".join(survey.problems))
     path = os.path.join(folder, SECRETS_FILE)
-    kept = read(path) or b""
-    values = move_secrets(children, parse_secrets(kept)) if invocation.args.secrets == "env" else {}
+    stored = read(path) or b""
+    values = move_secrets(children, parse_secrets(stored)) if invocation.args.secrets == "env" else {}
     if not invocation.args.dry_run:
         for child in children:
             _put(folder, child.name, child.server)
         if values:
-            write(path, append_secrets(kept, values), 0o600)
+            write(path, append_secrets(stored, values), 0o600)
     added = sorted(child.name for child in children)
     if invocation.as_json:
         stays = {each.entry.name: each.skip_reason for each in outcomes if not each.moves}

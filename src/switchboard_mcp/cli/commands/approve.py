@@ -165,10 +165,10 @@ def approval_statuses(
         )
         if spec.name in wrapped and not isinstance(outcome, Failure):
             outcome = guard.may_be_asked(spec) or outcome
-        found = guard.approvals.find(spec.name, guard.platform)
-        package = found.approval.package if found else ""
+        recorded = guard.approvals.find(spec.name, guard.platform)
+        package = recorded.approval.package if recorded else ""
         if isinstance(outcome, Failure):
-            state = "refused" if found else "not approved"
+            state = "refused" if recorded else "not approved"
             yield ApprovalStatus(child=spec.name, state=state, package=package, error=outcome)
         else:
             yield ApprovalStatus(child=spec.name, state="approved", package=package)

@@ -110,9 +110,9 @@ def pick(switchboard: Switchboard, invocation: Invocation, query: str) -> ChildS
         return next(iter(suites.values()))
     finder = ToolSearch()
     finder.refresh(list(suites.values()))
-    found = finder.find(query, 1)
-    if found:
-        return suites[found[0].suite]
+    hits = finder.find(query, 1)
+    if hits:
+        return suites[hits[0].suite]
     show_warnings(switchboard.workspace.warnings, invocation.console)
     unknown = [suite.child.name for suite in suites.values() if suite.child.snapshot is None]
     never = f" Not searched, since never started here: {', '.join(unknown)}." if unknown else ""

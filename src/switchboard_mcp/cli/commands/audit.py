@@ -128,14 +128,14 @@ def follow(reader: Reader, invocation: Invocation) -> NoReturn:
         fresh = new_entries(reader, invocation)
 
 
-def show_entries(found: Iterable[AuditEntry], invocation: Invocation) -> int:
+def show_entries(entries: Iterable[AuditEntry], invocation: Invocation) -> int:
     """Print one line per record; with `--json`, one object per line."""
     out = invocation.console.out
     if invocation.as_json:
-        for entry in found:
+        for entry in entries:
             out.json(entry)
         return 0
-    rows = [row(entry) for entry in found]
+    rows = [row(entry) for entry in entries]
     if rows:
         out.table(rows, header=HEADER)
     else:

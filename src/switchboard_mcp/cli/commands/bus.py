@@ -235,18 +235,18 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
         return await _take_back(workspace, invocation)
     client = _open_client(settings)
     count = 0
-    wanted = set(invocation.args.ids)
-    missing = set(wanted)
+    requested = set(invocation.args.ids)
+    missing = set(requested)
     try:
         # Letters that die again in the meantime are not resent: they would circulate forever.
         after, left = "0-0", await client.stream_length("dead")
         while left > 0 and (entries := await client.entries_after("dead", after, min(left, 500))):
             after, left = entries[-1].id, left - len(entries)
             for entry in entries:
-                if not wanted or entry.id in wanted:
+                if not requested or entry.id in requested:
                     # Sent without a sequence number: its turn has passed, so the receiver detects duplicates by id.
-                    kept = ("to", "reason", "seq", "base")
-                    fields = {name: value for name, value in entry.fields.items() if name not in kept}
+                    dropped = ("to", "reason", "seq", "base")
+                    fields = {name: value for name, value in entry.fields.items() if name not in dropped}
                     await client.send([(entry.text("to"), fields)])
                     await client.delete_entries("dead", [entry.id])
                     missing.discard(entry.id)

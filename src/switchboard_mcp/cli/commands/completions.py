@@ -63,15 +63,15 @@ COMMAND = Command(
 
 def entries() -> list[CompletionEntry]:
     """Return every command, as its parser knows it."""
-    found = []
+    commands = []
     for name in ALL_COMMANDS:
         parser = parser_for(name)
         options = [action for action in parser.actions if action.option_strings]
         positionals = [action for action in parser.actions if not action.option_strings]
         choices = next((tuple(map(str, action.choices)) for action in positionals if action.choices), ())
         summary = _first_clause(parser.command.summary)
-        found.append(CompletionEntry(tuple(name.split()), summary, tuple(map(_flag, options)), choices))
-    return found
+        commands.append(CompletionEntry(tuple(name.split()), summary, tuple(map(_flag, options)), choices))
+    return commands
 
 
 def _first_clause(summary: str) -> str:
@@ -94,15 +94,15 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _groups(found: list[CompletionEntry]) -> Iterator[tuple[str, list[CompletionEntry]]]:
+def _groups(commands: list[CompletionEntry]) -> Iterator[tuple[str, list[CompletionEntry]]]:
     """Yield the groups of commands, such as `mail`, with their members."""
-    for name in dict.fromkeys(entry.words[0] for entry in found if len(entry.words) > 1):
-        yield name, [entry for entry in found if entry.words[0] == name and len(entry.words) > 1]
+    for name in dict.fromkeys(entry.words[0] for entry in commands if len(entry.words) > 1):
+        yield name, [entry for entry in commands if entry.words[0] == name and len(entry.words) > 1]
 
 
-def bash(found: list[CompletionEntry]) -> str:
+def bash(commands: list[CompletionEntry]) -> str:
     """Return the script for bash; to be placed in a completions folder, or sourced."""
-    top = " ".join(entry.words[0] for entry in found if len(entry.words) == 1)
+    top = " ".join(entry.words[0] for entry in commands if len(entry.words) == 1)
     lines = [
         "# Completions of switchboard for bash, made by `switchboard completions bash`.",
         "_switchboard() {",
@@ -110,17 +110,17 @@ def bash(found: list[CompletionEntry]) -> str:
         "  for ((i = 1; i < COMP_CWORD; i++)); do",
         '    case ${COMP_WORDS[i]} in -*) ;; *) command="${command:+$command }${COMP_WORDS[i]}" ;; esac',
         '    case $command in "" | '
-        + " | ".join(name for name, _ in _groups(found))
+        + " | ".join(name for name, _ in _groups(commands))
         + ") ;; *) break ;; esac",
         "  done",
         '  case "$command" in',
         f'    "") COMPREPLY=($(compgen -W "{top} --version --help" -- "$word")) ;;',
     ]
-    for name, members in _groups(found):
+    for name, members in _groups(commands):
         words = " ".join(entry.words[1] for entry in members)
         lines.append(f'    {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;')
-    for entry in found:
-        if not any(entry.words == (name,) for name, _ in _groups(found)):
+    for entry in commands:
+        if not any(entry.words == (name,) for name, _ in _groups(commands)):
             lines += _bash_entry(entry)
     return "\n".join([*lines, "  esac", "}", "complete -o default -F _switchboard switchboard", ""])
 
@@ -141,7 +141,7 @@ def _bash_entry(entry: CompletionEntry) -> list[str]:
     ]
 
 
-def zsh(found: list[CompletionEntry]) -> str:
+def zsh(commands: list[CompletionEntry]) -> str:
     """Return the script for zsh; to be saved as `_switchboard` in a folder of `$fpath`."""
     lines = [
         "#compdef switchboard",
@@ -152,12 +152,12 @@ def zsh(found: list[CompletionEntry]) -> str:
         "  _arguments -C '--version[show the version]' '--help[show the commands]' '1: :->command' '*:: :->rest'",
         "  case $state in",
         "    command)",
-        *_zsh_list([entry for entry in found if len(entry.words) == 1], 0),
+        *_zsh_list([entry for entry in commands if len(entry.words) == 1], 0),
         "    rest)",
         "      case $line[1] in",
     ]
-    groups = dict(_groups(found))
-    for entry in found:
+    groups = dict(_groups(commands))
+    for entry in commands:
         if len(entry.words) == 1 and entry.words[0] not in groups:
             lines += [f"        {entry.words[0]})", *_zsh_entry(entry, 10), "          ;;"]
     for name, members in groups.items():
@@ -197,12 +197,12 @@ def _zsh_entry(entry: CompletionEntry, indent: int) -> list[str]:
     return [" " * indent + "_arguments " + " ".join(specs)]
 
 
-def fish(found: list[CompletionEntry]) -> str:
+def fish(commands: list[CompletionEntry]) -> str:
     """Return the script for fish; to be saved as `switchboard.fish` in a completions folder."""
-    groups = dict(_groups(found))
+    groups = dict(_groups(commands))
     lines = ["# Completions of switchboard for fish, made by `switchboard completions fish`."]
     top = "__fish_use_subcommand"
-    for entry in found:
+    for entry in commands:
         if len(entry.words) == 1:
             lines.append(f"complete -c switchboard -n {top} -a {entry.words[0]} -d {_fish(entry.summary)}")
     for name, members in groups.items():
@@ -210,7 +210,7 @@ def fish(found: list[CompletionEntry]) -> str:
         fresh = _fish(f"__fish_seen_subcommand_from {name}; and not __fish_seen_subcommand_from {words}")
         for entry in members:
             lines.append(f"complete -c switchboard -n {fresh} -a {entry.words[1]} -d {_fish(entry.summary)}")
-    for entry in found:
+    for entry in commands:
         if entry.words[0] in groups and len(entry.words) == 1:
             continue
         here = _fish("; and ".join(f"__fish_seen_subcommand_from {word}" for word in entry.words))

@@ -48,31 +48,32 @@ def show(workspace: Workspace, reports: Sequence[StartReport], console: Console)
     out.line(_summary(reports), "bold")
 
 
-def _show_connected(report: StartReport, seen: Connected, out: Screen) -> None:
-    denied = len(seen.subtools) - len(seen.allowed())
-    counts = f"{plural(len(seen.subtools), 'subtool')}{f', {denied} denied' if denied else ''}"
-    about = f"child {report.child} · {seen.server or 'unnamed server'} · {counts} · {seen.handshake_ms / 1000:.2f} s"
-    out.line(f"{out.paint('✓', 'green')} {out.paint(report.suite, 'bold')}  {out.paint(about, 'dim')}")
+def _show_connected(report: StartReport, connected: Connected, out: Screen) -> None:
+    denied = len(connected.subtools) - len(connected.allowed())
+    counts = f"{plural(len(connected.subtools), 'subtool')}{f', {denied} denied' if denied else ''}"
+    server, took_s = connected.server or "unnamed server", connected.handshake_ms / 1000
+    details = f"child {report.child} · {server} · {counts} · {took_s:.2f} s"
+    out.line(f"{out.paint('✓', 'green')} {out.paint(report.suite, 'bold')}  {out.paint(details, 'dim')}")
     out.table(
         [
             (Styled(subtool.name, "dim"), Styled(f"denied · {subtool.summary}".rstrip(" ·"), "dim"))
             if subtool.denied
             else (Styled(subtool.name, "cyan"), subtool.summary)
-            for subtool in seen.subtools
+            for subtool in connected.subtools
         ],
         indent=4,
     )
 
 
 def _show_failed(report: StartReport, problem: Failure, out: Screen) -> None:
-    about = out.paint(f"child {report.child}", "dim")
-    out.line(f"{out.paint('✗', 'red')} {out.paint(report.suite, 'bold')}  {about}")
+    details = out.paint(f"child {report.child}", "dim")
+    out.line(f"{out.paint('✗', 'red')} {out.paint(report.suite, 'bold')}  {details}")
     out.prose(as_text(problem), "    ")
 
 
 def _summary(reports: Sequence[StartReport]) -> str:
-    seen = [report.connected for report in reports if isinstance(report.connected, Connected)]
-    subtools = sum(len(one.subtools) for one in seen)
-    failed = len(reports) - len(seen)
-    text = f"{plural(len(seen), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
+    connected = [report.connected for report in reports if isinstance(report.connected, Connected)]
+    subtools = sum(len(one.subtools) for one in connected)
+    failed = len(reports) - len(connected)
+    text = f"{plural(len(connected), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
     return f"{text}; {failed} failed." if failed else f"{text}."

@@ -83,17 +83,19 @@ def write(folder: str, files: dict[str, bytes]) -> None:
 
 def verify(folder: str, files: dict[str, bytes], invocation: Invocation) -> int:
     """Compare the files with the current workspace and name every difference."""
-    found = [f"{name}: {what}" for name, due in files.items() for what in differences_in(folder, name, due)]
+    differences = [
+        f"{name}: {what}" for name, due in files.items() for what in differences_in(folder, name, due)
+    ]
     console = invocation.console
     if invocation.as_json:
-        console.out.json({"ok": not found, "differences": found})
-    elif found:
-        for difference in found:
+        console.out.json({"ok": not differences, "differences": differences})
+    elif differences:
+        for difference in differences:
             console.err.line(f"{console.err.paint('✗', 'red')} {console.err.sanitize(difference)}")
-        console.err.line(f"{plural(len(found), 'difference')} in {folder}.", "bold red")
+        console.err.line(f"{plural(len(differences), 'difference')} in {folder}.", "bold red")
     else:
         console.out.line(f"{console.out.paint('✓', 'green')} The evidence in {folder} matches the workspace.")
-    return 1 if found else 0
+    return 1 if differences else 0
 
 
 def differences_in(folder: str, name: str, due: bytes) -> list[str]:
@@ -101,14 +103,14 @@ def differences_in(folder: str, name: str, due: bytes) -> list[str]:
     try:
         with open(os.path.join(folder, name), "rb") as file:
             data = file.read()
-        found = msgspec.json.decode(data)
+        current = msgspec.json.decode(data)
     except FileNotFoundError:
         return ["is missing"]
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as problem:
         return [f"cannot be read ({problem})"]
     if data == due:
         return []
-    return list(artifacts.differences(found, msgspec.json.decode(due))) or ["is formatted differently"]
+    return list(artifacts.differences(current, msgspec.json.decode(due))) or ["is formatted differently"]
 
 
 def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> int:

@@ -34,14 +34,14 @@ def run(invocation: Invocation) -> int:
     """Search and show the matches; exit code 1 if there are none."""
     query = " ".join(invocation.args.words)
     if invocation.args.catalog:
-        found = FindReport(query, search_catalog(invocation, query), [])
+        report = FindReport(query, search_catalog(invocation, query), [])
     else:
-        found = run_loop(lambda: search_suites(invocation, query))
+        report = run_loop(lambda: search_suites(invocation, query))
     if invocation.as_json:
-        invocation.console.out.json(found)
+        invocation.console.out.json(report)
     else:
-        show(found, invocation.console.out)
-    return 0 if found.matches else 1
+        show(report, invocation.console.out)
+    return 0 if report.matches else 1
 
 
 COMMAND = Command(
@@ -86,25 +86,25 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
         return FindReport(query, finder.find(query, invocation.args.limit, doc_chars(invocation)), unknown)
 
 
-def show(found: FindReport, out: Screen) -> None:
+def show(report: FindReport, out: Screen) -> None:
     """Print each match, with the command that calls the best one."""
-    if not found.matches:
+    if not report.matches:
         out.line("Nothing matches these words.")
-    for one in found.matches:
+    for one in report.matches:
         out.line(
             f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{out.sanitize(one.signature)}"
         )
         if one.summary:
             out.prose(one.summary, "    ")
-    if found.matches:
-        best = found.matches[0]
+    if report.matches:
+        best = report.matches[0]
         out.line(f"$ switchboard call {best.suite} {best.subtool} …", "dim")
-    if found.unknown:
+    if report.unknown:
         out.table(
             [
                 (
                     Styled("not searched, since never started here:", "dim"),
-                    Styled(", ".join(found.unknown), "dim"),
+                    Styled(", ".join(report.unknown), "dim"),
                 )
             ]
         )

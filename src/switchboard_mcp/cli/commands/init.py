@@ -188,10 +188,10 @@ def parse_choice(answer: str, count: int) -> set[int] | None:
         return set()
     numbers: set[int] = set()
     for part in re.split(r"[,\s]+", answer):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if found is None:
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if match is None:
             return None
-        numbers |= set(range(int(found[1]), int(found[2] or found[1]) + 1))
+        numbers |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     return numbers if numbers <= set(range(1, count + 1)) else None
 
 
@@ -206,22 +206,22 @@ def _features(invocation: Invocation, workspace: Workspace, ask: Ask | None) -> 
         ),
         ("mail", config.mail.enabled, "Enable `mail`, messages between agents (about 90 tokens)?"),
     )
-    wanted: list[str] = []
+    enabled: list[str] = []
     for name, already, question in offers:
         if already:
             continue
         if getattr(invocation.args, name) or (ask is not None and ask(f"{question} [y/N]") in YES):
-            wanted.append(name)
-    return tuple(wanted)
+            enabled.append(name)
+    return tuple(enabled)
 
 
 def _references(plan: Plan, here: HostPaths) -> list[ServerReference]:
-    found: list[ServerReference] = []
+    references: list[ServerReference] = []
     for host in BY_NAME.values():
         names = {each.entry.name for each in plan.moving if each.entry.source.host is host}
         if names:
-            found += find_references(host, sorted(names), here)
-    return found
+            references += find_references(host, sorted(names), here)
+    return references
 
 
 def decide_outcomes(survey: Discovery, workspace: Workspace) -> tuple[list[Outcome], list[NewChild]]:

@@ -192,16 +192,16 @@ class Introspection(Struct, frozen=True):
 
 def run_introspect(invocation: Invocation) -> int:
     """Show the subtools of one suite."""
-    found = run_loop(lambda: gather_introspection(invocation))
-    problem = failure_of(found.result)
+    introspection = run_loop(lambda: gather_introspection(invocation))
+    problem = failure_of(introspection.result)
     if problem is not None:
         return show_error(problem, invocation)
-    text = _text(found.result)
+    text = _text(introspection.result)
     if invocation.as_json:
         invocation.console.out.json(text.encode())
     else:
         answer = msgspec.json.decode(text, type=IntrospectResult)
-        show_answer(found, answer, estimate(text), invocation)
+        show_answer(introspection, answer, estimate(text), invocation)
     return 0
 
 
@@ -233,8 +233,8 @@ async def gather_introspection(invocation: Invocation) -> Introspection:
 
 
 async def _introspect(switchboard: Switchboard, suite: ChildSuite, invocation: Invocation) -> ToolResult:
-    wishes = {name: getattr(invocation.args, name) for name in ("subtool", "query", "verbosity", "cursor")}
-    arguments = {"action": "introspect", **{name: wish for name, wish in wishes.items() if wish}}
+    filters = {name: getattr(invocation.args, name) for name in ("subtool", "query", "verbosity", "cursor")}
+    arguments = {"action": "introspect", **{name: value for name, value in filters.items() if value}}
 
     def frame(spin: str) -> list[Styled]:
         return [Styled(f"{spin} starting {suite.child.name}")]
@@ -248,7 +248,9 @@ def _text(result: ToolResult) -> str:
     return "".join(str(block.get("text", "")) for block in result.content)
 
 
-def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, invocation: Invocation) -> None:
+def show_answer(
+    introspection: Introspection, answer: IntrospectResult, tokens: int, invocation: Invocation
+) -> None:
     """Print the subtools for people."""
     out = invocation.console.out
     if invocation.args.subtool:
@@ -257,9 +259,8 @@ def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, inv
     else:
         count = plural(answer.total or len(answer.tools), "subtool")
         matching = f" matching '{one_line(invocation.args.query)}'" if invocation.args.query else ""
-        out.line(
-            f"{out.paint(found.suite, 'bold')}  {out.paint(f'child {found.child} · {count}{matching}', 'dim')}"
-        )
+        about = f"child {introspection.child} · {count}{matching}"
+        out.line(f"{out.paint(introspection.suite, 'bold')}  {out.paint(about, 'dim')}")
         out.line()
         if answer.detail == "names":
             out.table(
@@ -279,7 +280,7 @@ def show_answer(found: Introspection, answer: IntrospectResult, tokens: int, inv
         out.line(answer.more)
     if answer.cursor:
         rest = f"{len(answer.tools)} of {answer.total} shown. " if answer.total else ""
-        out.line(f"{rest}Next page: switchboard introspect {found.suite} --cursor '{answer.cursor}'")
+        out.line(f"{rest}Next page: switchboard introspect {introspection.suite} --cursor '{answer.cursor}'")
 
 
 def _show_signature(tool: dict[str, Any], out: Screen) -> None:
@@ -312,12 +313,14 @@ def parameters(schema: object) -> Sequence[tuple[Styled, str, str, str]]:
         return []
     assert isinstance(schema, dict)
     required = schema.get("required")
-    wanted = frozenset(required) if isinstance(required, list) else frozenset()
+    required_names = frozenset(required) if isinstance(required, list) else frozenset()
     definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     rows = []
     for name, member in members.items():
         alone = {"type": "object", "properties": {"p": member}, "required": ["p"], **definitions}
         kind = signature(alone, 0).removeprefix("(p: ").removesuffix(")")
         doc = member.get("description") if isinstance(member, dict) else None
-        rows.append((Styled(name, "cyan"), kind, "required" if name in wanted else "", str(doc or "")))
+        rows.append(
+            (Styled(name, "cyan"), kind, "required" if name in required_names else "", str(doc or ""))
+        )
     return rows

@@ -96,13 +96,13 @@ def run(invocation: Invocation) -> int:
     path = lock_path(workspace.folder)
     lock = read_lock(path) or LockFile(schema_version=1)
     chosen = _choose(invocation, workspace, lock)
-    seen = run_loop(lambda: inspect_children(invocation, workspace, chosen)) if chosen else {}
+    current = run_loop(lambda: inspect_children(invocation, workspace, chosen)) if chosen else {}
     accepted = frozenset(invocation.args.accept)
     whole = not invocation.args.children and not accepted
-    reports = compare(path, lock, seen, accepted, check=invocation.args.check)
+    reports = compare(path, lock, current, accepted, check=invocation.args.check)
     reports += leftovers(workspace, lock, check=invocation.args.check) if whole else []
     if not invocation.args.check:
-        _write(path, lock, seen, reports)
+        _write(path, lock, current, reports)
         for report in reports:
             if report.status in ("locked", "accepted", "removed"):
                 record_decision(workspace, "lock", report.child, report.status)
@@ -175,7 +175,7 @@ async def inspect_children(
 ) -> dict[str, CurrentTools]:
     """Start the children concurrently and record what they offer. Their current lock is not enforced."""
     names = {spec.name for spec in chosen}
-    seen: dict[str, CurrentTools] = {}
+    current: dict[str, CurrentTools] = {}
     async with open_switchboard(invocation, workspace, pinned=False) as switchboard:
         children = switchboard.supervisor.children
         skip = frozenset(children) - names
@@ -184,11 +184,11 @@ async def inspect_children(
         ):
             child = children[report.child]
             if isinstance(report.error, Failure):
-                seen[report.child] = CurrentTools(error=report.error)
+                current[report.child] = CurrentTools(error=report.error)
             elif child.snapshot is not None:
                 snapshot = await _full_snapshot(child)
-                seen[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, snapshot))
-    return seen
+                current[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, snapshot))
+    return current
 
 
 async def _full_snapshot(child: Child) -> ServerSnapshot:
@@ -205,11 +205,11 @@ async def _full_snapshot(child: Child) -> ServerSnapshot:
 
 
 def compare(
-    path: str, lock: LockFile, seen: Mapping[str, CurrentTools], accepted: frozenset[str], *, check: bool
+    path: str, lock: LockFile, current: Mapping[str, CurrentTools], accepted: frozenset[str], *, check: bool
 ) -> list[LockReport]:
     """Compare each inspected child with the lock."""
     reports: list[LockReport] = []
-    for name, one in seen.items():
+    for name, one in current.items():
         before, now = lock.children.get(name), one.entry
         if now is None:
             assert one.error is not None
@@ -232,8 +232,8 @@ def compare(
 
 def _tampering(path: str, name: str, entry: LockedChild) -> list[Difference]:
     """Return the changes made to the lock file by hand."""
-    found = find_tampering(path, name, entry)
-    return [Difference(found.message)] if found is not None else []
+    tampering = find_tampering(path, name, entry)
+    return [Difference(tampering.message)] if tampering is not None else []
 
 
 def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[LockReport]:
@@ -244,12 +244,12 @@ def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[Lock
 
 
 def _write(
-    path: str, lock: LockFile, seen: Mapping[str, CurrentTools], reports: Sequence[LockReport]
+    path: str, lock: LockFile, current: Mapping[str, CurrentTools], reports: Sequence[LockReport]
 ) -> None:
     """Update the lock. A drifted child keeps its entry until it is accepted by name."""
     before = render(lock)
     for report in reports:
-        entry = seen[report.child].entry if report.child in seen else None
+        entry = current[report.child].entry if report.child in current else None
         if report.status == "removed":
             del lock.children[report.child]
         elif entry is not None and report.status in ("same", "locked", "accepted"):

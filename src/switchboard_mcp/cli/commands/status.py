@@ -41,30 +41,30 @@ def run(invocation: Invocation) -> int:
     """Collect and show the status."""
     workspace = load(invocation.options)
     served = find_server(os.path.join(workspace.folder, FOLDER), invocation.console)
-    found = (
+    children = (
         served.status.children if served is not None else run_loop(lambda: _configured_children(invocation))
     )
     bus = _bus(workspace)
     if invocation.as_json:
         server = None
         if served is not None:
-            about = served.status
+            status = served.status
             server = {
                 "url": served.url,
                 "pid": served.pid,
                 "startedAt": served.started_at,
-                "version": about.version,
-                "uptimeSeconds": about.uptime_seconds,
-                "sessions": about.sessions,
+                "version": status.version,
+                "uptimeSeconds": status.uptime_seconds,
+                "sessions": status.sessions,
             }
-        answer = {"server": server, "workspace": workspace.folder, "children": found}
+        answer = {"server": server, "workspace": workspace.folder, "children": children}
         invocation.console.out.json(answer | ({} if bus is None else {"bus": bus}))
     else:
         show_warnings(workspace.warnings, invocation.console)
-        show(served, found, workspace.folder, invocation.console)
+        show(served, children, workspace.folder, invocation.console)
         if bus is not None:
             invocation.console.out.line(bus_line(bus))
-    return 1 if any(child.is_unavailable for child in found) else 0
+    return 1 if any(child.is_unavailable for child in children) else 0
 
 
 COMMAND = Command(
@@ -118,10 +118,10 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
     if served is None:
         out.line(f"No HTTP server runs here; this is what is configured in {folder}.", "dim")
     else:
-        about = served.status
+        status = served.status
         out.line(
-            f"Switchboard {about.version} at {served.url}, process {served.pid}, "
-            f"up {format_duration(about.uptime_seconds)}, {plural(about.sessions, 'session')}",
+            f"Switchboard {status.version} at {served.url}, process {served.pid}, "
+            f"up {format_duration(status.uptime_seconds)}, {plural(status.sessions, 'session')}",
             "dim",
         )
     if not children:

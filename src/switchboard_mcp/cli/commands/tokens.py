@@ -117,12 +117,14 @@ def choose_counter(tokenizer: str) -> tuple[Count, str]:
 def catalog_servers(path: str) -> list[ServerTools]:
     """Return the servers of a catalog file, each with the suite tool that Switchboard would show."""
     servers = []
-    found = {name: server for name, server in by_unique_name(read_catalog(path)).items() if server.tools}
-    suites = suite_names([(name, "") for name in found])
-    for name, server in found.items():
+    servers_by_name = {
+        name: server for name, server in by_unique_name(read_catalog(path)).items() if server.tools
+    }
+    suites = suite_names([(name, "") for name in servers_by_name])
+    for name, server in servers_by_name.items():
         tools = [tool.view() for tool in server.tools]
-        about = server.description or f"Tools of the MCP server '{name}'."
-        shown = describe(suites[name], about, [tool.name for tool in tools], SHAPES[0])
+        description = server.description or f"Tools of the MCP server '{name}'."
+        shown = describe(suites[name], description, [tool.name for tool in tools], SHAPES[0])
         servers.append(ServerTools(name, tools, msgspec.json.encode(shown), server.instructions or ""))
     return servers
 

@@ -144,8 +144,8 @@ def role_text(workspace: str, spec: ChildSpec) -> str:
     if known is not None:
         text = known.claude
     if not text:
-        about = spec.switchboard_description or spec.description
-        text = f"Your role is to carry out requests with the MCP server '{spec.name}'.{' ' + about if about else ''}"
+        description = spec.switchboard_description or spec.description
+        text = f"Your role is to carry out requests with the MCP server '{spec.name}'. {description}"
     body = f"{text.strip()}\n"
     return f"{HEAD.format(child=spec.name, sum=_checksum(body))}\n\n{body}"
 

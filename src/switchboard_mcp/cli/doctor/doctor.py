@@ -72,8 +72,8 @@ class Diagnosis(Struct, kw_only=True):
 
     def problems(self) -> int:
         """Count the problems, notes excluded."""
-        every = [*self.findings, *(finding for child in self.children for finding in child.findings)]
-        return sum(finding.level == PROBLEM for finding in every)
+        findings = [*self.findings, *(finding for child in self.children for finding in child.findings)]
+        return sum(finding.level == PROBLEM for finding in findings)
 
 
 def run(invocation: Invocation) -> int:
@@ -132,26 +132,26 @@ def diagnose(
 ) -> ChildDiagnosis:
     """Diagnose one child from the checks before its start and the report of it."""
     problem = checked if isinstance(checked, Failure) else report.error if report else UNSET
-    seen = report.connected if report and isinstance(report.connected, Connected) else None
+    connected = report.connected if report and isinstance(report.connected, Connected) else None
     findings = (
         [_finding(problem, spec)]
         if isinstance(problem, Failure)
-        else _unmatched_rules(spec.name, seen, config)
+        else _unmatched_rules(spec.name, connected, config)
     )
-    if seen is not None and seen.handshake_ms >= config.health.spawn_warn_ms:
-        findings.append(_slow(spec, seen.handshake_ms, config))
+    if connected is not None and connected.handshake_ms >= config.health.spawn_warn_ms:
+        findings.append(_slow(spec, connected.handshake_ms, config))
     return ChildDiagnosis(
         child=spec.name,
         suite=suite,
         source=spec.source,
         command=spec.command or redacted_url(spec.url),
-        ok=seen is not None,
+        ok=connected is not None,
         program=checked if isinstance(checked, str) else "",
-        server=seen.server if seen else "",
-        protocol=seen.protocol if seen else "",
-        handshake_ms=seen.handshake_ms if seen else UNSET,
-        subtools=len(seen.allowed()) if seen else UNSET,
-        denied=len(seen.subtools) - len(seen.allowed()) if seen else UNSET,
+        server=connected.server if connected else "",
+        protocol=connected.protocol if connected else "",
+        handshake_ms=connected.handshake_ms if connected else UNSET,
+        subtools=len(connected.allowed()) if connected else UNSET,
+        denied=len(connected.subtools) - len(connected.allowed()) if connected else UNSET,
         findings=findings,
     )
 
@@ -260,12 +260,12 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     return [Finding(PROBLEM if status is not None and status.problem else NOTE, trouble, remedy)]
 
 
-def _unmatched_rules(child: str, seen: Connected | None, config: Config) -> list[Finding]:
+def _unmatched_rules(child: str, connected: Connected | None, config: Config) -> list[Finding]:
     """Report names in allow and deny that the child does not have: misspelt, or meant for another version."""
     suite = config.suites.get(child)
-    if suite is None or seen is None:
+    if suite is None or connected is None:
         return []
-    names = [subtool.name for subtool in seen.subtools]
+    names = [subtool.name for subtool in connected.subtools]
     if names == [ASK_SUBTOOL]:  # it is wrapped: the rules apply to the original
         return []
     findings = []
@@ -322,13 +322,13 @@ def _is_writable(folder: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Return the versions in use; uvloop is empty if it is not installed."""
-    found = {"switchboard": __version__, "python": platform.python_version()}
+    installed = {"switchboard": __version__, "python": platform.python_version()}
     for name in ("msgspec", "uvloop"):
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
-            found[name] = ""
-    return found
+            installed[name] = ""
+    return installed
 
 
 def report(diagnosis: Diagnosis, invocation: Invocation) -> None:
@@ -346,12 +346,15 @@ def _members(diagnosis: Diagnosis) -> dict[str, object]:
 def show(diagnosis: Diagnosis, console: Console) -> None:
     """Print the report as text."""
     out = console.out
-    found = diagnosis.versions
+    installed = diagnosis.versions
     speed = (
-        f"uvloop {found['uvloop']}" if found["uvloop"] else "without uvloop (optional; it makes calls faster)"
+        f"uvloop {installed['uvloop']}"
+        if installed["uvloop"]
+        else "without uvloop (optional; it makes calls faster)"
     )
     out.line(
-        f"Switchboard {found['switchboard']} · Python {found['python']} · msgspec {found['msgspec']} · {speed}"
+        f"Switchboard {installed['switchboard']} · Python {installed['python']} "
+        f"· msgspec {installed['msgspec']} · {speed}"
     )
     out.line(f"Workspace   {diagnosis.workspace}")
     out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")

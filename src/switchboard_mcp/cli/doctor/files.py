@@ -55,11 +55,11 @@ def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[F
     for path in (folder, *secret):
         mode = _mode(path)
         if mode is not None and mode & 0o077:
-            wanted = "700" if stat.S_ISDIR(mode) else "600"
+            expected = "700" if stat.S_ISDIR(mode) else "600"
             holds = "holds secrets" if path != folder or os.path.exists(secret[0]) else "is for secrets"
             message = f"{path} {holds} and is open to others (mode {stat.S_IMODE(mode):04o})."
             level = PROBLEM if path != folder or os.path.exists(secret[0]) else NOTE
-            yield Finding(level, message, f"chmod {wanted} {shlex.quote(path)}")
+            yield Finding(level, message, f"chmod {expected} {shlex.quote(path)}")
     sources = {workspace.source, *(spec.source for spec in workspace.children)}
     own = {os.path.join(workspace.folder, name) for name in (LOCK, APPROVALS)}
     for path in sorted(filter(None, sources | own)):
@@ -73,10 +73,10 @@ def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[F
 def _open_tokens(workspace: Workspace) -> Iterator[Finding]:
     mode = _mode(workspace.source) if workspace.source else None
     tokens = workspace.config.http.tokens
-    written = [name for name, token in tokens.items() if "${" not in token_text(token)]
-    if mode is not None and mode & 0o044 and written:
+    literal = [name for name, token in tokens.items() if "${" not in token_text(token)]
+    if mode is not None and mode & 0o044 and literal:
         message = (
-            f"{workspace.source} can be read by others and contains literal tokens: {', '.join(written)}."
+            f"{workspace.source} can be read by others and contains literal tokens: {', '.join(literal)}."
         )
         remedy = f"Write ${{VAR}} in http.tokens and set VAR, or: chmod 600 {shlex.quote(workspace.source)}"
         yield Finding(NOTE, message, remedy)
@@ -97,8 +97,8 @@ def _leftovers(workspace: str) -> Iterator[Finding]:
         message = f"{token_path} is the token of a server that no longer runs; it is useless."
         yield Finding(NOTE, message, f"rm {shlex.quote(token_path)}")
     for name in sorted(_names(folder)):
-        found = _TEMPORARY.fullmatch(name)
-        if found is not None and not is_running(int(found[1])):
+        match = _TEMPORARY.fullmatch(name)
+        if match is not None and not is_running(int(match[1])):
             path = os.path.join(folder, name)
             yield Finding(
                 NOTE, f"{path} was left half-written by a process that is gone.", f"rm {shlex.quote(path)}"

@@ -51,11 +51,11 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
 
 def processes(proc: str = PROC) -> dict[int, ProcessInfo]:
     """Return the processes of this user by pid; empty without `/proc`."""
-    found: dict[int, ProcessInfo] = {}
+    by_pid: dict[int, ProcessInfo] = {}
     try:
         names = os.listdir(proc)
     except OSError:
-        return found
+        return by_pid
     for name in filter(str.isdecimal, names):
         here = os.path.join(proc, name)
         try:
@@ -67,19 +67,19 @@ def processes(proc: str = PROC) -> dict[int, ProcessInfo]:
         except (OSError, IndexError, ValueError):
             continue
         if words:
-            found[int(name)] = ProcessInfo(int(name), parent, words, folder)
-    return found
+            by_pid[int(name)] = ProcessInfo(int(name), parent, words, folder)
+    return by_pid
 
 
 def _orphans(
-    workspace: Workspace, environ: Mapping[str, str], found: Mapping[int, ProcessInfo]
+    workspace: Workspace, environ: Mapping[str, str], running: Mapping[int, ProcessInfo]
 ) -> Iterator[Finding]:
     """Report processes that run like a child of this workspace but have no parent, neither a Switchboard nor a host."""
     for spec in workspace.children:
         filled = expand(spec, environ) if spec.kind == "stdio" else None
         if filled is None or isinstance(filled, Failure):
             continue
-        for process in found.values():
+        for process in running.values():
             if process.parent <= 1 and process.pid != os.getpid() and is_child_process(filled, process):
                 command = Redactor().redact_text(shlex.join(process.words))
                 message = (
@@ -106,13 +106,13 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(NOTE, trouble, "Correct the file: its host cannot read it either.")
     beside: Counter[str] = Counter()
     served: set[str] = set()
-    for found in survey.servers:
-        reading, source = found.parsed, found.source
+    for server in survey.servers:
+        reading, source = server.parsed, server.source
         where = f"{source.host.title} ({source.path})"
         if reading.serves_folder:
             if reading.serves_folder in (".", workspace):
                 served.add(source.host.title)
-            yield from _entry(where, found.name, reading.serves_folder, _command(source, found.name))
+            yield from _entry(where, server.name, reading.serves_folder, _command(source, server.name))
         elif reading.server is not None and not reading.server.disabled:
             beside[source.host.title] += 1
     for title, count in sorted(beside.items()):

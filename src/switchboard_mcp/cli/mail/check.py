@@ -99,19 +99,19 @@ PRUNE = Command(
 )
 
 
-def read_age(written: str) -> float:
+def read_age(text: str) -> float:
     """Parse an age, in seconds.
 
     >>> read_age("30d"), read_age("12h"), read_age("0.5d")
     (2592000.0, 43200.0, 43200.0)
     """
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", written)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", text)
+    if match is None:
         raise usage_error(
-            f"--older '{written[:80]}': not an age.",
+            f"--older '{text[:80]}': not an age.",
             "Such as --older 30d for 30 days, or 12h for 12 hours.",
         )
-    return float(found[1]) * {"d": 86_400, "h": 3_600}[found[2]]
+    return float(match[1]) * {"d": 86_400, "h": 3_600}[match[2]]
 
 
 def show_findings(findings: Sequence[StoreFinding], console: Console) -> None:

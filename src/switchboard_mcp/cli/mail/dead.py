@@ -51,12 +51,12 @@ async def _dead_letters(mailbox: Mailbox) -> list[DeadLetter]:
 
 
 async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
-    found = await _dead_letters(mailbox)
+    dead_letters_found = await _dead_letters(mailbox)
     out = invocation.console.out
     if invocation.as_json:
-        out.json({"dead": found})
+        out.json({"dead": dead_letters_found})
         return 0
-    if not found:
+    if not dead_letters_found:
         out.line("No dead letters.", "dim")
         return 0
     rows = [
@@ -67,7 +67,7 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
             format_since(dead.at),
             dead.reason,
         )
-        for dead in found
+        for dead in dead_letters_found
     ]
     out.table(rows, ("ID", "FROM", "TO", "AGE", "WHY"))
     out.line("`switchboard mail dead requeue ID` puts one back into its inbox.", "dim")
@@ -75,16 +75,18 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
 
 
 async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str]) -> int:
-    found = await _dead_letters(mailbox)
-    chosen = list({(dead.agent, dead.id): dead for dead in (_match(found, typed) for typed in ids)}.values())
+    candidates = await _dead_letters(mailbox)
+    chosen = list(
+        {(dead.agent, dead.id): dead for dead in (_match(candidates, typed) for typed in ids)}.values()
+    )
     for dead in chosen:
         await mailbox.post.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
     # Requeued files that were never messages are delivered at once, so a new refusal is reported here.
     back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := parse_foreign_name(dead.id))}
-    looked = await mailbox.post.deliver()
+    deliveries = await mailbox.post.deliver()
     refused = [
         delivery
-        for delivery in looked
+        for delivery in deliveries
         if delivery.problem is not None and (delivery.agent, delivery.file) in back
     ]
     if invocation.as_json:
@@ -98,9 +100,9 @@ async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str])
     return 1 if refused else 0
 
 
-def _match(found: Sequence[DeadLetter], typed: str) -> DeadLetter:
-    fitting = [dead for dead in found if dead.id == typed] or [
-        dead for dead in found if dead.id.endswith(typed)
+def _match(candidates: Sequence[DeadLetter], typed: str) -> DeadLetter:
+    fitting = [dead for dead in candidates if dead.id == typed] or [
+        dead for dead in candidates if dead.id.endswith(typed)
     ]
     if len(fitting) == 1:
         return fitting[0]

@@ -49,17 +49,17 @@ AGENTS = Command(
 
 
 async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
-    found = await presentation.list_agents(mailbox.post, mailbox.presence, mailbox.unread_warn_s)
+    agents = await presentation.list_agents(mailbox.post, mailbox.presence, mailbox.unread_warn_s)
     if invocation.as_json:
-        invocation.console.out.json({"you": mailbox.agent or None, "agents": found})
+        invocation.console.out.json({"you": mailbox.agent or None, "agents": agents})
         return 0
     out = invocation.console.out
-    if not found:
+    if not agents:
         out.line("No agents yet. `switchboard mail agents add NAME` adds one.", "dim")
         return 0
-    rows = [_agent_row(entry, mailbox.agent) for entry in found]
+    rows = [_agent_row(entry, mailbox.agent) for entry in agents]
     out.table(rows, ("AGENT", "PRESENCE", "ROLE", "UNREAD", ""), align="lllr")
-    for entry in found:
+    for entry in agents:
         if entry.get("starving"):
             invocation.console.warn(unread_warning(entry))
     return 0
@@ -77,20 +77,20 @@ def unread_warning(entry: dict[str, object]) -> str:
 
 
 def _agent_row(entry: dict[str, object], me: str) -> list[Cell]:
-    seen = entry.get("lastSeenSecondsAgo")
+    last_seen = entry.get("lastSeenSecondsAgo")
     here = str(entry["presence"])
-    age = f", {format_duration(seen)}" if isinstance(seen, int) and here == "offline" else ""
+    age = f", {format_duration(last_seen)}" if isinstance(last_seen, int) and here == "offline" else ""
     unread = entry.get("unread", 0)
-    about = [str(entry.get("status") or ""), str(entry.get("note") or ""), str(entry.get("purpose") or "")]
-    about.append(f"in {', '.join(map(str, _list(entry.get('teams'))))}" if entry.get("teams") else "")
-    about.insert(0, "terminal" if entry["kind"] == "terminal" else str(entry.get("interface") or ""))
+    details = [str(entry.get("status") or ""), str(entry.get("note") or ""), str(entry.get("purpose") or "")]
+    details.append(f"in {', '.join(map(str, _list(entry.get('teams'))))}" if entry.get("teams") else "")
+    details.insert(0, "terminal" if entry["kind"] == "terminal" else str(entry.get("interface") or ""))
     name = str(entry["name"])
     return [
         Styled(name + (" (you)" if name == me else ""), "bold cyan" if name == me else "bold"),
         Styled(here + age, PRESENCE_STYLES.get(here, "")),
         str(entry.get("role") or ""),
         Styled(str(unread), "bold red" if entry.get("starving") else "yellow" if unread else "dim"),
-        " · ".join(part for part in about if part),
+        " · ".join(part for part in details if part),
     ]
 
 
@@ -98,8 +98,8 @@ def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else []
 
 
-async def _add(invocation: Invocation, mailbox: Mailbox, written: str) -> int:
-    name = agent_registry.parse_name(written)
+async def _add(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
+    name = agent_registry.parse_name(typed)
     await mailbox.post.register(name)
     fields = {"purpose": invocation.args.purpose} if invocation.args.purpose else {}
     await mailbox.post.update(agent_registry.register(name, **fields))
@@ -110,9 +110,9 @@ async def _add(invocation: Invocation, mailbox: Mailbox, written: str) -> int:
     return 0
 
 
-async def _assign_role(invocation: Invocation, mailbox: Mailbox, written: str, role: str) -> int:
+async def _assign_role(invocation: Invocation, mailbox: Mailbox, typed: str, role: str) -> int:
     by = mailbox.acting_agent()
-    agent = agent_registry.parse_name(written)
+    agent = agent_registry.parse_name(typed)
     agent_registry.require_agent(agent, await mailbox.post.agents())
     assigned = await mailbox.post.update(agent_registry.assign_role(by, agent, role))
     persona = await asyncio.to_thread(Personas(mailbox.post.path).for_role, assigned)
@@ -168,18 +168,18 @@ async def _show_teams(invocation: Invocation, mailbox: Mailbox) -> int:
     return 0
 
 
-async def _create(invocation: Invocation, mailbox: Mailbox, written: str, members: list[str]) -> int:
+async def _create(invocation: Invocation, mailbox: Mailbox, typed: str, members: list[str]) -> int:
     by = mailbox.acting_agent()
     known = await mailbox.post.agents()
     names = [agent_registry.parse_name(member) for member in members]
     for name in names:
         agent_registry.require_agent(name, known)
-    team = agent_registry.parse_name(written)
-    made = await mailbox.post.update(agent_registry.create_team(by, team, names, invocation.args.roles))
+    team = agent_registry.parse_name(typed)
+    created = await mailbox.post.update(agent_registry.create_team(by, team, names, invocation.args.roles))
     if invocation.as_json:
         invocation.console.out.json(
-            {"team": team, "kind": made.kind, "members": made.members, "roles": made.roles}
+            {"team": team, "kind": created.kind, "members": created.members, "roles": created.roles}
         )
     else:
-        invocation.console.out.line(f"{team}: {', '.join(made.members)}")
+        invocation.console.out.line(f"{team}: {', '.join(created.members)}")
     return 0

@@ -27,15 +27,15 @@ def run_inbox(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
         args = invocation.args
-        letters = await mailbox.post.peek(agent, limit=args.limit, after=args.after)
+        messages = await mailbox.post.peek(agent, limit=args.limit, after=args.after)
         waiting = await asyncio.to_thread(_record_and_count, mailbox, agent)
         held = len(await mailbox.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",))))
         if invocation.as_json:
-            answer = {"agent": agent, "unread": waiting, "claimed": held, "messages": letters}
+            answer = {"agent": agent, "unread": waiting, "claimed": held, "messages": messages}
             invocation.console.out.json(answer)
         else:
             also = f", {held} claimed (`switchboard mail search --place claimed`)" if held else ""
-            show_list(letters, invocation.console, f"{agent}: {plural(waiting, 'unread message')}{also}")
+            show_list(messages, invocation.console, f"{agent}: {plural(waiting, 'unread message')}{also}")
         return 0
 
     return with_mailbox(invocation, work)
@@ -64,15 +64,15 @@ def run_read(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
         if invocation.args.id:
-            letter = await mailbox.post.read(agent, await mailbox.find_id(agent, invocation.args.id))
+            message = await mailbox.post.read(agent, await mailbox.find_id(agent, invocation.args.id))
         elif not (waiting := await mailbox.post.peek(agent, limit=1)):
             raise refused("mail_not_found", f"There is no unread message for '{agent}'.")
         else:
-            letter = waiting[0]
+            message = waiting[0]
         if invocation.as_json:
-            invocation.console.out.json(letter)
+            invocation.console.out.json(message)
         else:
-            show_message(letter, invocation.console.out)
+            show_message(message, invocation.console.out)
         return 0
 
     return with_mailbox(invocation, work)
@@ -96,7 +96,7 @@ def run_search(invocation: Invocation) -> int:
         agent = await mailbox.existing_agent()
         args = invocation.args
         places = (args.place,) if args.place else ("inbox", "claimed", "archive")
-        found = await mailbox.post.search(
+        messages = await mailbox.post.search(
             agent,
             " ".join(args.words),
             sender=args.sender or None,
@@ -105,9 +105,9 @@ def run_search(invocation: Invocation) -> int:
             limit=args.limit,
         )
         if invocation.as_json:
-            invocation.console.out.json({"agent": agent, "messages": found})
+            invocation.console.out.json({"agent": agent, "messages": messages})
         else:
-            show_list(found, invocation.console, plural(len(found), "message"), places=True)
+            show_list(messages, invocation.console, plural(len(messages), "message"), places=True)
         return 0
 
     return with_mailbox(invocation, work)
@@ -135,18 +135,18 @@ def run_receipts(invocation: Invocation) -> int:
         sender = mailbox.agent_or_error()
         args = invocation.args
         ids = await _sent_ids(mailbox, sender, args.ids)
-        found = await mailbox.post.receipts(sender, ids=ids, limit=args.limit)
+        found_receipts = await mailbox.post.receipts(sender, ids=ids, limit=args.limit)
         if args.wait and ids:
-            found = await _wait_until_final(mailbox, sender, ids, args.wait)
-        missing = sorted(set(ids or ()) - {receipt.in_reply_to for receipt in found})
+            found_receipts = await _wait_until_final(mailbox, sender, ids, args.wait)
+        missing = sorted(set(ids or ()) - {receipt.in_reply_to for receipt in found_receipts})
         message = f"'{sender}' has no receipt for {', '.join(missing)}."
-        if missing and not found:
+        if missing and not found_receipts:
             hint = "`switchboard mail receipts` shows those there are."
             raise refused("mail_not_found", message, hint=hint)
         if invocation.as_json:
-            invocation.console.out.json({"sender": sender, "receipts": found})
+            invocation.console.out.json({"sender": sender, "receipts": found_receipts})
         else:
-            show_receipts(found, invocation.console)
+            show_receipts(found_receipts, invocation.console)
         if missing:
             invocation.console.warn(message)
         return 1 if missing else 0
@@ -178,16 +178,16 @@ async def _wait_until_final(mailbox: Mailbox, sender: str, ids: list[str], secon
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while True:
-        found = await mailbox.post.receipts(sender, ids=ids, limit=len(ids))
-        ended = {receipt.in_reply_to for receipt in found if receipt.status in FINAL_STATUSES}
+        found_receipts = await mailbox.post.receipts(sender, ids=ids, limit=len(ids))
+        ended = {receipt.in_reply_to for receipt in found_receipts if receipt.status in FINAL_STATUSES}
         if ended >= set(ids) or loop.time() >= until:
-            return found
+            return found_receipts
         await asyncio.sleep(POLL_S)
 
 
-def show_receipts(found: Sequence[Receipt], console: Console) -> None:
+def show_receipts(found_receipts: Sequence[Receipt], console: Console) -> None:
     """Print a table of receipts."""
-    if not found:
+    if not found_receipts:
         console.out.line("No receipts.", "dim")
         return
     rows = [
@@ -197,6 +197,6 @@ def show_receipts(found: Sequence[Receipt], console: Console) -> None:
             format_since(receipt.processed_at),
             receipt.error or receipt.summary,
         )
-        for receipt in found
+        for receipt in found_receipts
     ]
     console.out.table(rows, ("ID", "STATUS", "AGE", ""))

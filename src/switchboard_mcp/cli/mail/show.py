@@ -79,7 +79,7 @@ def show_list(
     """Print a table of messages."""
     out = console.out
     out.line(title, "bold" if messages else "dim")
-    rows = [_row(letter, places) for letter in messages]
+    rows = [_row(stored, places) for stored in messages]
     header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
     if rows:
         out.table(rows, header)

@@ -32,18 +32,18 @@ def run(invocation: Invocation) -> int:
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
-        seen: set[str] = set()
+        known: set[str] = set()
         if invocation.args.new:
-            seen = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
-        letters = await mailbox.post.wait(agent, invocation.args.timeout or LONGEST_S, exclude=seen)
+            known = {stored.message.id for stored in await mailbox.post.peek(agent, limit=100_000)}
+        messages = await mailbox.post.wait(agent, invocation.args.timeout or LONGEST_S, exclude=known)
         await asyncio.to_thread(mailbox.presence.record_notified, agent)
         if invocation.as_json:
-            invocation.console.out.json({"agent": agent, "messages": letters})
-        elif letters:
-            show_list(letters, invocation.console, f"{agent} has mail")
+            invocation.console.out.json({"agent": agent, "messages": messages})
+        elif messages:
+            show_list(messages, invocation.console, f"{agent} has mail")
         else:
             invocation.console.err.line("No mail came.", "dim")
-        return 0 if letters else 1
+        return 0 if messages else 1
 
     return with_mailbox(invocation, work, watch=True)
 
@@ -72,12 +72,12 @@ def _wake_host(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         waiter = hooks.Waiter(mailbox.post.path, agent)
         parent = os.getppid()
-        known = {letter.message.id for letter in await mailbox.post.peek(agent, limit=100_000)}
-        found: list[StoredMessage] = []
-        while not found:
+        known = {stored.message.id for stored in await mailbox.post.peek(agent, limit=100_000)}
+        messages: list[StoredMessage] = []
+        while not messages:
             if not waiter.is_current() or os.getppid() != parent:
                 return 0
-            found = await mailbox.post.wait(agent, SLICE_S, exclude=known)
+            messages = await mailbox.post.wait(agent, SLICE_S, exclude=known)
         if not waiter.finish():
             return 0
         notice = await asyncio.to_thread(hooks.unread_notice, folder, agent)

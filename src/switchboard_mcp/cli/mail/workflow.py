@@ -31,11 +31,11 @@ def run(invocation: Invocation) -> int:
             parts = _parts(args.parts)
             return _advance(invocation, engine.start, name, agents=parts, subject=args.subject)
         case ["complete", *phase] if len(phase) < 2:
-            how = {"next": args.next, "artifacts": args.artifacts, "note": args.note}
-            return _advance(invocation, engine.complete, *(phase or [""]), workflow=args.workflow, **how)
+            options = {"next": args.next, "artifacts": args.artifacts, "note": args.note}
+            return _advance(invocation, engine.complete, *(phase or [""]), workflow=args.workflow, **options)
         case ["skip", *phase] if len(phase) < 2:
-            how = {"workflow": args.workflow, "next": args.next}
-            return _advance(invocation, engine.skip, *(phase or [""]), _reason(invocation), **how)
+            options = {"workflow": args.workflow, "next": args.next}
+            return _advance(invocation, engine.skip, *(phase or [""]), _reason(invocation), **options)
         case ["stop"]:
             return _advance(invocation, engine.stop, _reason(invocation), workflow=args.workflow)
         case words:
@@ -70,13 +70,13 @@ COMMAND = Command(
 
 
 def _parts(pairs: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for word in pairs:
         part, equals, agent = word.partition("=")
         if not part or not equals or not agent:
             raise usage_error(f"--part {word}: not PART=AGENT.", SEE_HELP)
-        found[part] = agent
-    return found
+        parts[part] = agent
+    return parts
 
 
 def _reason(invocation: Invocation) -> str:
@@ -135,8 +135,11 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
         out.line("No workflow is running. Available:", "dim")
     out.table(
         [
-            (Styled(name, "bold"), found.message if isinstance(found, Failure) else found.description)
-            for name, found in sorted(known.items())
+            (
+                Styled(name, "bold"),
+                definition.message if isinstance(definition, Failure) else definition.description,
+            )
+            for name, definition in sorted(known.items())
         ],
         ("TO START", ""),
     )

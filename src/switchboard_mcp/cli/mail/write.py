@@ -100,8 +100,8 @@ SEND = Command(
 )
 
 
-async def _is_team(mailbox: Mailbox, state: State, written: str) -> bool:
-    name = agent_name(written)
+async def _is_team(mailbox: Mailbox, state: State, recipient: str) -> bool:
+    name = agent_name(recipient)
     return name in agent_registry.teams(state) and name not in await mailbox.post.agents()
 
 
@@ -134,16 +134,16 @@ def _text(data: bytes, source: str) -> str:
 
 
 def _metadata(pairs: Sequence[str]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    metadata: dict[str, object] = {}
     for word in pairs:
         key, equals, value = word.partition("=")
         if not key or not equals:
             raise usage_error(f"--meta {word}: not KEY=VALUE.", "Such as --meta branch=main")
         try:
-            found[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
+            metadata[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
         except (msgspec.DecodeError, RecursionError):
-            found[key] = value
-    return found
+            metadata[key] = value
+    return metadata
 
 
 def _show_sent(
@@ -226,8 +226,8 @@ def _show_claimed(invocation: Invocation, claimed: Sequence[Claimed]) -> None:
     for number, one in enumerate(claimed):
         if number:
             out.line("\n" + "-" * 40, "dim")
-        letter = StoredMessage(message=one.message, place="claimed", order=one.order, verified=one.verified)
-        show_message(letter, out, one.fence, one.expires_at)
+        stored = StoredMessage(message=one.message, place="claimed", order=one.order, verified=one.verified)
+        show_message(stored, out, one.fence, one.expires_at)
     if claimed:
         out.line()
         out.line(
