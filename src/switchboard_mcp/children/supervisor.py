@@ -8,7 +8,7 @@ import asyncio
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings, Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, Workspace, settings_of
 from switchboard_mcp.errors import failure
 
 # Often enough that an idle child goes soon after its time, seldom enough to cost nothing.
@@ -50,8 +50,9 @@ class Supervisor:
         self.children = {}
         for spec in sorted(workspace.children, key=lambda spec: spec.name):
             child = before.get(spec.name)
-            same = child is not None and child.spec == spec
-            if child is None or not same or _needs(spec.name, config) != _needs(spec.name, self._config):
+            before_settings = settings_of(spec.name, self._config, "child")
+            same = before_settings == settings_of(spec.name, config, "child")
+            if child is None or child.spec != spec or not same:
                 child = _child(spec, config, self._context)
             self.children[spec.name] = child
         self._config = config
@@ -74,13 +75,6 @@ class Supervisor:
     async def close(self) -> None:
         """Stop all children at once."""
         await asyncio.gather(*(child.close() for child in (*self.children.values(), *self._retiring)))
-
-
-def _needs(name: str, config: Config) -> tuple[object, ...]:
-    """What of a config a child is made with."""
-    suite = config.suites.get(name) or SuiteSettings()
-    own = (suite.rpc_ms, suite.isolation, suite.isolation_max)
-    return (*own, config.timeouts, config.health, config.governance, config.introspection.fresh_ms)
 
 
 def _child(spec: ChildSpec, config: Config, context: ChildContext) -> Child:

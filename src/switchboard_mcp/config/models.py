@@ -235,6 +235,47 @@ class Config(ConfigModel, frozen=True):
     """Natural-language requests."""
 
 
+Rebuild = Literal["child", "suite", "restart"]
+# Effect of a changed setting on a running server: "child" replaces the child, "suite" rebuilds its suite, "restart"
+# keeps the current value until the next start; without any of them the change applies at once. Every field of `Config`
+# has a row, and a row for a nested setting adds to that of its section. `suites` is compared for one child at a time.
+RELOAD: dict[str, tuple[Rebuild, ...]] = {
+    "discover_globs": (),
+    "mcp_servers": (),
+    "suites": ("suite",),
+    "suites.isolation": ("child",),
+    "suites.isolation_max": ("child",),
+    "suites.rpc_ms": ("child",),
+    "timeouts": ("child",),
+    "introspection": ("suite",),
+    "introspection.fresh_ms": ("child",),
+    "limits": ("suite",),
+    "middleware": ("suite",),
+    "health": ("child",),
+    "governance": ("child", "suite", "restart"),
+    "audit": ("suite", "restart"),
+    "telemetry": ("restart",),
+    "mail": ("restart",),
+    "find": (),
+    "profiles": (),
+    "http": ("restart",),
+    "bus": ("restart",),
+    "ask": ("restart",),
+}
+
+
+def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, ...]:
+    """Return the settings that a child or its suite is built from; it is rebuilt when they change."""
+    suite = config.suites.get(child) or SuiteSettings()
+    values = []
+    for path, rebuilds in RELOAD.items():
+        if rebuild in rebuilds:
+            section, _, name = path.partition(".")
+            value = suite if section == "suites" else getattr(config, section)
+            values.append(getattr(value, name) if name else value)
+    return tuple(values)
+
+
 class ChildSpec(Struct, frozen=True, kw_only=True):
     """One child as configured, before `${VAR}` is expanded.
 

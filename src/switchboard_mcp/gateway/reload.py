@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.waiter import ReadyWaiter
-from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Workspace
+from switchboard_mcp.config.models import RELOAD, SWITCHBOARD_NAME, ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import REVOKED_PROFILE, Token, token_profiles, token_text
 from switchboard_mcp.config.watch_paths import watched_files
 from switchboard_mcp.errors import Failure, SwitchboardError
@@ -32,22 +32,6 @@ from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, send_list_chang
 from switchboard_mcp.gateway.session import Session, SubscribedResource
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.system.file_watch import FileWatcher
-
-# Settings that take effect at once; all others need a restart.
-RELOADABLE = frozenset(
-    {
-        "discover_globs",
-        "mcp_servers",
-        "suites",
-        "timeouts",
-        "introspection",
-        "limits",
-        "middleware",
-        "health",
-        "find",
-        "profiles",
-    }
-)
 
 LISTS = {
     "notifications/prompts/list_changed": (prompts_resources.PROMPTS,),
@@ -159,7 +143,7 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
 
 def _restart_only(current: Config, fresh: Config) -> list[str]:
     """Return the changed settings that only take effect at the next start."""
-    names = (name for name in Config.__struct_fields__ if name not in RELOADABLE)
+    names = (name for name in Config.__struct_fields__ if "restart" in RELOAD[name])
     return [name for name in names if getattr(fresh, name) != getattr(current, name)]
 
 

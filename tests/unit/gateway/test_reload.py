@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.models import (
+    RELOAD,
     ChildSpec,
     Config,
     ConfigWarning,
@@ -221,3 +222,12 @@ def test_the_same_again_changes_nothing(board: Board) -> None:
     view = running.gateway.view
     apply(running, workspace(None, spec("kid")))
     assert running.gateway.view is view
+
+
+def test_every_setting_says_what_its_change_rebuilds() -> None:
+    sections = {path for path in RELOAD if "." not in path}
+    assert sections == set(Config.__struct_fields__)
+    for path in RELOAD.keys() - sections:
+        section, _, name = path.partition(".")
+        settings = SuiteSettings() if section == "suites" else getattr(Config(), section)
+        assert name in settings.__struct_fields__

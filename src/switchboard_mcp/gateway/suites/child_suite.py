@@ -14,7 +14,7 @@ from msgspec.json import decode, encode
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.config.models import Config
+from switchboard_mcp.config.models import Config, settings_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
@@ -49,7 +49,7 @@ class ChildSuite:
 
     def __init__(self, name: str, child: Child, config: Config) -> None:
         settings = config.suites.get(child.name) or SuiteConfig()
-        self.config_fingerprint = _config_fingerprint(child.name, config)
+        self.built_from = settings_of(child.name, config, "suite")
         self.name = name
         self.source = child.name
         self.child = child
@@ -205,20 +205,8 @@ def build(
         if (
             known is None
             or known.child is not child
-            or known.config_fingerprint != _config_fingerprint(name, config)
+            or known.built_from != settings_of(name, config, "suite")
         ):
             known = ChildSuite(names[name], child, config)
         suites[known.name] = known
     return suites
-
-
-def _config_fingerprint(child: str, config: Config) -> tuple[object, ...]:
-    """What of a config a suite depends on."""
-    shared_settings = (
-        config.introspection,
-        config.limits,
-        config.middleware,
-        config.governance,
-        config.audit,
-    )
-    return (config.suites.get(child), *shared_settings)
