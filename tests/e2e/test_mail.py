@@ -36,8 +36,8 @@ async def use(host: Sdk, tool: str, **args: Any) -> Json:
     result = await host.client.call_tool("mail_suite", arguments)
     assert not result.is_error, result.content
     assert result.structured_content is not None
-    told: Json = result.structured_content
-    return told
+    text: Json = result.structured_content
+    return text
 
 
 async def receipt(host: Sdk, id: str) -> str:
@@ -64,11 +64,11 @@ async def test_two_sdk_hosts_and_a_shell_script_complete_a_round_with_receipts(d
         )
         assert task["status"] == await receipt(lead, task["id"]) == "delivered"
         assert await coder.line() == f"task {task['id']} from lead"
-        asked = (await coder.line()).removeprefix("asked ")
+        request = (await coder.line()).removeprefix("asked ")
         assert await coder.line() == "delivered"
 
         (waiting,) = (await use(reviewer, "wait_for_mail"))["messages"]
-        assert (waiting["id"], waiting["from"], waiting["verified"]) == (asked, "coder", False)
+        assert (waiting["id"], waiting["from"], waiting["verified"]) == (request, "coder", False)
         (review,) = (await use(reviewer, "claim_messages"))["messages"]
         assert review["persona"].startswith("You review.")
         assert review["replyTo"] == task["id"]
@@ -80,7 +80,7 @@ async def test_two_sdk_hosts_and_a_shell_script_complete_a_round_with_receipts(d
             payload="approve",
             replyTo=task["id"],
         )
-        await use(reviewer, "ack_message", id=asked, outcome="done", summary="approved")
+        await use(reviewer, "ack_message", id=request, outcome="done", summary="approved")
         assert await coder.line() == "reviewed"
 
         (result,) = (await use(lead, "wait_for_mail"))["messages"]
@@ -102,14 +102,14 @@ async def test_hosts_of_either_era_hear_of_mail_by_following_their_inbox(desk: P
             ada.call("mail_suite", "register_chat_agent", name="ada")
             ada.result("resources/subscribe", {"uri": "switchboard://inbox/ada"})
             async with bob.client.listen(resource_subscriptions=["switchboard://inbox/bob"]) as heard:
-                said = {"recipient": "bob", "action": "status_update", "payload": "hi"}
-                ada.call("mail_suite", "send_message", **said)
+                content = {"recipient": "bob", "action": "status_update", "payload": "hi"}
+                ada.call("mail_suite", "send_message", **content)
                 async with asyncio.timeout(30):
                     event = await anext(aiter(heard))
                 assert "switchboard://inbox/bob" in str(event)
             await use(bob, "send_message", recipient="ada", action="status_update", payload="hi")
-            told = ada.notification("notifications/resources/updated")
-            assert told["uri"] == "switchboard://inbox/ada"
+            result = ada.notification("notifications/resources/updated")
+            assert result["uri"] == "switchboard://inbox/ada"
 
 
 def test_without_mail_there_is_nothing_of_it(workspace: Path) -> None:
@@ -164,8 +164,8 @@ def test_a_long_wait_tells_progress_and_can_be_cancelled(desk: Path) -> None:
         id = host.ask(
             "tools/call", {"name": "mail_suite", "arguments": arguments, "_meta": {"progressToken": "w"}}
         )
-        told = host.notification("notifications/progress")
-        assert (told["progressToken"], told["total"]) == ("w", 55)
+        result = host.notification("notifications/progress")
+        assert (result["progressToken"], result["total"]) == ("w", 55)
         host.notify("notifications/cancelled", {"requestId": id})
         assert host.result("ping") == {}
 
@@ -205,8 +205,8 @@ def test_in_governed_mode_the_desk_needs_no_approval(workspace: Path) -> None:
     with switchboard(workspace, env={**os.environ, "SWITCHBOARD_MCP_ENABLED": "true"}) as host:
         host.initialize()
         assert host.tool_names() == ["mail_suite"]
-        told = host.call("mail_suite", "register_chat_agent", name="ada")
-        assert told["structuredContent"]["name"] == "ada"
+        result = host.call("mail_suite", "register_chat_agent", name="ada")
+        assert result["structuredContent"]["name"] == "ada"
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def suite_call(tool: str, **args: Any) -> Json:
 
 def called(session: HostSession, tool: str, **args: Any) -> Json:
     result = session.result("tools/call", suite_call(tool, **args))
-    told: Json = result["structuredContent"]
-    return told
+    text: Json = result["structuredContent"]
+    return text
 
 
 def stateless(web: Web, who: str, tool: str, /, **args: Any) -> Json:
@@ -234,8 +234,8 @@ def stateless(web: Web, who: str, tool: str, /, **args: Any) -> Json:
     message = modern("tools/call", suite_call(tool, **args))
     token = {"Authorization": f"Bearer {TOKENS[who]}"} if who else {}
     answer = web.post(message, {**headers_of(message), **token})
-    told: Json = answer.json["result"]["structuredContent"]
-    return told
+    result: Json = answer.json["result"]["structuredContent"]
+    return result
 
 
 def test_over_http_the_token_says_who_one_is_in_both_eras(web: Web) -> None:
@@ -274,8 +274,8 @@ def test_a_modern_host_over_http_hears_of_mail_while_it_listens(web: Web) -> Non
     )
     token = {"Authorization": f"Bearer {TOKENS['ada']}"}
     with web.open("POST", "/mcp", message, {**headers_of(message), **token}) as stream:
-        told = stream.until("notifications/subscriptions/acknowledged")
-        assert told["notifications"]["resourceSubscriptions"] == ["switchboard://inbox/ada"]
+        result = stream.until("notifications/subscriptions/acknowledged")
+        assert result["notifications"]["resourceSubscriptions"] == ["switchboard://inbox/ada"]
         stateless(web, "bob", "send_message", recipient="ada", action="status_update", payload="p")
         assert stream.until("notifications/resources/updated")["uri"] == "switchboard://inbox/ada"
 
@@ -284,11 +284,11 @@ def test_stdio_and_http_share_one_desk(web: Web) -> None:
     with switchboard(web.workspace) as host:
         host.initialize()
         host.call("mail_suite", "register_chat_agent", name="cy")
-        said = {"recipient": "ada", "action": "status_update", "payload": "p"}
-        assert host.call("mail_suite", "send_message", **said).get("isError")  # ada has not been here yet
+        content = {"recipient": "ada", "action": "status_update", "payload": "p"}
+        assert host.call("mail_suite", "send_message", **content).get("isError")  # ada has not been here yet
         ada = web.initialize(token=TOKENS["ada"])
         called(ada, "check_inbox")
-        assert "isError" not in host.call("mail_suite", "send_message", **said)
+        assert "isError" not in host.call("mail_suite", "send_message", **content)
         (message,) = called(ada, "wait_for_mail")["messages"]
         assert message["from"] == "cy"
         agents = {entry["name"]: entry for entry in called(ada, "list_agents")["agents"]}

@@ -100,12 +100,12 @@ async def office(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def test_a_message_arrives_as_it_was_sent(office: Office) -> None:
     id = await office.send("Grüße 👋", priority="high", reply_to="msg_1", metadata={"a": [1]}, team="red")
-    (letter,) = await office.arrived(1)
-    message = letter.message
+    (stored,) = await office.arrived(1)
+    message = stored.message
     assert (message.id, message.payload, message.sender, message.recipient) == (id, "Grüße 👋", "ada", "bob")
     assert (message.priority, message.reply_to, message.team) == ("high", "msg_1", "red")
     assert message.metadata["a"] == [1]
-    assert letter.verified
+    assert stored.verified
 
 
 async def test_messages_of_one_pair_are_claimed_in_the_order_they_were_sent(office: Office) -> None:
@@ -149,7 +149,7 @@ async def test_the_same_key_twice_is_one_message(office: Office) -> None:
     await office.arrived(1)
     assert await office.send("once", idempotency_key="k") == first
     last = await office.send("and another")
-    assert [letter.message.id for letter in await office.arrived(2)] == [first, last]
+    assert [message.message.id for message in await office.arrived(2)] == [first, last]
 
 
 async def test_a_message_that_is_not_settled_in_time_is_handed_out_again_with_a_higher_fence(
@@ -169,12 +169,12 @@ async def test_a_message_that_is_not_settled_in_time_is_handed_out_again_with_a_
 async def test_a_payload_too_large_for_a_message_is_read_whole_by_its_recipient(office: Office) -> None:
     text = "0123456789" * 150_000
     await office.send(text)
-    (letter,) = await office.arrived(1)
-    assert await office.bob.attachment(letter.message) == text.encode()
+    (message,) = await office.arrived(1)
+    assert await office.bob.attachment(message.message) == text.encode()
 
 
 async def test_a_file_dropped_by_hand_reaches_its_recipient_unverified(office: Office) -> None:
-    said = {
+    content = {
         "id": "msg_by-hand",
         "action": "status_update",
         "sender": "ada",
@@ -182,10 +182,10 @@ async def test_a_file_dropped_by_hand_reaches_its_recipient_unverified(office: O
         "payload": "hi",
     }
     inbox = Path(office.ada.path) / "inbox" / "bob"
-    (inbox / ".msg_by-hand.tmp").write_text(json.dumps(said))
+    (inbox / ".msg_by-hand.tmp").write_text(json.dumps(content))
     (inbox / ".msg_by-hand.tmp").rename(inbox / "msg_by-hand.json")
-    (letter,) = await office.arrived(1)
-    assert (letter.message.id, letter.message.payload, letter.verified) == ("msg_by-hand", "hi", False)
+    (message,) = await office.arrived(1)
+    assert (message.message.id, message.message.payload, message.verified) == ("msg_by-hand", "hi", False)
 
 
 async def test_nobody_can_be_written_to_who_does_not_exist(office: Office) -> None:

@@ -179,15 +179,15 @@ def prepare(workspace: Path, history: History) -> None:
 
 def drop(workspace: Path, name: str, sender: str, metadata: Mapping[str, str] = MappingProxyType({})) -> None:
     inbox = workspace / ".switchboard" / "inbox" / "coder"
-    said: dict[str, object] = {
+    content: dict[str, object] = {
         "id": name,
         "action": "status_update",
         "sender": sender,
         "recipient": "coder",
         "payload": "done",
     }
-    said["metadata"] = dict(metadata)
-    (inbox / f".{name}").write_text(json.dumps(said))
+    content["metadata"] = dict(metadata)
+    (inbox / f".{name}").write_text(json.dumps(content))
     (inbox / f".{name}").rename(inbox / f"{name}.json")
 
 
@@ -361,18 +361,18 @@ async def server(workspace: Path, history: History, name: str) -> None:
 
 def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(memory: Path) -> None:
     dice = random.Random(20)
-    told = []
+    result = []
     # A tree that has grown large is slow to look at, and the point is to kill.
     for block in range(0, ROUNDS, 20):
         workspace = memory / str(block)
         workspace.mkdir()
         history = History(workspace / "history")
         kill_at_random(workspace, history, dice, min(20, ROUNDS - block))
-        told += [line[0] for line in history.lines()]
+        result += [line[0] for line in history.lines()]
         history.close()
         shutil.rmtree(workspace)
-    assert min(map(told.count, ("accepted", "claimed", "acked"))) > ROUNDS // 10, "nothing went on"
-    print(f"{3 * ROUNDS} kills, {len(told)} answers kept")
+    assert min(map(result.count, ("accepted", "claimed", "acked"))) > ROUNDS // 10, "nothing went on"
+    print(f"{3 * ROUNDS} kills, {len(result)} answers kept")
 
 
 def kill_at_random(workspace: Path, history: History, dice: random.Random, rounds: int) -> None:

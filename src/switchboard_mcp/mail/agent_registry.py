@@ -70,8 +70,8 @@ def agents(state: State) -> dict[str, Agent]:
 
 def teams(state: State) -> dict[str, Team]:
     """Return all teams by name."""
-    found = {name: _convert(entry, Team) for name, entry in sorted(_section(state, "teams").items())}
-    return {name: team for name, team in found.items() if team is not None}
+    entries = {name: _convert(entry, Team) for name, entry in sorted(_section(state, "teams").items())}
+    return {name: team for name, team in entries.items() if team is not None}
 
 
 def parse_name(written: str) -> str:
@@ -128,34 +128,38 @@ def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]
     def change(state: State) -> Team:
         known = agents(state)
         earlier = teams(state).get(team)
-        lead = known.get(by, Agent()).role == "lead"
-        if earlier is not None and earlier.created_by not in ("", by) and not lead:
+        is_lead = known.get(by, Agent()).role == "lead"
+        if earlier is not None and earlier.created_by not in ("", by) and not is_lead:
             message = f"Team '{team}' already exists and belongs to '{earlier.created_by}'."
             raise refused("mail_forbidden", message)
-        made = Team(
+        created = Team(
             kind="composite" if played else "manual",
             members=list(dict.fromkeys(members)),
             roles=played,
             created_by=by,
         )
-        _section(state, "teams")[team] = msgspec.to_builtins(made)
-        return made
+        _section(state, "teams")[team] = msgspec.to_builtins(created)
+        return created
 
     return change
 
 
 def addressees(state: State, team: str, role: str | None, sender: str) -> list[Addressee]:
     """Return the recipients of a team message: everyone but the sender, except in a team of one."""
-    found = find_team(state, team)
-    wanted = require_role(role) if role else ""
-    if found.kind == "composite":
-        chosen = [Addressee(found.members[0], wanted)] if not wanted or wanted in found.roles else []
+    target = find_team(state, team)
+    wanted_role = require_role(role) if role else ""
+    if target.kind == "composite":
+        chosen = (
+            [Addressee(target.members[0], wanted_role)]
+            if not wanted_role or wanted_role in target.roles
+            else []
+        )
     else:
         roles = {name: agent.role for name, agent in agents(state).items()}
-        others = [member for member in found.members if member != sender]
-        chosen = [Addressee(name) for name in others if not wanted or roles.get(name) == wanted]
+        others = [member for member in target.members if member != sender]
+        chosen = [Addressee(name) for name in others if not wanted_role or roles.get(name) == wanted_role]
     if not chosen:
-        who = f"no member with the role '{wanted}'" if wanted else "no member but you"
+        who = f"no member with the role '{wanted_role}'" if wanted_role else "no member but you"
         raise refused("mail_team_unknown", f"Team '{team}' has {who}.")
     return chosen
 
@@ -163,11 +167,11 @@ def addressees(state: State, team: str, role: str | None, sender: str) -> list[A
 def find_team(state: State, written: str) -> Team:
     """Return the named team. Raises `mail_team_unknown`."""
     known = teams(state)
-    found = known.get(agent_name(written) or written)
-    if found is None:
+    match = known.get(agent_name(written) or written)
+    if match is None:
         near = nearest(written, known) or list(known)[:5]
         raise refused("mail_team_unknown", f"There is no team '{written[:80]}'.", nearest=near)
-    return found
+    return match
 
 
 def resolve_recipient(state: State, written: str) -> str:

@@ -103,21 +103,21 @@ def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: Ho
 def _read_object(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read())
+            content = msgspec.json.decode(file.read())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _ancestors(pid: int) -> list[int]:
     """List our ancestor processes, except init."""
-    found: list[int] = []
+    ancestors: list[int] = []
     parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
-    while pid > 1 and len(found) < _MAX_ANCESTORS:
+    while pid > 1 and len(ancestors) < _MAX_ANCESTORS:
         pid = parent(pid) or 0
         if pid > 1:
-            found.append(pid)
-    return found
+            ancestors.append(pid)
+    return ancestors
 
 
 def _parent(pid: int) -> int | None:

@@ -49,8 +49,8 @@ class Personas:
         """Return the persona of a role. Blocking."""
         name = f"{file_name(role)}.md"
         own = self._read(os.path.join(self._folder, FOLDER, name))
-        found = own or self._read(os.path.join(BUNDLED, name))
-        text = found[:MAX_BYTES].decode("utf-8", "replace").strip()
+        content = own or self._read(os.path.join(BUNDLED, name))
+        text = content[:MAX_BYTES].decode("utf-8", "replace").strip()
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
     def role_of(self, agent: str) -> str:
@@ -61,8 +61,8 @@ class Personas:
                 self._state = data, msgspec.json.decode(data, type=_State)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._state = data, _State()
-        held = self._state[1].agents.get(agent)
-        return held.role if held is not None else ""
+        entry = self._state[1].agents.get(agent)
+        return entry.role if entry is not None else ""
 
     def apply(self, message: MailMessage) -> MailMessage | Failure:
         """Add the persona of the role that the message names, else of the recipient's role."""

@@ -99,15 +99,15 @@ class Presence:
         alive = is_running(pid)
         try:
             with self._open(agent, create=False) as file:
-                found, held = os.fstat(file.fd), _is_locked(file.fd)
+                info, locked = os.fstat(file.fd), _is_locked(file.fd)
         except OSError:
             return ("idle" if alive else "offline"), 0.0
-        recent = time.time() - found.st_mtime < ACTIVE_S
-        if held or alive:
-            return ("online" if recent else "idle"), found.st_mtime
+        recent = time.time() - info.st_mtime < ACTIVE_S
+        if locked or alive:
+            return ("online" if recent else "idle"), info.st_mtime
         # An agent without MCP holds no lock; it counts as online while it is active.
-        left = bool(pid) or found.st_atime < 1
-        return ("online" if recent and not left else "offline"), found.st_mtime
+        departed = bool(pid) or info.st_atime < 1
+        return ("online" if recent and not departed else "offline"), info.st_mtime
 
     def remote(self, agent: str) -> RemotePresence | None:
         """Return the presence of an agent on another machine; None for a local one."""
@@ -155,8 +155,8 @@ class Presence:
             fd = os.open(name, _FLAGS | (os.O_CREAT if create else 0), 0o600, dir_fd=folder)
         finally:
             os.close(folder)
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
             os.close(fd)
             raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), name)
         return _File(fd)

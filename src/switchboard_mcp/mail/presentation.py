@@ -99,12 +99,12 @@ async def list_agents(
     known = {name: Agent(kind="chat", interface="files") for name in await store.agents()}
     known |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
-    found = await asyncio.to_thread(_agent_views, presence, known, unread_warn_s)
-    for entry in found:
+    views = await asyncio.to_thread(_agent_views, presence, known, unread_warn_s)
+    for entry in views:
         within = [name for name, team in teams.items() if entry["name"] in team.members]
         if within:
             entry["teams"] = within
-    return found
+    return views
 
 
 def _agent_views(
@@ -120,7 +120,7 @@ def agent_view(presence: Presence, name: str, agent: Agent, unread_warn_s: float
     view: dict[str, object] = {"name": name, "kind": agent.kind, "presence": status}
     if seen and status != "online":
         view["lastSeenSecondsAgo"] = max(0, round(time.time() - seen))
-    more: dict[str, object] = {
+    optional: dict[str, object] = {
         "role": agent.role,
         "status": "" if agent.status == "available" else agent.status,
         "note": agent.note,
@@ -130,7 +130,7 @@ def agent_view(presence: Presence, name: str, agent: Agent, unread_warn_s: float
         "pid": agent.pid,
         "unread": waiting.unread,
     }
-    view |= {key: value for key, value in more.items() if value}
+    view |= {key: value for key, value in optional.items() if value}
     if waiting.overdue:
         view["starving"] = True
         view["oldestUnreadSeconds"] = round(waiting.oldest_s)

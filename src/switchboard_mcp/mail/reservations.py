@@ -33,14 +33,14 @@ class Reservation(Struct, rename="camel", kw_only=True, omit_defaults=True):
 
 def parse_paths(written: Sequence[str]) -> list[str]:
     """Return the normalized paths and patterns, without duplicates."""
-    found: dict[str, None] = {}
+    normalized: dict[str, None] = {}
     for path in written:
         normal = normal_path(path)
         if normal is None:
             message = f"'{path[:200]}' cannot be reserved. It must be relative to the workspace and inside it, with /."
             raise refused("arguments_invalid", message)
-        found[normal] = None
-    return list(found)
+        normalized[normal] = None
+    return list(normalized)
 
 
 def current(state: State, at: str) -> list[Reservation]:
@@ -53,27 +53,29 @@ def reserve(
     holder: str, paths: Sequence[str], minutes: int, reason: str = "", *, now: datetime | None = None
 ) -> Callable[[State], list[Reservation]]:
     """Reserve paths, or extend reservations. Fails as a whole if another agent holds one."""
-    wanted = parse_paths(paths)
+    requested = parse_paths(paths)
 
     def change(state: State) -> list[Reservation]:
         at = now or datetime.now(UTC)
-        held = current(state, stamp(at))
+        active = current(state, stamp(at))
         clashes = [
-            row for row in held if row.holder != holder and any(overlap(row.path, path) for path in wanted)
+            row
+            for row in active
+            if row.holder != holder and any(overlap(row.path, path) for path in requested)
         ]
         if clashes:
             raise SwitchboardError(_clash(clashes, at))
         until = stamp(at + timedelta(minutes=minutes))
-        made = [
+        added = [
             Reservation(path=path, holder=holder, until=until, since=stamp(at), reason=reason)
-            for path in wanted
+            for path in requested
         ]
-        kept = [row for row in held if row.holder != holder or row.path not in wanted]
-        own = [row for row in (*kept, *made) if row.holder == holder]
+        kept = [row for row in active if row.holder != holder or row.path not in requested]
+        own = [row for row in (*kept, *added) if row.holder == holder]
         if len(own) > MAX_PER_AGENT:
             message = f"'{holder}' would have {len(own)} reservations. At most {MAX_PER_AGENT} are allowed."
             raise refused("arguments_invalid", message, hint="Release some, or reserve folders.")
-        state[SECTION] = msgspec.to_builtins([*kept, *made])
+        state[SECTION] = msgspec.to_builtins([*kept, *added])
         return own
 
     return change
@@ -83,12 +85,14 @@ def release(
     holder: str, paths: Sequence[str] | None = None, *, now: datetime | None = None
 ) -> Callable[[State], list[str]]:
     """Release paths, or all of the holder's; returns those released."""
-    wanted = None if paths is None else parse_paths(paths)
+    requested = None if paths is None else parse_paths(paths)
 
     def change(state: State) -> list[str]:
-        held = current(state, stamp(now or datetime.now(UTC)))
-        gone = [row for row in held if row.holder == holder and (wanted is None or row.path in wanted)]
-        state[SECTION] = msgspec.to_builtins([row for row in held if row not in gone])
+        active = current(state, stamp(now or datetime.now(UTC)))
+        gone = [
+            row for row in active if row.holder == holder and (requested is None or row.path in requested)
+        ]
+        state[SECTION] = msgspec.to_builtins([row for row in active if row not in gone])
         return [row.path for row in gone]
 
     return change
@@ -111,8 +115,8 @@ def _clash(clashes: list[Reservation], at: datetime) -> Failure:
 
 def _convert(row: object) -> Reservation | None:
     try:
-        found = msgspec.convert(row, Reservation)
-        datetime.fromisoformat(found.until)
+        reservation = msgspec.convert(row, Reservation)
+        datetime.fromisoformat(reservation.until)
     except ValueError:  # includes ValidationError
         return None
-    return found
+    return reservation

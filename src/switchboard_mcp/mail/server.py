@@ -144,8 +144,8 @@ class MailServer:
         waiting = self.presence.unclaimed(recipient, self.unread_warn_s)
         if waiting.overdue:
             return unread_warning(recipient, waiting)
-        here, _ = self.presence.status(recipient)
-        return f"'{recipient}' is offline; the message waits in its inbox." if here == "offline" else ""
+        status, _ = self.presence.status(recipient)
+        return f"'{recipient}' is offline; the message waits in its inbox." if status == "offline" else ""
 
     def note_notified(self, agent: str) -> None:
         """Record that an agent was notified of its mail, or has looked."""

@@ -79,8 +79,8 @@ class Client:
     async def call(self, tool: str, **arguments: Any) -> Json:
         result = await self.result(tool, **arguments)
         assert not result.get("isError"), result["content"][0]["text"]
-        told: Json = result["structuredContent"]
-        return told
+        text: Json = result["structuredContent"]
+        return text
 
     async def failure(self, tool: str, **arguments: Any) -> Json:
         result = await self.result(tool, **arguments)
@@ -90,8 +90,8 @@ class Client:
 
     async def read(self, uri: str) -> Json:
         answer = await self.ask("resources/read", uri=uri)
-        told: Json = json.loads(answer["result"]["contents"][0]["text"])
-        return told
+        result: Json = json.loads(answer["result"]["contents"][0]["text"])
+        return result
 
     async def next(self, method: str) -> Json:
         """The params of the next notification of this method; others before it are gone."""
@@ -106,7 +106,7 @@ class Client:
 
 
 class Lines:
-    """What is logged."""
+    """Return the log."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []

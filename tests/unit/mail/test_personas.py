@@ -14,7 +14,7 @@ from switchboard_mcp.mail.roles import ROLES
 
 
 def message(**more: Any) -> MailMessage:
-    given: dict[str, Any] = {
+    args: dict[str, Any] = {
         "id": "msg_1_a",
         "action": "delegate_task",
         "sender": "lead",
@@ -22,7 +22,7 @@ def message(**more: Any) -> MailMessage:
         "payload": "p",
         "created_at": "2026-01-01T00:00:00Z",
     }
-    return MailMessage(**(given | more))
+    return MailMessage(**(args | more))
 
 
 def give_role(folder: Path, role: str) -> None:

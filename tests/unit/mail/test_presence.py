@@ -1,4 +1,4 @@
-"""Who is here, by locks, times of files and live processes."""
+"""Presence of agents, from locks, file times and live processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a client is, what it hears, and what the desk warns of."""
+"""Identity of clients, notifications and warnings of the mail server."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ async def test_a_name_that_can_be_no_folder_is_refused(tmp_path: Path) -> None:
 async def test_a_sender_that_is_another_is_refused_and_nothing_sent(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
-        said = {"recipient": "bob", "action": "status_update", "payload": "p"}
-        assert (await ada.failure("send_message", sender="bob", **said))["code"] == "mail_identity"
+        content = {"recipient": "bob", "action": "status_update", "payload": "p"}
+        assert (await ada.failure("send_message", sender="bob", **content))["code"] == "mail_identity"
         assert (await bob.call("check_inbox"))["unread"] == 0
-        await ada.call("send_message", sender="Ada", **said)
+        await ada.call("send_message", sender="Ada", **content)
         (message,) = (await bob.call("check_inbox"))["messages"]
         assert message["from"] == "ada"
 
@@ -109,8 +109,8 @@ async def test_new_mail_is_told_to_its_agent_and_to_nobody_else(tmp_path: Path) 
         for client in (ada, bob):
             await client.ask("resources/subscribe", uri="switchboard://inbox/bob")
         await ada.call("send_message", recipient="bob", action="status_update", payload="hi")
-        told = await bob.next("notifications/resources/updated")
-        assert told == {"uri": "switchboard://inbox/bob"}
+        result = await bob.next("notifications/resources/updated")
+        assert result == {"uri": "switchboard://inbox/bob"}
         inbox = await bob.read("switchboard://inbox/bob")
         assert [message["payload"] for message in inbox["messages"]] == ["hi"]
         assert ada.told.empty()
@@ -166,13 +166,13 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
         ada, _ = await server.agent("ada"), await server.agent("bob")
         await ada.call("send_message", recipient="bob", action="delegate_task", payload="p")
         inbox = tmp_path / ".switchboard" / "inbox" / "bob"
-        (letter,) = inbox.glob("msg_*.json")
+        (message,) = inbox.glob("msg_*.json")
         long_ago = time.time() - 3600
-        os.utime(letter, (long_ago, long_ago))
-        told = await ada.next("notifications/message")
-        assert told["level"] == "warning"
-        assert "'bob'" in told["data"]
-        assert "it was not notified" in told["data"]
+        os.utime(message, (long_ago, long_ago))
+        result = await ada.next("notifications/message")
+        assert result["level"] == "warning"
+        assert "'bob'" in result["data"]
+        assert "it was not notified" in result["data"]
         assert server.log.count(b"mail.unread_overdue") == 1
         agents = {entry["name"]: entry for entry in (await ada.call("list_agents"))["agents"]}
         assert agents["bob"]["starving"] is True

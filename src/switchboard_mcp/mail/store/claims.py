@@ -72,7 +72,7 @@ def claim(
     if not candidates:
         return []
     source, target = tx.folder("inbox", agent), tx.folder("claimed", agent, make=True)
-    taken: list[Claimed] = []
+    claimed: list[Claimed] = []
     with tx.locked(agent):
         for entry in candidates:
             lease = new_lease(tx.next_number(), tx.clocks.now(), _ms(lease_s))
@@ -82,16 +82,16 @@ def claim(
             except FileNotFoundError:
                 continue  # Another process of this agent was quicker.
             held = entry._replace(place="claimed", name=name, lease=lease, fence=lease.fence)
-            found = message_lookup.read(tx, agent, held)
-            if isinstance(found, file_operations.RejectedFile) or found.id != entry.stem.id:
+            message = message_lookup.read(tx, agent, held)
+            if isinstance(message, file_operations.RejectedFile) or message.id != entry.stem.id:
                 # Changed since the scan: return it, so it is checked as a dropped file.
                 tx.move(target, name, source, entry.name)
                 continue
             if len(tx.directory.claimed) >= MAX_HELD:
                 tx.directory.claimed.clear()
             tx.directory.claimed[agent, entry.stem.id] = held
-            taken.append(_claimed(tx, found, held, lease, lease_s))
-    return taken
+            claimed.append(_claimed(tx, message, held, lease, lease_s))
+    return claimed
 
 
 def return_expired(tx: Transaction, agent: str) -> tuple[list[str], list[Delivery]]:
@@ -100,28 +100,30 @@ def return_expired(tx: Transaction, agent: str) -> tuple[list[str], list[Deliver
     Returns the ids of the former and the deliveries of the latter.
     """
     now = tx.clocks.now()
-    over = [
+    expired = [
         e
         for e in message_lookup.entries(tx, "claimed", agent)
         if e.lease is not None and e.lease.has_expired(now)
     ]
-    if not over:
+    if not expired:
         return [], []
-    again = [entry for entry in over if entry.returns < MAX_RETURNS]
+    returning = [entry for entry in expired if entry.returns < MAX_RETURNS]
     with tx.locked(agent):
-        if any(file_operations.links(tx.folder("claimed", agent), entry.name) > 1 for entry in over):
+        if any(file_operations.links(tx.folder("claimed", agent), entry.name) > 1 for entry in expired):
             # A crash between two steps of settling left this file: it must not return.
             cleanup.finish_interrupted_moves(tx, agent)
-        moved = [entry.stem.id for entry in again if _return_to_inbox(tx, agent, entry, entry.returns + 1)]
+        returned = [
+            entry.stem.id for entry in returning if _return_to_inbox(tx, agent, entry, entry.returns + 1)
+        ]
     problem = failure(
         "mail_lease_lost", f"The message was claimed {MAX_RETURNS + 1} times and never settled."
     )
     dead = [
         Delivery(agent=agent, file=entry.name, id=entry.stem.id, problem=problem)
-        for entry in over
-        if entry not in again and dead_letters.dead_letter(tx, agent, entry, "failed", problem)
+        for entry in expired
+        if entry not in returning and dead_letters.dead_letter(tx, agent, entry, "failed", problem)
     ]
-    return moved, dead
+    return returned, dead
 
 
 def _return_to_inbox(tx: Transaction, agent: str, entry: MessageFile, returns: int) -> bool:
@@ -152,10 +154,10 @@ def renew(tx: Transaction, agent: str, message_id: str, fence: int, lease_s: flo
         if name != entry.name:
             tx.move(folder, entry.name, folder, name)
         held = tx.directory.claimed[agent, message_id] = entry._replace(name=name, lease=lease)
-        found = message_lookup.read(tx, agent, held)
-    if isinstance(found, file_operations.RejectedFile):
+        message = message_lookup.read(tx, agent, held)
+    if isinstance(message, file_operations.RejectedFile):
         raise claim_lost(message_id)
-    return _claimed(tx, found, held, lease, lease_s)
+    return _claimed(tx, message, held, lease, lease_s)
 
 
 def _find_held(tx: Transaction, agent: str, message_id: str, fence: int) -> MessageFile:
@@ -237,15 +239,15 @@ def _find_to_settle(tx: Transaction, agent: str, message_id: str, request: AckRe
 
 def _acked_before(tx: Transaction, agent: str, entry: MessageFile, request: AckRequest) -> Job[Acked]:
     """Answer a repeated acknowledgement: the first answer was lost."""
-    found = message_lookup.read(tx, agent, entry)
-    if isinstance(found, file_operations.RejectedFile):
+    message = message_lookup.read(tx, agent, entry)
+    if isinstance(message, file_operations.RejectedFile):
         raise claim_lost(entry.stem.id)
     tx.mark_unsynced(agent)
     yield None
     return Acked(
         id=entry.stem.id,
         outcome=request.outcome,
-        receipt=receipts.final_receipt(found, request.outcome, request.summary, tx.clocks.iso()),
+        receipt=receipts.final_receipt(message, request.outcome, request.summary, tx.clocks.iso()),
     )
 
 

@@ -31,10 +31,10 @@ def encode_reason(tx: Transaction, name: str, problem: Failure) -> bytes:
 
 def read_reason(tx: Transaction, agent: str, stem: str) -> Reason:
     """Read the reason of a dead letter; empty if there is none."""
-    found = file_operations.read(tx.folder("deadletter", agent), f"{stem}{SUFFIX}", _MAX_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
+    content = file_operations.read(tx.folder("deadletter", agent), f"{stem}{SUFFIX}", _MAX_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
         return Reason()
     try:
-        return msgspec.json.decode(found.data, type=Reason)
+        return msgspec.json.decode(content.data, type=Reason)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Reason()

@@ -61,24 +61,24 @@ def stem_of(name: str) -> str:
 
 def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
     """List the dead letters of an agent, oldest first."""
-    found = []
+    dead_letters = []
     for name in sorted(tx.names("deadletter", agent)):
         if name.endswith(dead_letter_reasons.SUFFIX):
             continue
         entry = parse("deadletter", name)
-        why = dead_letter_reasons.read_reason(tx, agent, stem_of(name))
+        reason = dead_letter_reasons.read_reason(tx, agent, stem_of(name))
         letter = message_lookup.load(tx, agent, entry) if entry else None
-        found.append(
+        dead_letters.append(
             DeadLetter(
                 agent=agent,
                 id=entry.stem.id if entry else name,
                 file=f"deadletter/{agent}/{name}",
-                reason=why.reason,
-                at=why.at,
+                reason=reason.reason,
+                at=reason.at,
                 message=letter.message if letter else None,
             )
         )
-    return found
+    return dead_letters
 
 
 def requeue(tx: Transaction, agent: str, dead_id: str) -> None:
@@ -105,23 +105,23 @@ def _requeue_foreign(tx: Transaction, agent: str, name: str) -> None:
     foreign = parse_foreign_name(name)
     if foreign is None or not tx.has("deadletter", agent):
         raise _not_found(agent, name)
-    stem, wanted = foreign
-    found = file_operations.read(tx.folder("deadletter", agent), name, signing.MAX_FILE_BYTES)
-    if isinstance(found, file_operations.FileContent):
+    stem, original = foreign
+    content = file_operations.read(tx.folder("deadletter", agent), name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.FileContent):
         # Checked here, because in the inbox it would briefly pass for a file that is still being written.
-        message = message_validation.from_file(found.data, agent, wanted, tx.clocks.iso())
-        if isinstance(message, Failure) or not message_validation.has_message_name(wanted):
-            text = message.message if isinstance(message, Failure) else f"'{wanted}' is not msg_….json."
+        message = message_validation.from_file(content.data, agent, original, tx.clocks.iso())
+        if isinstance(message, Failure) or not message_validation.has_message_name(original):
+            text = message.message if isinstance(message, Failure) else f"'{original}' is not msg_….json."
             hint = f"Correct {tx.directory.path}/deadletter/{agent}/{name}, then requeue it."
             raise refused("mail_message_invalid", text, hint=hint)
-    _move_to_inbox(tx, agent, name, wanted, stem)
+    _move_to_inbox(tx, agent, name, original, stem)
 
 
-def _move_to_inbox(tx: Transaction, agent: str, name: str, wanted: str, stem: str) -> None:
+def _move_to_inbox(tx: Transaction, agent: str, name: str, target: str, stem: str) -> None:
     dead, inbox = tx.folder("deadletter", agent), tx.folder("inbox", agent, make=True)
     with tx.locked(agent):
         try:
-            tx.move(dead, name, inbox, wanted)
+            tx.move(dead, name, inbox, target)
         except FileNotFoundError:
             raise _not_found(agent, name) from None
     tx.sync_folders()

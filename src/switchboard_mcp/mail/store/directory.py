@@ -295,12 +295,12 @@ class Transaction:
     def _reserve_numbers(self, count: int) -> list[int]:
         with self._lock(COUNTER) as descriptor:
             before = self._parse_counter(os.pread(descriptor, _COUNTER_BYTES, 0))
-            taken = reserve(before, count, self.clocks.boot, self.clocks.microseconds())
-            os.pwrite(descriptor, msgspec.json.encode(taken.counter).ljust(_COUNTER_BYTES), 0)
-            if taken.durable:
+            reserved = reserve(before, count, self.clocks.boot, self.clocks.microseconds())
+            os.pwrite(descriptor, msgspec.json.encode(reserved.counter).ljust(_COUNTER_BYTES), 0)
+            if reserved.durable:
                 file_operations.sync(descriptor)
                 file_operations.sync(self.folder("locks"))
-            return list(range(taken.first, taken.first + count))
+            return list(range(reserved.first, reserved.first + count))
 
     def _parse_counter(self, data: bytes) -> Counter:
         try:
@@ -312,24 +312,24 @@ class Transaction:
     def _highest_on_disk(self) -> int:
         from re import findall  # Only needed if the counter is new or corrupt.
 
-        found = [0]
+        numbers = [0]
         for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
             for agent in self.agents(place):
                 for name in self.names(place, agent):
-                    found += [int(digits) for digits in findall(r"(?<!\d)\d{16}(?!\d)", name)]
-        return max(number for number in found if number < _HIGHEST)
+                    numbers += [int(digits) for digits in findall(r"(?<!\d)\d{16}(?!\d)", name)]
+        return max(number for number in numbers if number < _HIGHEST)
 
     def agents(self, place: str = "inbox") -> list[str]:
         """List the agents that have a folder in this place, by name; skips anything else."""
-        found = []
+        agents = []
         # `shipped` exists only if there is another machine to ship to.
         for name in self.names(place) if place == "shipped" else file_operations.names(self.folder(place)):
             try:
                 if is_agent_name(name) and self.has(place, name):
-                    found.append(name)
+                    agents.append(name)
             except (OSError, SwitchboardError):
                 continue  # A link, a file, another user's folder: reported by `verify`.
-        return sorted(found)
+        return sorted(agents)
 
     def is_remote(self, agent: str) -> bool:
         """Return True if the agent lives on another machine; its inbox here holds what waits to be shipped."""
@@ -338,15 +338,15 @@ class Transaction:
     def signing_key(self) -> bytes:
         """Return the key used to sign messages."""
         if self._key is None:
-            found = file_operations.read(self.root, SIGNING_KEY, 1024)
-            if isinstance(found, file_operations.RejectedFile):
-                found = self._create_key(found)
-            self._key = found.data.strip()[:64]
+            content = file_operations.read(self.root, SIGNING_KEY, 1024)
+            if isinstance(content, file_operations.RejectedFile):
+                content = self._create_key(content)
+            self._key = content.data.strip()[:64]
         return self._key
 
-    def _create_key(self, why: file_operations.RejectedFile) -> file_operations.FileContent:
-        if not why.gone:
-            raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {why.reason}.")
+    def _create_key(self, rejected: file_operations.RejectedFile) -> file_operations.FileContent:
+        if not rejected.gone:
+            raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {rejected.reason}.")
         file = self.write(os.urandom(24).hex().encode())
         self.sync_file(file)
         try:
@@ -354,7 +354,7 @@ class Transaction:
         except FileExistsError:
             self.discard(file)
         file_operations.sync(self.root)
-        found = file_operations.read(self.root, SIGNING_KEY, 1024)
-        if isinstance(found, file_operations.RejectedFile):
-            raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {found.reason}.")
-        return found
+        content = file_operations.read(self.root, SIGNING_KEY, 1024)
+        if isinstance(content, file_operations.RejectedFile):
+            raise refused("mail_unsafe", f"{self.directory.path}/{SIGNING_KEY}: {content.reason}.")
+        return content

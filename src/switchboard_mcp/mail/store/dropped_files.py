@@ -54,9 +54,9 @@ class Inbox(msgspec.Struct):
 
 def scan(tx: Transaction, agent: str) -> Inbox:
     """List the delivered messages, in order, and the names of dropped files."""
-    found = Inbox([], [])
+    inbox = Inbox([], [])
     if not tx.has("inbox", agent):
-        return found
+        return inbox
     before = tx.directory.verified.get(agent, {})
     now: dict[str, VerifiedMessage] = {}
     for name, inode in sorted(file_operations.entries(tx.folder("inbox", agent))):
@@ -68,11 +68,11 @@ def scan(tx: Transaction, agent: str) -> Inbox:
         if known is not None:
             now[name] = known
         else:
-            found.dropped.append(name)
+            inbox.dropped.append(name)
     # Names begin with the order number, so sorting by name sorts by order; entries of removed files are forgotten.
-    found.waiting = list(now.values())
+    inbox.waiting = list(now.values())
     tx.directory.verified[agent] = now
-    return found
+    return inbox
 
 
 def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | None:
@@ -80,11 +80,13 @@ def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | 
     entry = parse("inbox", name)
     if entry is None:
         return None
-    found = file_operations.read(tx.folder("inbox", agent), name, signing.MAX_FILE_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
+    content = file_operations.read(tx.folder("inbox", agent), name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
         return None
-    message = signing.verify(tx.signing_key(), entry.stem, agent, found.data)
-    return None if message is None else VerifiedMessage(entry, found.inode, message.sender, message.priority)
+    message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
+    return (
+        None if message is None else VerifiedMessage(entry, content.inode, message.sender, message.priority)
+    )
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:
@@ -104,14 +106,14 @@ def deliver(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple
             raise outcome
         # A file that could not be stored is still there and will be retried.
         deliveries.append(None if isinstance(outcome, Failure) else outcome)
-    again = scan(tx, agent)
-    again.retry_soon = any(each is None for each in deliveries)
-    return again, [each for each in deliveries if each is not None]
+    rescanned = scan(tx, agent)
+    rescanned.retry_soon = any(each is None for each in deliveries)
+    return rescanned, [each for each in deliveries if each is not None]
 
 
 def _changed(tx: Transaction, agent: str, name: str) -> float:
-    found = file_operations.mtime(tx.folder("inbox", agent), name)
-    return 0.0 if found is None else found
+    mtime = file_operations.mtime(tx.folder("inbox", agent), name)
+    return 0.0 if mtime is None else mtime
 
 
 def _deliver_one(
@@ -119,22 +121,22 @@ def _deliver_one(
 ) -> Job[Delivery | None]:
     """Deliver one dropped file; None if it must be retried later."""
     inbox = tx.folder("inbox", agent)
-    found = file_operations.read(inbox, name, signing.MAX_FILE_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
-        if found.gone or (found.links > 1 and _is_being_moved(tx, agent, name)):
+    content = file_operations.read(inbox, name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
+        if content.gone or (content.links > 1 and _is_being_moved(tx, agent, name)):
             return None
-        return (yield from _dead_letter(tx, agent, name, _not_a_message(agent, name, found.reason)))
+        return (yield from _dead_letter(tx, agent, name, _not_a_message(agent, name, content.reason)))
     if not message_validation.has_message_name(name):
         if _is_fresh(tx, agent, name):
             return None
         problem = _not_a_message(agent, name, "its name does not match msg_….json")
         return (yield from _dead_letter(tx, agent, name, problem))
-    message = message_validation.from_file(found.data, agent, name, tx.clocks.iso())
+    message = message_validation.from_file(content.data, agent, name, tx.clocks.iso())
     if isinstance(message, Failure):
         if _is_fresh(tx, agent, name):
             return None
-        return (yield from _dead_letter(tx, agent, name, message, found.data))
-    return (yield from _accept(tx, agent, name, message, rules, found.data))
+        return (yield from _dead_letter(tx, agent, name, message, content.data))
+    return (yield from _accept(tx, agent, name, message, rules, content.data))
 
 
 def _accept(

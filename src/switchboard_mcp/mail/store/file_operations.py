@@ -40,8 +40,8 @@ def _load_syncfs() -> Callable[[int], int] | None:
     reports_errors = (
         sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
     )
-    found: Callable[[int], int] | None = getattr(_libc, "syncfs", None) if reports_errors else None
-    return found
+    syncfs: Callable[[int], int] | None = getattr(_libc, "syncfs", None) if reports_errors else None
+    return syncfs
 
 
 _syncfs = _load_syncfs()
@@ -66,10 +66,10 @@ class FileContent(Struct, frozen=True):
 def open_folder(name: str, parent: int | None = None) -> int:
     """Open a folder that belongs to us, without following links."""
     descriptor = os.open(name, _FOLDER, dir_fd=parent)
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    info = os.fstat(descriptor)
+    if info.st_uid != os.geteuid() or info.st_mode & 0o022:
         os.close(descriptor)
-        whose = "belongs to another user" if found.st_uid != os.geteuid() else "can be written by others"
+        whose = "belongs to another user" if info.st_uid != os.geteuid() else "can be written by others"
         raise refused("mail_unsafe", f"The mail folder '{name}' {whose}.")
     return descriptor
 
@@ -119,10 +119,10 @@ def dirty_kb() -> int:
     """Return how much data of all programs waits to be written; a huge number if unknown."""
     try:
         with open("/proc/meminfo", "rb") as file:
-            found = re.findall(rb"^(?:Dirty|Writeback): +(\d+) kB", file.read(), re.MULTILINE)
+            values = re.findall(rb"^(?:Dirty|Writeback): +(\d+) kB", file.read(), re.MULTILINE)
     except OSError:
         return sys.maxsize
-    return sum(map(int, found))
+    return sum(map(int, values))
 
 
 def move(folder: int, name: str, target_folder: int, target: str) -> None:
@@ -166,10 +166,10 @@ def exists(folder: int, name: str) -> bool:
 def mtime(folder: int, name: str) -> float | None:
     """Return when a file was last modified or renamed, in seconds; None if it is gone."""
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return max(found.st_mtime, found.st_ctime)
+    return max(info.st_mtime, info.st_ctime)
 
 
 def size(folder: int, name: str) -> int:
@@ -195,8 +195,8 @@ def names(folder: int) -> list[str]:
 
 def entries(folder: int) -> list[tuple[str, int]]:
     """List the names in a folder with their inodes, unordered."""
-    with os.scandir(folder) as found:
-        return [(entry.name, entry.inode()) for entry in found]
+    with os.scandir(folder) as iterator:
+        return [(entry.name, entry.inode()) for entry in iterator]
 
 
 def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
@@ -214,28 +214,28 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
     except OSError as problem:
         return RejectedFile(f"it cannot be opened: {problem.strerror}")
     try:
-        found = os.fstat(descriptor)
-        unfit = _rejection(found, limit)
+        info = os.fstat(descriptor)
+        unfit = _rejection(info, limit)
         if unfit is not None:
             return unfit
         data = b""
         while len(data) <= limit and (more := os.read(descriptor, limit + 1 - len(data))):
             data = data + more if data else more
-        return FileContent(data, found.st_mtime, found.st_ino) if len(data) <= limit else _too_large(limit)
+        return FileContent(data, info.st_mtime, info.st_ino) if len(data) <= limit else _too_large(limit)
     finally:
         os.close(descriptor)
 
 
-def _rejection(found: os.stat_result, limit: int) -> RejectedFile | None:
-    if stat.S_ISLNK(found.st_mode):
+def _rejection(info: os.stat_result, limit: int) -> RejectedFile | None:
+    if stat.S_ISLNK(info.st_mode):
         return RejectedFile("it is a symbolic link")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         return RejectedFile("it is not a regular file")
-    if found.st_uid != os.geteuid():
+    if info.st_uid != os.geteuid():
         return RejectedFile("it belongs to another user")
-    if found.st_nlink != 1:
-        return RejectedFile("it is a hard link to a file with other names", links=found.st_nlink)
-    return _too_large(limit) if found.st_size > limit else None
+    if info.st_nlink != 1:
+        return RejectedFile("it is a hard link to a file with other names", links=info.st_nlink)
+    return _too_large(limit) if info.st_size > limit else None
 
 
 def _too_large(limit: int) -> RejectedFile:

@@ -150,8 +150,8 @@ def foreign_stem(number: int) -> str:
 
 def parse_foreign_name(name: str) -> tuple[str, str] | None:
     """Split the dead-letter name of a foreign file into its stem and original name; None for any other name."""
-    found = _FOREIGN.fullmatch(name)
-    return (found[1], found[2]) if found else None
+    match = _FOREIGN.fullmatch(name)
+    return (match[1], match[2]) if match else None
 
 
 def receipt_name(message_id: str, outcome: Outcome | None = None) -> str:
@@ -161,29 +161,29 @@ def receipt_name(message_id: str, outcome: Outcome | None = None) -> str:
 
 def parse_receipt_name(name: str) -> tuple[str, Outcome | None] | None:
     """Return the message id and outcome (None: delivery) of a receipt file name."""
-    found = _RECEIPT.fullmatch(name)
-    return (found[1], _OUTCOMES.get(found[2])) if found else None
+    match = _RECEIPT.fullmatch(name)
+    return (match[1], _OUTCOMES.get(match[2])) if match else None
 
 
 def parse(place: Place, name: str) -> MessageFile | None:
     """Parse a file name in a place; None if it is not a message name there."""
     if place == "claimed":
-        found = _CLAIMED.fullmatch(name)
-        if found is None:
+        match = _CLAIMED.fullmatch(name)
+        if match is None:
             return None
-        lease = Lease(int(found[4]), found[5], int(found[6]), int(found[7]))
-        stem, returns = Stem(int(found[1]), found[2]), int(found[3] or 0)
+        lease = Lease(int(match[4]), match[5], int(match[6]), int(match[7]))
+        stem, returns = Stem(int(match[1]), match[2]), int(match[3] or 0)
         return MessageFile(stem, place, name, lease, lease.fence, returns=returns)
     if place == "shipped":
-        found = _SHIPPED.fullmatch(name)
-        if found is None:
+        match = _SHIPPED.fullmatch(name)
+        if match is None:
             return None
-        stem = Stem(int(found[2]), found[3])
-        return MessageFile(stem, place, name, node=found[4], sequence=int(found[5]))
+        stem = Stem(int(match[2]), match[3])
+        return MessageFile(stem, place, name, node=match[4], sequence=int(match[5]))
     if place in ("archive", "deadletter") and (settled := _SETTLED.fullmatch(name)):
         stem = Stem(int(settled[2]), settled[3])
         return MessageFile(stem, place, name, fence=int(settled[4]), outcome=_OUTCOMES[settled[5]])
-    found = _WAITING.fullmatch(name)
+    match = _WAITING.fullmatch(name)
     return (
-        MessageFile(Stem(int(found[1]), found[2]), place, name, returns=int(found[3] or 0)) if found else None
+        MessageFile(Stem(int(match[1]), match[2]), place, name, returns=int(match[3] or 0)) if match else None
     )

@@ -58,17 +58,17 @@ def run(tx: Transaction, jobs: Sequence[Job[R]]) -> list[R | Failure | Exception
 def _sync(tx: Transaction, alive: list[_Running]) -> None:
     problems: dict[int, Exception] = {}
     waiting = [(id(each), draft) for each in alive for draft in each.sync_point or ()]
-    for (job, _), trouble in zip(waiting, tx.sync_files([draft for _, draft in waiting]), strict=True):
-        if trouble is not None:
-            problems[job] = trouble
+    for (job, _), error in zip(waiting, tx.sync_files([draft for _, draft in waiting]), strict=True):
+        if error is not None:
+            problems[job] = error
     if any(each.sync_point is None for each in alive):
         try:
             tx.sync_folders()
-        except OSError as trouble:
-            failure = file_operations.failure_for(trouble, tx.directory.path)
-            unsure = f"{failure.message} The message may have been stored."
+        except OSError as error:
+            failure = file_operations.failure_for(error, tx.directory.path)
+            message = f"{failure.message} The message may have been stored."
             hint = "Fix the problem, then send it again with the same idempotencyKey."
-            lost = refused("mail_not_stored", unsure, hint=hint)
-            problems |= {id(each): lost for each in alive if each.sync_point is None}
+            unsynced = refused("mail_not_stored", message, hint=hint)
+            problems |= {id(each): unsynced for each in alive if each.sync_point is None}
     for each in alive:
         each.step(tx.directory.path, problems.get(id(each)))

@@ -34,10 +34,10 @@ def require_agent(tx: Transaction, written: str) -> str:
     """Return the name of an agent that has an inbox. Raises `mail_recipient_unknown` with the nearest names."""
     name = parse_agent_name(written)
     if not tx.has("inbox", name):
-        there = tx.agents()
+        known = tx.agents()
         message = f"There is no agent '{name}' here."
-        message += f" Known agents: {', '.join(there[:20])}." if there else " No agent has registered yet."
-        raise refused("mail_recipient_unknown", message, nearest=nearest(name, there))
+        message += f" Known agents: {', '.join(known[:20])}." if known else " No agent has registered yet."
+        raise refused("mail_recipient_unknown", message, nearest=nearest(name, known))
     return name
 
 
@@ -50,8 +50,8 @@ def require_local(tx: Transaction, agent: str) -> None:
 
 def entries(tx: Transaction, place: Place, agent: str) -> list[MessageFile]:
     """List the messages in one place, in order; skips other files."""
-    found = (parse(place, name) for name in tx.names(place, agent))
-    return sorted((entry for entry in found if entry), key=lambda entry: entry.stem.order)
+    parsed = (parse(place, name) for name in tx.names(place, agent))
+    return sorted((entry for entry in parsed if entry), key=lambda entry: entry.stem.order)
 
 
 def ids(tx: Transaction, agent: str, places: Sequence[Place] = PLACES) -> list[str]:
@@ -66,9 +66,9 @@ def find(
     held = tx.directory.claimed.get((agent, message_id))
     if held is not None and held.place in places and _file_exists(tx, held.place, agent, held.name):
         return held
-    for begins, at in name_patterns(message_id):
+    for text, offset in name_patterns(message_id):
         for place in places:
-            entry = _find_in(tx, place, agent, begins, at)
+            entry = _find_in(tx, place, agent, text, offset)
             if entry is not None:
                 return entry
     return None
@@ -79,21 +79,21 @@ def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
     return any(_find_in(tx, place, agent, f"{stem}.") is not None for place in PLACES)
 
 
-def _find_in(tx: Transaction, place: Place, agent: str, begins: str, at: int = 0) -> MessageFile | None:
+def _find_in(tx: Transaction, place: Place, agent: str, text: str, offset: int = 0) -> MessageFile | None:
     """Find the message whose name contains this text at this offset; without listing if the whole name is known."""
-    if place == "inbox" and not at:
-        return _find_waiting(tx, agent, begins)
+    if place == "inbox" and not offset:
+        return _find_waiting(tx, agent, text)
     for name in tx.names(place, agent):
-        if name.startswith(begins, at):
+        if name.startswith(text, offset):
             entry = parse(place, name)
             if entry is not None:
                 return entry
     return None
 
 
-def _find_waiting(tx: Transaction, agent: str, begins: str) -> MessageFile | None:
+def _find_waiting(tx: Transaction, agent: str, prefix: str) -> MessageFile | None:
     for returns in range(MAX_RETURNS + 1):
-        name = f"{begins}{returns}.json" if returns else f"{begins}json"
+        name = f"{prefix}{returns}.json" if returns else f"{prefix}json"
         if _file_exists(tx, "inbox", agent, name):
             return parse("inbox", name)
     return None
@@ -105,13 +105,13 @@ def _file_exists(tx: Transaction, place: Place, agent: str, name: str) -> bool:
 
 def read(tx: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_operations.RejectedFile:
     """Read a message without its signature. If the signature is invalid, the sender is not verified."""
-    found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
-        return found
-    message = signing.verify(tx.signing_key(), entry.stem, agent, found.data)
+    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
+        return content
+    message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
     if message is not None:
         return message
-    message = signing.decode(found.data)
+    message = signing.decode(content.data)
     # Folders and files are named after these three, so a modified file must not choose them.
     fits = (
         message
@@ -130,7 +130,7 @@ def load(tx: Transaction, agent: str, entry: MessageFile) -> StoredMessage | Non
     message = read(tx, agent, entry)
     if isinstance(message, file_operations.RejectedFile):
         return None
-    why = (
+    reason = (
         dead_letter_reasons.read_reason(tx, agent, str(entry.stem)).reason
         if entry.place == "deadletter"
         else ""
@@ -141,13 +141,13 @@ def load(tx: Transaction, agent: str, entry: MessageFile) -> StoredMessage | Non
         order=entry.stem.order,
         verified=message.verified,
         outcome=entry.outcome,
-        reason=why or None,
+        reason=reason or None,
     )
 
 
-def load_all(tx: Transaction, agent: str, found: list[MessageFile]) -> Iterator[StoredMessage]:
+def load_all(tx: Transaction, agent: str, files: list[MessageFile]) -> Iterator[StoredMessage]:
     """Load the messages that can be read."""
-    for entry in found:
-        one = load(tx, agent, entry)
-        if one is not None:
-            yield one
+    for entry in files:
+        message = load(tx, agent, entry)
+        if message is not None:
+            yield message

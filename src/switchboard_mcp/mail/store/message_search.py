@@ -29,11 +29,11 @@ class SearchQuery(Struct, kw_only=True):
 def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage]:
     """Return the matching messages, best first; without a query, newest first."""
     places: list[Place] = [place for place in PLACES if place in criteria.places]
-    found = [entry for place in places for entry in message_lookup.entries(tx, place, agent)]
-    found.sort(key=lambda entry: -entry.stem.order)
+    files = [entry for place in places for entry in message_lookup.entries(tx, place, agent)]
+    files.sort(key=lambda entry: -entry.stem.order)
     messages = [
         message
-        for message in message_lookup.load_all(tx, agent, found[:MAX_SEARCHED])
+        for message in message_lookup.load_all(tx, agent, files[:MAX_SEARCHED])
         if criteria.sender in (None, message.message.sender)
         and criteria.action in (None, message.message.action)
     ]

@@ -25,8 +25,8 @@ def read(tx: Transaction, sender: str, message_id: str, outcome: Outcome | None 
     if not tx.has("outbox", sender):
         return None
     name = receipt_name(message_id, outcome)
-    found = file_operations.read(tx.folder("outbox", sender), name, MAX_RECEIPT_BYTES)
-    return None if isinstance(found, file_operations.RejectedFile) else decode(found.data)
+    content = file_operations.read(tx.folder("outbox", sender), name, MAX_RECEIPT_BYTES)
+    return None if isinstance(content, file_operations.RejectedFile) else decode(content.data)
 
 
 def decode(data: bytes) -> Receipt | None:
@@ -44,36 +44,36 @@ def encode(receipt: Receipt) -> bytes:
 
 def publish_first(tx: Transaction, draft: TempFile, sender: str, message_id: str) -> None:
     """Publish the first receipt of a message, unless one already says that it was accepted."""
-    there = read(tx, sender, message_id)
-    if there is None or there.status == "refused":
+    existing = read(tx, sender, message_id)
+    if existing is None or existing.status == "refused":
         tx.put(draft, tx.folder("outbox", sender, make=True), receipt_name(message_id))
 
 
 def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:
     """Return the latest receipt of a message."""
     for outcome in OUTCOMES:
-        found = read(tx, sender, message_id, outcome)
-        if found is not None:
-            return found
+        receipt = read(tx, sender, message_id, outcome)
+        if receipt is not None:
+            return receipt
     return read(tx, sender, message_id)
 
 
 def outcomes_by_message(tx: Transaction, sender: str) -> dict[str, set[Outcome | None]]:
     """Map each message of this sender to the kinds of receipts it has; None stands for delivery."""
-    found: dict[str, set[Outcome | None]] = {}
+    outcomes: dict[str, set[Outcome | None]] = {}
     for name in tx.names("outbox", sender):
         receipt = parse_receipt_name(name)
         if receipt is not None:
-            found.setdefault(receipt[0], set()).add(receipt[1])
-    return found
+            outcomes.setdefault(receipt[0], set()).add(receipt[1])
+    return outcomes
 
 
 def newest(tx: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
     """Return the latest receipt of each requested message; without ids, the most recent first."""
     if ids is None:
         ids = _ids_by_latest(tx, sender)
-    found = (latest(tx, sender, each) for each in ids[: max(0, limit)])
-    return [receipt for receipt in found if receipt is not None]
+    latest_receipts = (latest(tx, sender, each) for each in ids[: max(0, limit)])
+    return [receipt for receipt in latest_receipts if receipt is not None]
 
 
 def _ids_by_latest(tx: Transaction, sender: str) -> list[str]:

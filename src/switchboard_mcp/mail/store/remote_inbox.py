@@ -28,16 +28,16 @@ def read(data: bytes) -> MailMessage:
         raise _invalid("its id is not valid")
     if not (is_agent_name(message.sender) and is_agent_name(message.recipient)):
         raise _invalid("sender or recipient is not a valid agent name")
-    wrong = message_validation.validate(message)
-    if wrong is not None:
-        raise SwitchboardError(wrong)
+    problem = message_validation.validate(message)
+    if problem is not None:
+        raise SwitchboardError(problem)
     return message
 
 
-def _find_existing(tx: Transaction, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
+def _find_existing(tx: Transaction, candidates: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of these (agent, id) pairs that exist in any place."""
-    agents = {agent for agent, _ in wanted}
-    return wanted & {(agent, id) for agent in agents for id in message_lookup.ids(tx, agent)}
+    agents = {agent for agent, _ in candidates}
+    return candidates & {(agent, id) for agent in agents for id in message_lookup.ids(tx, agent)}
 
 
 class RemoteMessage(msgspec.Struct):
@@ -78,9 +78,9 @@ def receive(
     doubtful = {(each.message.recipient, each.message.id) for each in messages if each.doubtful}
     with tx.locked(*recipients):
         # Checked last, because the same message may have been committed meanwhile.
-        there = _find_existing(tx, doubtful)
+        existing = _find_existing(tx, doubtful)
         for message, name, draft, attached in written:
-            if (message.recipient, message.id) in there:
+            if (message.recipient, message.id) in existing:
                 tx.discard(draft)
                 continue
             if attached is not None:

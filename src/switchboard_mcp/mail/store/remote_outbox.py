@@ -56,13 +56,13 @@ class ShippedReceipt(Struct, frozen=True):
 
 
 def ship(
-    tx: Transaction, agents: Iterable[str], node: str, first: int, most: int, most_bytes: int
+    tx: Transaction, agents: Iterable[str], node: str, first: int, limit: int, max_bytes: int
 ) -> list[ShippedMessage]:
     """Number waiting messages and move them to `shipped/`. The caller syncs the folders."""
-    taken: list[ShippedMessage] = []
+    shipped: list[ShippedMessage] = []
     size = 0
     for agent in agents:
-        if len(taken) >= most or size >= most_bytes:
+        if len(shipped) >= limit or size >= max_bytes:
             break
         waiting = message_lookup.entries(tx, "inbox", agent)
         if not waiting:
@@ -70,41 +70,41 @@ def ship(
         target = tx.folder("shipped", agent, make=True)
         with tx.locked(agent):
             for entry in waiting:
-                if len(taken) >= most or size >= most_bytes:
+                if len(shipped) >= limit or size >= max_bytes:
                     break
-                sequence = first + len(taken)
+                sequence = first + len(shipped)
                 name = shipped_name(entry.stem, node, sequence)
-                parcel = _load_shipped(tx, agent, entry, MessageInTransit(sequence, agent, name))
-                if parcel is None:
+                message = _load_shipped(tx, agent, entry, MessageInTransit(sequence, agent, name))
+                if message is None:
                     continue  # Not delivered yet, or gone.
                 tx.move(tx.folder("inbox", agent), entry.name, target, name)
-                taken.append(parcel)
-                size += len(parcel.message) + len(parcel.attachment)
-    return taken
+                shipped.append(message)
+                size += len(message.message) + len(message.attachment)
+    return shipped
 
 
-def reship(tx: Transaction, shipped: Sequence[MessageInTransit], most_bytes: int) -> list[ShippedMessage]:
+def reship(tx: Transaction, shipped: Sequence[MessageInTransit], max_bytes: int) -> list[ShippedMessage]:
     """Load the same messages again, as many as fit; at least the first that can be read."""
-    found: list[ShippedMessage] = []
+    messages: list[ShippedMessage] = []
     size = 0
     for each in shipped:
         entry = parse("shipped", each.name)
-        parcel = _load_shipped(tx, each.agent, entry, each) if entry is not None else None
-        if parcel is not None:
-            found.append(parcel)
-            size += len(parcel.message) + len(parcel.attachment)
-        if size >= most_bytes:
+        message = _load_shipped(tx, each.agent, entry, each) if entry is not None else None
+        if message is not None:
+            messages.append(message)
+            size += len(message.message) + len(message.attachment)
+        if size >= max_bytes:
             break
-    return found
+    return messages
 
 
 def _load_shipped(
     tx: Transaction, agent: str, entry: MessageFile, shipped: MessageInTransit
 ) -> ShippedMessage | None:
-    found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
+    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
         return None
-    message = signing.verify(tx.signing_key(), entry.stem, agent, found.data)
+    message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
     if message is None:
         return None
     attachment = b""
@@ -120,13 +120,13 @@ def _load_shipped(
 
 def in_transit(tx: Transaction) -> dict[str, list[MessageInTransit]]:
     """List everything in `shipped/`, by machine and in sequence."""
-    found: dict[str, list[MessageInTransit]] = {}
+    by_node: dict[str, list[MessageInTransit]] = {}
     for agent in tx.agents("shipped"):
         for entry in message_lookup.entries(tx, "shipped", agent):
-            found.setdefault(entry.node, []).append(MessageInTransit(entry.sequence, agent, entry.name))
-    for shipped in found.values():
+            by_node.setdefault(entry.node, []).append(MessageInTransit(entry.sequence, agent, entry.name))
+    for shipped in by_node.values():
         shipped.sort(key=lambda each: each.sequence)
-    return found
+    return by_node
 
 
 def archive_shipped(tx: Transaction, shipped: Sequence[MessageInTransit]) -> None:
@@ -169,20 +169,20 @@ def dead_letter_shipped(tx: Transaction, shipped: MessageInTransit, problem: Fai
 
 
 def pending_receipts(
-    tx: Transaction, agents: Iterable[str], most: int, unless: Container[tuple[str, str]]
+    tx: Transaction, agents: Iterable[str], limit: int, unless: Container[tuple[str, str]]
 ) -> list[ShippedReceipt]:
     """List receipts for senders on other machines, except these (agent, name)."""
-    found: list[ShippedReceipt] = []
+    pending: list[ShippedReceipt] = []
     for agent in agents:
         for name in tx.names("outbox", agent):
-            if len(found) >= most:
-                return found
+            if len(pending) >= limit:
+                return pending
             if (agent, name) in unless or parse_receipt_name(name) is None:
                 continue
             read = file_operations.read(tx.folder("outbox", agent), name, receipts.MAX_RECEIPT_BYTES)
             if isinstance(read, file_operations.FileContent):
-                found.append(ShippedReceipt(agent, name, read.data))
-    return found
+                pending.append(ShippedReceipt(agent, name, read.data))
+    return pending
 
 
 def discard_receipts(tx: Transaction, agent: str, names: Iterable[str]) -> None:

@@ -90,10 +90,10 @@ class OutgoingMessage:
         if not self._dedup_keys or not self.tx.has("keys", recipient):
             return None
         folder = self.tx.folder("keys", recipient)
-        for mark in self._dedup_keys:
-            found = file_operations.read(folder, mark, _MAX_KEY_FILE_BYTES)
-            if isinstance(found, file_operations.FileContent):
-                order, _, tail = found.data.decode("ascii", "replace").strip().partition(" ")
+        for key in self._dedup_keys:
+            content = file_operations.read(folder, key, _MAX_KEY_FILE_BYTES)
+            if isinstance(content, file_operations.FileContent):
+                order, _, tail = content.data.decode("ascii", "replace").strip().partition(" ")
                 stem = Stem(int(order), tail) if order.isdigit() else None
                 if stem is not None and message_lookup.exists(self.tx, recipient, stem):
                     return stem
@@ -109,8 +109,8 @@ class OutgoingMessage:
         self._receipt_file = tx.write(receipts.encode(self._receipt))
         mark = f"{self.stem.order} {self.stem.tail}\n".encode()
         self._key_files = [tx.write(mark) for _ in self._dedup_keys]
-        more = [self._attached.draft] if self._attached is not None else []
-        return [self._message_file, self._receipt_file, *self._key_files, *more]
+        attachment_files = [self._attached.draft] if self._attached is not None else []
+        return [self._message_file, self._receipt_file, *self._key_files, *attachment_files]
 
     def publish(self) -> None:
         """Publish to the inbox; its lock must be held. Dedup keys first, so no message is without."""
@@ -161,8 +161,8 @@ def dedup_keys(message: MailMessage, dropped_id: str = "") -> list[str]:
     key = message.metadata.get("idempotencyKey")
     # An unverified sender must not use up the keys of the real one.
     kind = "key" if message.verified else "dropped key"
-    found = [_dedup_key(kind, message.sender, key)] if isinstance(key, str) else []
-    return [*found, _dedup_key("id", "", dropped_id)] if dropped_id else found
+    keys = [_dedup_key(kind, message.sender, key)] if isinstance(key, str) else []
+    return [*keys, _dedup_key("id", "", dropped_id)] if dropped_id else keys
 
 
 def _dedup_key(kind: str, sender: str, key: str) -> str:
@@ -219,8 +219,10 @@ def attachment(tx: Transaction, message: MailMessage) -> bytes:
     digest = str(record.get("sha256"))
     if len(digest) != 64 or not digest.isalnum():
         raise refused("mail_not_found", f"Message '{message.id}' has an invalid attachment hash.")
-    found = file_operations.read(tx.folder("attachments"), f"{digest}.txt", MAX_ATTACHMENT_BYTES)
-    if isinstance(found, file_operations.RejectedFile) or sha256(found.data).hexdigest() != digest:
-        why = found.reason if isinstance(found, file_operations.RejectedFile) else "its content was changed"
-        raise refused("mail_not_found", f"The attachment of '{message.id}' is not available: {why}.")
-    return found.data
+    content = file_operations.read(tx.folder("attachments"), f"{digest}.txt", MAX_ATTACHMENT_BYTES)
+    if isinstance(content, file_operations.RejectedFile) or sha256(content.data).hexdigest() != digest:
+        reason = (
+            content.reason if isinstance(content, file_operations.RejectedFile) else "its content was changed"
+        )
+        raise refused("mail_not_found", f"The attachment of '{message.id}' is not available: {reason}.")
+    return content.data

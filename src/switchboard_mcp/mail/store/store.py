@@ -179,10 +179,10 @@ class MessageStore:
             inbox = dropped_files.scan(tx, name)
             if inbox.dropped and not last:
                 return None
-            found = claims.in_claim_order(inbox)
+            entries = claims.in_claim_order(inbox)
             if after or exclude:
-                found = [e for e in found if e.stem.order > after and e.stem.id not in exclude]
-            return list(message_lookup.load_all(tx, name, found[: max(0, limit)]))
+                entries = [e for e in entries if e.stem.order > after and e.stem.id not in exclude]
+            return list(message_lookup.load_all(tx, name, entries[: max(0, limit)]))
 
         return await self._read_or_deliver(name, look) or []
 
@@ -213,23 +213,23 @@ class MessageStore:
     ) -> list[StoredMessage]:
         """Like `peek`, but wait up to `timeout_s` seconds for a message; empty on timeout."""
         name = message_lookup.parse_agent_name(agent)
-        news = Event()
-        stop = self.subscribe(lambda change: news.set() if change.agent in ("", name) else None)
-        until = self._loop.time() + timeout_s
+        changed = Event()
+        unsubscribe = self.subscribe(lambda change: changed.set() if change.agent in ("", name) else None)
+        deadline = self._loop.time() + timeout_s
         try:
             while True:
-                news.clear()
-                found = await self.peek(name, limit=limit, after=after, exclude=exclude)
-                left = until - self._loop.time()
-                if found or left <= 0:
-                    return found
+                changed.clear()
+                messages = await self.peek(name, limit=limit, after=after, exclude=exclude)
+                remaining = deadline - self._loop.time()
+                if messages or remaining <= 0:
+                    return messages
                 try:
-                    async with timeout(left if self._sweeper else min(left, POLL_S)):
-                        await news.wait()
+                    async with timeout(remaining if self._sweeper else min(remaining, POLL_S)):
+                        await changed.wait()
                 except TimeoutError:
                     pass
         finally:
-            stop()
+            unsubscribe()
 
     async def claim(
         self,
@@ -246,18 +246,18 @@ class MessageStore:
         claim to these messages.
         """
         name = message_lookup.parse_agent_name(agent)
-        wanted = None if ids is None else frozenset(ids)
+        only = None if ids is None else frozenset(ids)
 
         def take(tx: Transaction) -> tuple[list[Claimed], list[Delivery]]:
             message_lookup.require_agent(tx, name)
             message_lookup.require_local(tx, name)
             _, dead = claims.return_expired(tx, name)
             inbox, deliveries = dropped_files.deliver(tx, name, self._rules)
-            return claims.claim(tx, name, inbox, limit, lease_s, wanted), dead + deliveries
+            return claims.claim(tx, name, inbox, limit, lease_s, only), dead + deliveries
 
-        taken, deliveries = await self._writer.run(take)
+        claimed, deliveries = await self._writer.run(take)
         self._report_deliveries(deliveries)
-        return taken
+        return claimed
 
     async def renew(
         self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
@@ -313,8 +313,10 @@ class MessageStore:
         """Search messages to `agent`, best match first; without a query, newest first."""
         name = message_lookup.parse_agent_name(agent)
         by = message_lookup.parse_agent_name(sender) if sender else None
-        wanted = message_search.SearchQuery(query=query, sender=by, action=action, places=places, limit=limit)
-        return await self._reader.run(lambda tx: message_search.search(tx, name, wanted))
+        criteria = message_search.SearchQuery(
+            query=query, sender=by, action=action, places=places, limit=limit
+        )
+        return await self._reader.run(lambda tx: message_search.search(tx, name, criteria))
 
     async def attachment(self, message: MailMessage) -> bytes:
         """Return the full payload of a message with an attachment, after checking its hash."""
@@ -336,8 +338,8 @@ class MessageStore:
 
     async def state(self) -> State:
         """Return the contents of `state.json`. An unreadable file is moved aside and rebuilt."""
-        found = await self._reader.run(workspace_state.read)
-        return found if found is not None else await self.update(dict)
+        state = await self._reader.run(workspace_state.read)
+        return state if state is not None else await self.update(dict)
 
     async def update(self, change: Callable[[State], T]) -> T:
         """Apply `change` to the state under the lock, store the result, and return what `change` returned.
@@ -386,9 +388,9 @@ class MessageStore:
 
         Readers wait for the writer only if files were dropped.
         """
-        found = await self._reader.run(lambda tx: look(tx, False))
-        if found is not None:
-            return found
+        result = await self._reader.run(lambda tx: look(tx, False))
+        if result is not None:
+            return result
         try:
             await self.deliver(agent)
         except SwitchboardError:

@@ -141,7 +141,7 @@ class Watcher:
 
     def _scan(self) -> dict[tuple[str, str], int]:
         """Read the folders' modification times: a few `stat` calls on the event loop."""
-        found: dict[tuple[str, str], int] = {}
+        times: dict[tuple[str, str], int] = {}
         for place in PLACES:
             try:
                 names = os.listdir(os.path.join(self._path, place))
@@ -149,13 +149,13 @@ class Watcher:
                 continue
             for name in names:
                 if is_agent_name(name):
-                    _stamp(found, (place, name), os.path.join(self._path, place, name))
-        _stamp(found, ("state", ""), os.path.join(self._path, "state.json"))
-        return found
+                    _stamp(times, (place, name), os.path.join(self._path, place, name))
+        _stamp(times, ("state", ""), os.path.join(self._path, "state.json"))
+        return times
 
 
-def _stamp(found: dict[tuple[str, str], int], key: tuple[str, str], path: str) -> None:
+def _stamp(times: dict[tuple[str, str], int], key: tuple[str, str], path: str) -> None:
     try:
-        found[key] = os.stat(path, follow_symlinks=False).st_mtime_ns
+        times[key] = os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
         pass

@@ -97,15 +97,15 @@ class StoreWorker:
                     self._ready.wait()
                 if not self._waiting:
                     return
-                taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
-            single = [job for job in taken if not job.durable]
+                jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+            single = [job for job in jobs if not job.durable]
             for job in single:
                 self._run_single(job)
             _post_results(single)
-            together = [job for job in taken if job.durable]
-            if together:
-                self._run_group(together)
-                _post_results(together)
+            group = [job for job in jobs if job.durable]
+            if group:
+                self._run_group(group)
+                _post_results(group)
 
     def _run_single(self, job: WorkerJob) -> None:
         try:

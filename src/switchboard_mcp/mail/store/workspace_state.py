@@ -24,20 +24,20 @@ MAX_STATE_BYTES = 64 * 1_048_576
 
 def read(tx: Transaction) -> State | None:
     """Read the state; None if it must be rebuilt by `load` under the lock."""
-    found = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
-        return {} if found.gone and not tx.agents() else None
-    return _decode(found.data)
+    content = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
+        return {} if content.gone and not tx.agents() else None
+    return _decode(content.data)
 
 
 def load(tx: Transaction) -> State:
     """Read the state, rebuilding an unreadable one. The lock must be held."""
-    found = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
-    if isinstance(found, file_operations.FileContent):
-        state = _decode(found.data)
+    content = file_operations.read(tx.root, FILE, MAX_STATE_BYTES)
+    if isinstance(content, file_operations.FileContent):
+        state = _decode(content.data)
         if state is not None:
             return state
-    if isinstance(found, file_operations.FileContent) or not found.gone:
+    if isinstance(content, file_operations.FileContent) or not content.gone:
         tx.move(tx.root, FILE, tx.root, f"state.unreadable.{tx.next_number():016d}.json")
     return _rebuild(tx)
 

@@ -119,8 +119,8 @@ def _half_character(data: bytes) -> bytes:
         if byte < 0x80:
             return b""
         if byte >= 0xC0:
-            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[-back:] if back < wanted else b""
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[-back:] if back < length else b""
     return b""
 
 

@@ -70,11 +70,11 @@ def read(folder: str) -> dict[str, TerminalEntry]:
 
 
 def _read(root: int) -> dict[str, TerminalEntry]:
-    found = file_operations.read(root, FILE, MAX_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
+    content = file_operations.read(root, FILE, MAX_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
         return {}
     try:
-        terminals = msgspec.json.decode(found.data, type=TerminalRegistry).terminals
+        terminals = msgspec.json.decode(content.data, type=TerminalRegistry).terminals
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return {name: entry for name, entry in terminals.items() if is_agent_name(name) and is_running(entry.pid)}
@@ -135,14 +135,14 @@ class TerminalLease:
         name = f"{self.name}.sock"
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
-            _bind(found, self._folder, name)
+            _bind(listener, self._folder, name)
         finally:
             os.umask(before)
-        found.listen(8)
-        return found
+        listener.listen(8)
+        return listener
 
     def log(self, line: dict[str, Any]) -> None:
         """Append a line to the log. A large log is rotated, keeping one previous file."""
@@ -150,13 +150,13 @@ class TerminalLease:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=self._folder)
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
                 raise OSError(f"{FOLDER}/{name} is not a regular file of this user")
             os.write(descriptor, msgspec.json.encode(line) + b"\n")
         finally:
             os.close(descriptor)
-        if found.st_size > MAX_LOG_BYTES:
+        if info.st_size > MAX_LOG_BYTES:
             file_operations.replace(self._folder, name, self._folder, f"{self.name}.before.log")
 
     def close(self) -> None:
@@ -170,19 +170,19 @@ class TerminalLease:
         self._folder = -1
 
 
-def _bind(found: socket.socket, folder: int, name: str) -> None:
+def _bind(listener: socket.socket, folder: int, name: str) -> None:
     """Bind by a short path through the folder's descriptor, since socket paths are limited to about 100 bytes."""
     short = f"/proc/self/fd/{folder}"
     if os.path.isdir(short):
-        found.bind(f"{short}/{name}")
+        listener.bind(f"{short}/{name}")
         return
-    here = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    previous = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fchdir(folder)
-        found.bind(name)
+        listener.bind(name)
     finally:
-        os.fchdir(here)
-        os.close(here)
+        os.fchdir(previous)
+        os.close(previous)
 
 
 async def serve(

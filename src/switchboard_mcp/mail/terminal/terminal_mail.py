@@ -110,8 +110,8 @@ class TerminalMail:
 
     async def _execute(self, stored: StoredMessage) -> None:
         message = stored.message
-        taken = await self._store.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
-        if not taken:
+        claimed = await self._store.claim(self._name, ids=[message.id], lease_s=PATIENCE_S * 2)
+        if not claimed:
             return  # Claimed by another process of this agent.
         # If settling fails and the message returns, it is not typed again.
         self._before.add(message.id)
@@ -120,7 +120,9 @@ class TerminalMail:
         summary = f"Not typed: {reason}." if reason else f"Typed into terminal '{self._name}'."
         if reason:
             self._log({"outcome": "rejected", "id": message.id, "from": message.sender, "why": reason})
-        await self._store.ack(self._name, message.id, fence=taken[0].fence, outcome=outcome, summary=summary)
+        await self._store.ack(
+            self._name, message.id, fence=claimed[0].fence, outcome=outcome, summary=summary
+        )
 
     async def _type(self, stored: StoredMessage) -> str:
         """Type the message, or return why not."""

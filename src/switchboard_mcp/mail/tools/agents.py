@@ -85,14 +85,14 @@ async def _welcome(session: AgentSession, agent: Agent) -> object:
 
 async def list_agents(session: AgentSession, args: ListAgents, request: ToolRequest) -> object:
     """List the agents. Needs no registration."""
-    found = await describe_agents(session.server)
+    agents = await describe_agents(session.server)
     if args.role is not None:
         role = agent_registry.require_role(args.role)
-        found = [entry for entry in found if entry.get("role") == role]
+        agents = [entry for entry in agents if entry.get("role") == role]
     if args.team is not None:
         team = agent_registry.find_team(await (await session.server.store()).state(), args.team)
-        found = [entry for entry in found if entry["name"] in team.members]
-    return {"you": session.name or None, "agents": found}
+        agents = [entry for entry in agents if entry["name"] in team.members]
+    return {"you": session.name or None, "agents": agents}
 
 
 async def set_status(session: AgentSession, args: SetStatus, request: ToolRequest) -> object:
@@ -122,9 +122,9 @@ async def create_team(session: AgentSession, args: CreateTeam, request: ToolRequ
     for member in members:
         agent_registry.require_agent(member, known)
     team = agent_registry.parse_name(args.team)
-    made = await store.update(agent_registry.create_team(name, team, members, args.roles))
-    view = {"team": team, "kind": made.kind, "members": made.members}
-    return {**view, "roles": made.roles} if made.roles else view
+    created = await store.update(agent_registry.create_team(name, team, members, args.roles))
+    view = {"team": team, "kind": created.kind, "members": created.members}
+    return {**view, "roles": created.roles} if created.roles else view
 
 
 TOOLS = (

@@ -153,8 +153,8 @@ async def check_inbox(session: AgentSession, args: CheckInbox, request: ToolRequ
     agent = await session.agent()
     session.server.note_notified(agent)
     if args.id is not None:
-        letter = await (await session.server.store()).read(agent, args.id)
-        return {"place": letter.place, **message_view(letter.message)}
+        stored = await (await session.server.store()).read(agent, args.id)
+        return {"place": stored.place, **message_view(stored.message)}
     return await resources.read_inbox(session.server, agent, args.limit, args.after)
 
 
@@ -169,13 +169,13 @@ async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolR
         if waited > 0.001:
             request.progress(round(waited, 3), args.seconds, f"Waiting for mail to '{agent}'")
         await session.agent()  # raises if the name was taken over
-        left = args.seconds - waited
-        letters = await store.wait(agent, max(0.0, min(TICK_S, left)), after=args.after)
-        if letters or left <= TICK_S:
+        remaining = args.seconds - waited
+        messages = await store.wait(agent, max(0.0, min(TICK_S, remaining)), after=args.after)
+        if messages or remaining <= TICK_S:
             break
-    if letters:
+    if messages:
         session.server.note_notified(agent)
-    return {"agent": agent, "messages": [summary_view(letter) for letter in letters]}
+    return {"agent": agent, "messages": [summary_view(message) for message in messages]}
 
 
 async def claim_messages(session: AgentSession, args: ClaimMessages, request: ToolRequest) -> object:
@@ -211,18 +211,18 @@ async def ack_message(session: AgentSession, args: AckMessage, request: ToolRequ
 async def get_receipts(session: AgentSession, args: GetReceipts, request: ToolRequest) -> object:
     """Return the receipts of sent messages."""
     agent = await session.agent()
-    found = await (await session.server.store()).receipts(agent, ids=args.ids or None, limit=args.limit)
-    return {"receipts": found}
+    receipts = await (await session.server.store()).receipts(agent, ids=args.ids or None, limit=args.limit)
+    return {"receipts": receipts}
 
 
 async def search_messages(session: AgentSession, args: SearchMessages, request: ToolRequest) -> object:
     """Search the agent's messages."""
     agent = await session.agent()
     places = (args.place,) if args.place else ("inbox", "claimed", "archive")
-    found = await (await session.server.store()).search(
+    messages = await (await session.server.store()).search(
         agent, args.query, sender=args.sender, action=args.action, places=places, limit=args.limit
     )
-    return {"messages": [summary_view(letter) for letter in found]}
+    return {"messages": [summary_view(message) for message in messages]}
 
 
 TOOLS = (

@@ -63,10 +63,10 @@ class ReleasePaths(MailToolArgs, kw_only=True):
 async def start_workflow(session: AgentSession, args: StartWorkflow, request: ToolRequest) -> object:
     """Start a workflow."""
     agent = await session.agent()
-    moved = await engine.start(
+    outcome = await engine.start(
         await session.server.store(), agent, args.workflow, agents=args.agents, subject=args.subject
     )
-    return _outcome_view(moved, agent)
+    return _outcome_view(outcome, agent)
 
 
 async def get_workflow_state(session: AgentSession, args: GetWorkflowState, request: ToolRequest) -> object:
@@ -93,27 +93,31 @@ async def complete_workflow_phase(
     """Complete or skip the current phase."""
     agent = await session.agent()
     store = await session.server.store()
-    workflow, onward = args.workflow or "", args.next or ""
+    workflow, next_phase = args.workflow or "", args.next or ""
     if args.skip_reason is not None:
-        moved = await engine.skip(store, agent, args.phase, args.skip_reason, workflow=workflow, next=onward)
+        outcome = await engine.skip(
+            store, agent, args.phase, args.skip_reason, workflow=workflow, next=next_phase
+        )
     else:
-        moved = await engine.complete(
+        outcome = await engine.complete(
             store,
             agent,
             args.phase,
             workflow=workflow,
-            next=onward,
+            next=next_phase,
             artifacts=args.artifacts,
             note=args.note,
         )
-    return _outcome_view(moved, agent)
+    return _outcome_view(outcome, agent)
 
 
 async def stop_workflow(session: AgentSession, args: StopWorkflow, request: ToolRequest) -> object:
     """Stop a workflow."""
     agent = await session.agent()
-    moved = await engine.stop(await session.server.store(), agent, args.reason, workflow=args.workflow or "")
-    return _outcome_view(moved, agent)
+    outcome = await engine.stop(
+        await session.server.store(), agent, args.reason, workflow=args.workflow or ""
+    )
+    return _outcome_view(outcome, agent)
 
 
 async def reserve_paths(session: AgentSession, args: ReservePaths, request: ToolRequest) -> object:
@@ -132,9 +136,9 @@ async def release_paths(session: AgentSession, args: ReleasePaths, request: Tool
     return {"released": await store.update(reservations.release(agent, args.paths))}
 
 
-def _outcome_view(moved: engine.StepOutcome, agent: str) -> dict[str, object]:
-    view = run_view(moved.run, agent)
-    return {**view, "warnings": moved.warnings} if moved.warnings else view
+def _outcome_view(outcome: engine.StepOutcome, agent: str) -> dict[str, object]:
+    view = run_view(outcome.run, agent)
+    return {**view, "warnings": outcome.warnings} if outcome.warnings else view
 
 
 TOOLS = (

@@ -33,26 +33,26 @@ def _scan_one(workspace: str, path: str) -> WorkflowArtifact | str:
     if artifact_path(path) != path:
         return "it is not inside the workspace"
     *folders, name = path.split("/")
-    here = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:
-            below = os.open(folder, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = below
-        return _hashed(here, name, path)
+            below = os.open(folder, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        return _hashed(descriptor, name, path)
     except FileNotFoundError:
         return "there is no such file"
     except OSError as problem:
         at = _find_link(workspace, path)
         return f"'{at}' is a symbolic link" if at else f"it cannot be read: {problem.strerror}"
     finally:
-        os.close(here)
+        os.close(descriptor)
 
 
 def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
     # Checked before opening: opening a device or a pipe may have side effects.
-    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    unfit = _rejection(found)
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    unfit = _rejection(info)
     if unfit:
         return unfit
     descriptor = os.open(name, _FILE, dir_fd=folder)
@@ -73,16 +73,16 @@ def _hashed(folder: int, name: str, path: str) -> WorkflowArtifact | str:
     return WorkflowArtifact(path, digest.hexdigest(), size)
 
 
-def _rejection(found: os.stat_result) -> str:
-    if stat.S_ISLNK(found.st_mode):
+def _rejection(info: os.stat_result) -> str:
+    if stat.S_ISLNK(info.st_mode):
         return "it is a symbolic link"
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         return "it is not a regular file"
-    if found.st_nlink != 1:
+    if info.st_nlink != 1:
         return "it is a hard link to a file with other names"
-    if found.st_size == 0:
+    if info.st_size == 0:
         return "it is empty"
-    return f"it is larger than {MAX_BYTES} bytes" if found.st_size > MAX_BYTES else ""
+    return f"it is larger than {MAX_BYTES} bytes" if info.st_size > MAX_BYTES else ""
 
 
 def _find_link(workspace: str, path: str) -> str:

@@ -31,7 +31,7 @@ class WorkflowRule:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._mark: object = None
+        self._version: object = None
         self._known: list[WorkflowRun] | None = None
 
     def apply(self, message: MailMessage) -> MailMessage | Failure:
@@ -47,30 +47,30 @@ class WorkflowRule:
             verified=message.verified,
             workflow=named,
         )
-        found = _already_taken(runs, message) or match_message(runs, sending, now())
-        if not isinstance(found, RunMembership):
-            return found or message
-        if named is not None and "completes" in message.metadata and not found.taken:
+        membership = _already_taken(runs, message) or match_message(runs, sending, now())
+        if not isinstance(membership, RunMembership):
+            return membership or message
+        if named is not None and "completes" in message.metadata and not membership.taken:
             from switchboard_mcp.mail.workflows.message_steps import take_step  # Rarely needed.
 
-            problem = take_step(self._folder, message, found.run)
+            problem = take_step(self._folder, message, membership.run)
             if problem is not None:
                 return problem
-        marks = {"workflow": found.run, "phase": found.phase}
-        if found.role:
-            marks["role"] = found.role
+        tags = {"workflow": membership.run, "phase": membership.phase}
+        if membership.role:
+            tags["role"] = membership.role
         # The next rule adds the persona of the part, whatever the sender has set.
-        return msgspec.structs.replace(message, metadata={**message.metadata, **marks}, persona=None)
+        return msgspec.structs.replace(message, metadata={**message.metadata, **tags}, persona=None)
 
     def _current(self) -> list[WorkflowRun]:
-        mark = _mark(os.path.join(self._folder, FILE))
-        if self._known is None or mark != self._mark:
-            found = _read(os.path.join(self._folder, FILE))
-            if found is None and self._known is None:
-                found = _read(os.path.join(self._folder, BEFORE))
-            if found is not None:
-                self._known = found
-            self._mark = mark
+        version = _file_version(os.path.join(self._folder, FILE))
+        if self._known is None or version != self._version:
+            runs = _read(os.path.join(self._folder, FILE))
+            if runs is None and self._known is None:
+                runs = _read(os.path.join(self._folder, BEFORE))
+            if runs is not None:
+                self._known = runs
+            self._version = version
         return self._known or []
 
 
@@ -89,12 +89,12 @@ def delivery_rule(folder: str) -> DeliveryRule:
     return WorkflowRule(folder).apply
 
 
-def _mark(path: str) -> object:
+def _file_version(path: str) -> object:
     try:
-        found = os.stat(path, follow_symlinks=False)
+        info = os.stat(path, follow_symlinks=False)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _read(path: str) -> list[WorkflowRun] | None:
@@ -104,10 +104,10 @@ def _read(path: str) -> list[WorkflowRun] | None:
             state = msgspec.json.decode(file.read(), type=_State)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    found = []
+    runs = []
     for raw in state.workflows.values():
         try:
-            found.append(msgspec.json.decode(raw, type=WorkflowRun))
+            runs.append(msgspec.json.decode(raw, type=WorkflowRun))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # From another version or edited by hand: an unreadable run reserves no agents.
-    return found
+    return runs

@@ -50,11 +50,11 @@ def moment(idle_minutes: int) -> Moment:
 
 def runs(state: State) -> dict[str, WorkflowRun]:
     """Return all runs by id, in order of their start; unreadable ones are skipped and left alone."""
-    found = {}
+    by_id = {}
     for id, entry in _section(state).items():
         with suppress(msgspec.ValidationError):
-            found[id] = msgspec.convert(entry, WorkflowRun)
-    return found
+            by_id[id] = msgspec.convert(entry, WorkflowRun)
+    return by_id
 
 
 def run_of(state: State, agent: str) -> WorkflowRun | None:
@@ -129,9 +129,9 @@ async def start(
         _store_run(state, run)
         return run
 
-    moved = await _send_notices(store, await store.update(change))
+    outcome = await _send_notices(store, await store.update(change))
     await send_pending_notices(store)  # for runs that lapsed because of this one
-    return moved
+    return outcome
 
 
 async def complete(
@@ -151,12 +151,12 @@ async def complete(
     """
     run = find(await send_pending_notices(store), by, workflow)
     named = parse_artifacts(artifacts)
-    found = await asyncio.to_thread(scan, os.path.dirname(store.path), [*run.scan_paths(), *named])
+    scanned = await asyncio.to_thread(scan, os.path.dirname(store.path), [*run.scan_paths(), *named])
     done = Complete(
         phase=phase or run.phase,
         by=by,
         when=moment(run.definition.idle_minutes),
-        found=found,
+        found=scanned,
         named=named,
         next=next,
         note=note,
@@ -244,22 +244,22 @@ async def _send_notices(store: MessageStore, run: WorkflowRun) -> StepOutcome:
 
 
 def _drop_oldest(state: State) -> None:
-    over = [
+    finished = [
         run.id for run in runs(state).values() if run.status != "running" and run.notified >= len(run.steps)
     ]
-    for id in over[:-MAX_ENDED_RUNS]:
+    for id in finished[:-MAX_ENDED_RUNS]:
         del _section(state)[id]
 
 
 def _require_free(state: State, agent: str, when: Moment) -> None:
     """Raise `mail_agent_busy` if another run reserves the agent; an overdue run lapses instead."""
-    held = run_of(state, agent)
-    if held is None:
+    run = run_of(state, agent)
+    if run is None:
         return
-    if is_active(held, when.at):
-        raise SwitchboardError(busy_failure(held, agent, "cannot join another one"))
+    if is_active(run, when.at):
+        raise SwitchboardError(busy_failure(run, agent, "cannot join another one"))
     lapsed = advance(
-        held, Lapse(when=when, reason=f"No phase ended until {held.due}, and '{agent}' is needed.")
+        run, Lapse(when=when, reason=f"No phase ended until {run.due}, and '{agent}' is needed.")
     )
     if isinstance(lapsed, Failure):
         raise SwitchboardError(lapsed)
@@ -268,13 +268,13 @@ def _require_free(state: State, agent: str, when: Moment) -> None:
 
 async def _definition(store: MessageStore, name: str) -> Definition:
     known = await definitions(store)
-    found = known.get(name)
-    if found is None:
+    definition = known.get(name)
+    if definition is None:
         message = f"There is no workflow '{name[:80]}'. Available: {', '.join(sorted(known))}."
         raise refused("mail_workflow_unknown", message, nearest=nearest(name, known))
-    if isinstance(found, Failure):
-        raise SwitchboardError(found)
-    return found
+    if isinstance(definition, Failure):
+        raise SwitchboardError(definition)
+    return definition
 
 
 def parse_artifacts(written: Sequence[str]) -> list[str]:

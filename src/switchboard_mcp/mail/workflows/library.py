@@ -38,17 +38,19 @@ def _in_folder(folder: str, shown: str) -> dict[str, Definition | Failure]:
         return {}
     except OSError as problem:
         return {FOLDER: _invalid(f"{shown} cannot be read ({problem.strerror}).")}
-    found: dict[str, Definition | Failure] = {}
+    definitions: dict[str, Definition | Failure] = {}
     for file in names:
         name, ending = os.path.splitext(file)
         if ending not in _ENDINGS or name.startswith("."):
             continue
         where = os.path.join(shown, file)
-        if name in found:
-            found[name] = _invalid(f"{where}: '{name}' is already defined in another format. Remove one.")
+        if name in definitions:
+            definitions[name] = _invalid(
+                f"{where}: '{name}' is already defined in another format. Remove one."
+            )
         else:
-            found[name] = _read(os.path.join(folder, file), where, name)
-    return found
+            definitions[name] = _read(os.path.join(folder, file), where, name)
+    return definitions
 
 
 def _read(path: str, shown: str, name: str) -> Definition | Failure:
@@ -66,17 +68,17 @@ def _read(path: str, shown: str, name: str) -> Definition | Failure:
         return _shape_errors(document, shown, str(problem))
     if definition.name != name:
         return _invalid(f"{shown}: name: must be '{name}', like the file name.")
-    wrong = definition_errors(definition)
-    if wrong:
-        return _invalid("\n".join(f"{shown}: {fault.key}: {fault.message}" for fault in wrong))
+    errors = definition_errors(definition)
+    if errors:
+        return _invalid("\n".join(f"{shown}: {error.key}: {error.message}" for error in errors))
     return definition
 
 
 def _shape_errors(document: object, shown: str, reason: str) -> Failure:
     from switchboard_mcp.config.validation_errors import find_mistakes  # Only for invalid files.
 
-    found = find_mistakes(document, Definition)
-    lines = [f"{shown}: {mistake.key}: {mistake.message}" for mistake in found]
+    mistakes = find_mistakes(document, Definition)
+    lines = [f"{shown}: {mistake.key}: {mistake.message}" for mistake in mistakes]
     return _invalid("\n".join(lines) or f"{shown}: {reason}")
 
 

@@ -39,12 +39,12 @@ async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
     warnings = await _store_record(store, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
     text = f"{_title(run)} is {run.status}.\n{history(run)}"
-    news = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
+    draft_update = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
     others = sorted(run.members - {teller, run.started_by})
-    warnings += await _send_all(store, news, teller, others, verified)
+    warnings += await _send_all(store, draft_update, teller, others, verified)
     if run.started_by != teller:
         # The starter waits for the outcome.
-        result = msgspec.structs.replace(news, action="submit_result")
+        result = msgspec.structs.replace(draft_update, action="submit_result")
         warnings += await _send_all(store, result, teller, [run.started_by], verified)
     return warnings
 
@@ -79,12 +79,14 @@ def turn_notice(run: WorkflowRun) -> str:
     if run.needs():
         lines.append(f"Required artifacts: {', '.join(run.needs())}")
     arrows = run.definition.transitions(phase)
-    onward = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
+    next_argument = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
     workflow = f'"workflow":"{run.id}"'
-    lines.append(f'When it is done: complete_workflow_phase {{{workflow},"phase":"{phase.name}"{onward}}}')
+    lines.append(
+        f'When it is done: complete_workflow_phase {{{workflow},"phase":"{phase.name}"{next_argument}}}'
+    )
     action = phase.may_send[0] if phase.may_send else "status_update"
     lines.append(
-        f'Without tools: a {action} with "metadata":{{{workflow},"completes":"{phase.name}"{onward}}}'
+        f'Without tools: a {action} with "metadata":{{{workflow},"completes":"{phase.name}"{next_argument}}}'
     )
     if run.steps:
         lines.append(f"So far:\n{history(run)}")

@@ -39,7 +39,7 @@ def definition_errors(definition: Definition) -> list[DefinitionError]:
     """Return the errors of a definition that already has the right shape."""
     return [
         *_part_errors(definition),
-        *(fault for index in range(len(definition.phases)) for fault in _phase_errors(definition, index)),
+        *(error for index in range(len(definition.phases)) for error in _phase_errors(definition, index)),
         *_reachability_errors(definition),
     ]
 
@@ -101,14 +101,14 @@ def _reachability_errors(definition: Definition) -> Iterator[DefinitionError]:
 
 
 def _reachable(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
-    found: set[str] = set()
+    reachable: set[str] = set()
     ahead = [start]
     while ahead:
         name = ahead.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reachable:
+            reachable.add(name)
             ahead.extend(arrows.get(name, ()))
-    return found
+    return reachable
 
 
 def _known(names: Iterable[str]) -> str:
@@ -182,22 +182,20 @@ def match_message(
             message = f"There is no workflow {str(sending.workflow)[:80]!r} (`metadata.workflow`)."
             return failure("mail_workflow_unknown", message)
         return _match_run(run, sending)
-    held = [run for run in runs if is_active(run, at)]
+    active = [run for run in runs if is_active(run, at)]
     if sending.action in ASKS:
-        for run in held:
+        for run in active:
             if sending.sender in run.members and sending.recipient in run.members:
                 return _match_run(run, sending)
-    for run in held:
+    for run in active:
         if sending.recipient in run.agents.values() and sending.action in run.definition.protects:
             return busy_failure(run, sending.recipient, f"takes no {sending.action} of '{sending.sender}'")
     return None
 
 
-def busy_failure(run: WorkflowRun, agent: str, so: str) -> Failure:
+def busy_failure(run: WorkflowRun, agent: str, reason: str) -> Failure:
     """Return the failure for an agent reserved by a run, with phase and time."""
-    message = (
-        f"'{agent}' is in workflow '{run.id}' and {so}. It is in phase '{run.phase}' (turn of '{run.actor}')"
-    )
+    message = f"'{agent}' is in workflow '{run.id}' and {reason}. It is in phase '{run.phase}' (turn of '{run.actor}')"
     return failure(
         "mail_agent_busy", f"{message}, and reserves '{agent}' until it ends, at the latest {run.due}."
     )

@@ -36,18 +36,18 @@ async def fail_for_ever(store: MessageStore, hours: Hours) -> list[int]:
 async def test_a_message_that_nobody_settles_becomes_a_dead_letter_and_its_sender_hears_of_it(
     workspace: Path,
 ) -> None:
-    hours, told = Hours(), list[Delivery]()
+    hours, result = Hours(), list[Delivery]()
     async with await MessageStore.open(
-        str(workspace), watch=False, clocks=hours.clocks(), report=told.append
+        str(workspace), watch=False, clocks=hours.clocks(), report=result.append
     ) as store:
         await store.register("coder")
         sent = await store.send(Draft(action="delegate_task", payload="x"), sender="lead", recipient="coder")
         assert await fail_for_ever(store, hours) == list(range(1, MAX_RETURNS + 2))
-        (letter,) = await dead(store)
-        assert (letter.id, letter.reason) == (sent.id, "The message was claimed 5 times and never settled.")
+        (message,) = await dead(store)
+        assert (message.id, message.reason) == (sent.id, "The message was claimed 5 times and never settled.")
         (receipt,) = await store.receipts("lead", ids=[sent.id])
-        assert (receipt.status, receipt.error) == ("failed", letter.reason)
-        assert [each.id for each in told if each.problem] == [sent.id]
+        assert (receipt.status, receipt.error) == ("failed", message.reason)
+        assert [each.id for each in result if each.problem] == [sent.id]
         assert (await store.verify()).sound
 
 
@@ -55,14 +55,14 @@ async def test_while_it_came_back_it_is_one_message_under_its_id(workspace: Path
     hours = Hours()
     async with await MessageStore.open(str(workspace), watch=False, clocks=hours.clocks()) as store:
         await store.register("coder")
-        said = Draft(action="delegate_task", payload="x", idempotency_key="k")
-        sent = await store.send(said, sender="lead", recipient="coder")
+        content = Draft(action="delegate_task", payload="x", idempotency_key="k")
+        sent = await store.send(content, sender="lead", recipient="coder")
         await store.claim("coder", lease_s=60)
         hours.passed += 1
         await store.run(lambda tx: None)
         (taken,) = await store.claim("coder")
         await store.release("coder", sent.id, fence=taken.fence)
-        assert (await store.send(said, sender="lead", recipient="coder")).duplicate
+        assert (await store.send(content, sender="lead", recipient="coder")).duplicate
         assert (await store.read("coder", sent.id)).place == "inbox"
         (again,) = await store.claim("coder")
         assert again.deliveries == 2, "who gives a message back has not failed"
@@ -102,8 +102,8 @@ async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Pat
     async with await MessageStore.open(str(workspace), watch=False) as store:
         await store.register("coder")
         inbox = workspace / ".switchboard" / "inbox" / "coder"
-        said = {"id": "msg_a", "action": "status_update", "sender": "lead", "payload": "x"}
-        (inbox / "msg_a.json").write_text(json.dumps({**said, "recipient": "tester"}))
+        content = {"id": "msg_a", "action": "status_update", "sender": "lead", "payload": "x"}
+        (inbox / "msg_a.json").write_text(json.dumps({**content, "recipient": "tester"}))
         (inbox / "msg_a.json").touch()
         while not (found := await dead(store)):
             await store.deliver()
@@ -113,7 +113,7 @@ async def test_a_refused_file_that_is_put_back_is_looked_at_again(workspace: Pat
             await requeue(store, found[0].id)
         assert str(file) in (still.value.failure.hint or "")
         assert await dead(store) == found
-        file.write_text(json.dumps({**said, "recipient": "coder"}))
+        file.write_text(json.dumps({**content, "recipient": "coder"}))
         await requeue(store, found[0].id)
         assert [each.message.id for each in await store.peek("coder")] == ["msg_a"]
         assert [each.status for each in await store.receipts("lead", ids=["msg_a"])] == ["delivered"]
@@ -125,13 +125,13 @@ async def test_a_file_that_is_named_like_no_message_is_not_put_back(workspace: P
         await store.register("coder")
         folder = workspace / ".switchboard" / "deadletter" / "coder"
         await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True)
-        said = {
+        content = {
             "action": "status_update",
             "sender": "lead",
             "payload": "x",
             "id": "msg_a",
             "recipient": "coder",
         }
-        (folder / "foreign_1794763083554934_notes.txt").write_text(json.dumps(said))
+        (folder / "foreign_1794763083554934_notes.txt").write_text(json.dumps(content))
         with pytest.raises(SwitchboardError, match=r"'notes\.txt' is not msg_"):
             await requeue(store, "foreign_1794763083554934_notes.txt")

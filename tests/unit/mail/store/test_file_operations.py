@@ -92,7 +92,7 @@ class TestLock:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "told"),
+    ("code", "kind", "expected"),
     [
         (errno.ENOSPC, "mail_not_stored", "No space is left"),
         (errno.EDQUOT, "mail_not_stored", "No space is left"),
@@ -105,8 +105,8 @@ class TestLock:
         (errno.EIO, "mail_not_stored", "Input/output error"),
     ],
 )
-def test_every_trouble_of_the_system_is_told_with_the_folder(code: int, kind: str, told: str) -> None:
+def test_every_trouble_of_the_system_is_told_with_the_folder(code: int, kind: str, expected: str) -> None:
     problem = file_operations.failure_for(OSError(code, os.strerror(code), "inbox"), "/w/.switchboard")
     assert problem.code == kind
-    assert told in problem.message
+    assert expected in problem.message
     assert "/w/.switchboard" in problem.message

@@ -28,7 +28,7 @@ def syncer() -> Iterator[FsyncBatcher]:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What was synced singly; -1 stands for everything."""
+    """Record single syncs; -1 stands for syncfs."""
     calls: list[int] = []
 
     def everything(descriptor: int) -> bool:
@@ -94,8 +94,8 @@ def test_an_error_of_one_is_its_own(
 
     monkeypatch.setattr(file_operations, "sync", fail)
     monkeypatch.setattr(file_operations, "dirty_kb", lambda: 10**9)
-    told = syncer.sync(descriptors)
-    assert [number for number, problem in enumerate(told) if problem] == [3]
+    result = syncer.sync(descriptors)
+    assert [number for number, problem in enumerate(result) if problem] == [3]
 
 
 def test_the_real_calls_sync_real_files(syncer: FsyncBatcher, descriptors: list[int]) -> None:

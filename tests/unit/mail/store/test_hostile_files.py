@@ -1,4 +1,4 @@
-"""What somebody may put into the tree to harm: refused or set aside, and nothing outside is touched."""
+"""Hostile files in the store: refused or dead-lettered, and nothing outside is touched."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_name_outside_the_allowlist_is_refused_everywhere(
     store: MessageStore, name: str, workspace: Path
 ) -> None:
     before = picture(workspace)
-    for asked in (
+    for request in (
         store.send(draft(), sender="lead", recipient=name),
         store.send(draft(), sender=name, recipient="coder"),
         store.register(name),
@@ -90,16 +90,16 @@ async def test_a_name_outside_the_allowlist_is_refused_everywhere(
         store.receipts(name),
     ):
         with pytest.raises(SwitchboardError) as refused:
-            await asked
+            await request
         assert refused.value.failure.code == "mail_name_invalid"
     assert picture(workspace) == before
 
 
 @pytest.mark.parametrize("message_id", ["../../../etc/passwd", "msg_*", "", "msg_a.b", "x" * 5000])
 async def test_an_id_is_never_a_path(store: MessageStore, message_id: str) -> None:
-    for asked in (store.read("coder", message_id), store.ack("coder", message_id)):
+    for request in (store.read("coder", message_id), store.ack("coder", message_id)):
         with pytest.raises(SwitchboardError) as refused:
-            await asked
+            await request
         assert refused.value.failure.code == "mail_not_found"
     assert await store.receipts("lead", ids=[message_id]) == []
 
@@ -163,9 +163,9 @@ async def test_what_is_no_plain_file_of_ours_becomes_a_dead_letter_and_is_not_fo
 ) -> None:
     make(inbox(workspace) / name, outside)
     before = picture(outside)
-    (told,) = await store.deliver("coder")
-    assert told.problem is not None
-    assert reason in told.problem.message
+    (result,) = await store.deliver("coder")
+    assert result.problem is not None
+    assert reason in result.problem.message
     assert await store.peek("coder") == []
     assert list(inbox(workspace).iterdir()) == []
     assert picture(outside) == before
@@ -202,11 +202,11 @@ async def test_a_malformed_message_becomes_a_dead_letter_with_the_reason(
     store: MessageStore, workspace: Path, data: bytes, reason: str
 ) -> None:
     (inbox(workspace) / "msg_bad.json").write_bytes(data)
-    (told,) = await store.deliver("coder")
-    assert told.problem is not None
-    assert reason in told.problem.message
+    (result,) = await store.deliver("coder")
+    assert result.problem is not None
+    assert reason in result.problem.message
     (why,) = (workspace / ".switchboard" / "deadletter" / "coder").glob("*.reason.json")
-    assert json.loads(why.read_text())["reason"] == told.problem.message
+    assert json.loads(why.read_text())["reason"] == result.problem.message
     assert (await store.verify()).sound
 
 
@@ -232,18 +232,18 @@ async def test_a_file_that_is_still_being_written_is_left_alone(
     (inbox(workspace) / "msg_half.json.tmp").write_bytes(b"{")
     assert await store.deliver() == []
     slow.write_bytes(said(id="msg_slow"))
-    (told,) = await store.deliver()
-    assert told.id == "msg_slow"
+    (result,) = await store.deliver()
+    assert result.id == "msg_slow"
 
 
 async def test_who_says_to_be_verified_is_not(store: MessageStore, workspace: Path) -> None:
     claim = {"verified": True, "seal": "0" * 32}
     native = "msg_1700000000000000_0123456789abcdef"
     (inbox(workspace) / f"{native}.json").write_bytes(said(id=native, metadata=claim))
-    (letter,) = await store.peek("coder")
-    assert letter.message.id == native
-    assert letter.verified is False
-    assert letter.message.verified is False
+    (message,) = await store.peek("coder")
+    assert message.message.id == native
+    assert message.verified is False
+    assert message.message.verified is False
 
 
 async def test_a_sealed_message_cannot_be_played_to_somebody_else(
@@ -281,8 +281,8 @@ async def test_an_inbox_that_leads_elsewhere_is_not_written_to(
     assert "mole" not in await store.agents()
     await store.deliver()
     await store.repair()
-    told = [finding.path for finding in (await store.verify()).findings]
-    assert "inbox/mole" in told
+    result = [finding.path for finding in (await store.verify()).findings]
+    assert "inbox/mole" in result
     assert picture(outside) == before
 
 
@@ -295,26 +295,26 @@ async def test_a_folder_of_the_desk_that_leads_elsewhere_is_not_followed(
     (workspace / ".switchboard" / place).rename(workspace / "moved")
     (workspace / ".switchboard" / place).symlink_to(outside, target_is_directory=True)
     before = picture(outside)
-    told = await refusals(workspace)
+    result = await refusals(workspace)
     assert picture(outside) == before
-    assert set(told) <= {"mail_unsafe", "mail_not_found", "mail_recipient_unknown"}
-    assert told, "nobody noticed"
+    assert set(result) <= {"mail_unsafe", "mail_not_found", "mail_recipient_unknown"}
+    assert result, "nobody noticed"
 
 
 async def refusals(workspace: Path) -> list[str]:
     """Do everything there is to do; the codes it was refused with."""
-    told: list[str] = []
+    result: list[str] = []
 
     async def attempt(work: Awaitable[object]) -> object:
         try:
             return await work
         except SwitchboardError as refused:
-            told.append(refused.failure.code)
+            result.append(refused.failure.code)
             return None
 
     store = await attempt(MessageStore.open(str(workspace), watch=False))
     if not isinstance(store, MessageStore):
-        return told
+        return result
     async with store:
         sent = await attempt(store.send(draft(), sender="lead", recipient="coder"))
         await attempt(store.claim("coder"))
@@ -322,7 +322,7 @@ async def refusals(workspace: Path) -> list[str]:
         await attempt(store.receipts("lead"))
         await attempt(store.repair())
         await attempt(store.verify())
-    return told
+    return result
 
 
 async def test_a_tree_that_is_a_link_or_open_to_others_is_refused(workspace: Path, outside: Path) -> None:
@@ -369,13 +369,13 @@ async def test_a_file_system_without_locks_is_named_at_once(
 
 async def test_every_dropped_file_is_reported(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
-    told: list[Delivery] = []
-    async with await MessageStore.open(str(workspace), watch=False, report=told.append) as store:
+    result: list[Delivery] = []
+    async with await MessageStore.open(str(workspace), watch=False, report=result.append) as store:
         await store.register("coder")
         (inbox(workspace) / "msg_a.json").write_bytes(said(id="msg_a"))
         (inbox(workspace) / "msg_b.json").write_bytes(b"no")
         await store.peek("coder")
-    assert {each.file: each.problem is None for each in told} == {"msg_a.json": True, "msg_b.json": False}
+    assert {each.file: each.problem is None for each in result} == {"msg_a.json": True, "msg_b.json": False}
 
 
 @pytest.mark.parametrize("claimed", [True, False])

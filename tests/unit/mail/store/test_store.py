@@ -53,8 +53,8 @@ class TestSending:
     async def test_a_message_is_a_file_with_the_keys_of_the_protocol(
         self, store: MessageStore, workspace: Path
     ) -> None:
-        said = draft("do it", reply_to="msg_0", team="t", metadata={"a": 1}, priority="high")
-        sent = await store.send(said, sender="lead", recipient="coder 1")
+        content = draft("do it", reply_to="msg_0", team="t", metadata={"a": 1}, priority="high")
+        sent = await store.send(content, sender="lead", recipient="coder 1")
         message = json.loads((tree(workspace) / "inbox" / "coder-1" / f"{sent.id}.json").read_text())
         seal = message["metadata"].pop("seal")
         assert len(seal) == 32
@@ -97,34 +97,34 @@ class TestSending:
         assert [type(each) for each in answers] == [Sent, Failure, Sent]
 
     async def test_what_ends_a_phase_goes_to_one_reader(self, store: MessageStore) -> None:
-        said = draft(metadata={"workflow": "w", "completes": "review"})
-        told = await refused(store.send_to_many(said, sender="lead", recipients=["coder 1", "reviewer"]))
-        assert told.message == "A message that ends a phase needs one recipient."
+        content = draft(metadata={"workflow": "w", "completes": "review"})
+        result = await refused(store.send_to_many(content, sender="lead", recipients=["coder 1", "reviewer"]))
+        assert result.message == "A message that ends a phase needs one recipient."
 
     async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, store: MessageStore) -> None:
-        said = draft(idempotency_key="k")
-        first = await store.send(said, sender="lead", recipient="coder-1")
+        content = draft(idempotency_key="k")
+        first = await store.send(content, sender="lead", recipient="coder-1")
         answers = await asyncio.gather(
-            *(store.send(said, sender="lead", recipient="coder-1") for _ in range(5))
+            *(store.send(content, sender="lead", recipient="coder-1") for _ in range(5))
         )
         assert {(each.id, each.duplicate) for each in answers} == {(first.id, True)}
         (taken,) = await store.claim("coder-1")
-        assert (await store.send(said, sender="lead", recipient="coder-1")).id == first.id
+        assert (await store.send(content, sender="lead", recipient="coder-1")).id == first.id
         await store.ack("coder-1", first.id, fence=taken.fence)
-        assert (await store.send(said, sender="lead", recipient="coder-1")).id == first.id
-        assert (await store.send(said, sender="reviewer", recipient="coder-1")).duplicate is False
+        assert (await store.send(content, sender="lead", recipient="coder-1")).id == first.id
+        assert (await store.send(content, sender="reviewer", recipient="coder-1")).duplicate is False
         assert (await store.verify()).counts["inbox"] == 1
 
     async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(
         self, store: MessageStore, workspace: Path
     ) -> None:
-        said = draft(idempotency_key="k")
-        first = await store.send(said, sender="lead", recipient="coder-1")
+        content = draft(idempotency_key="k")
+        first = await store.send(content, sender="lead", recipient="coder-1")
         never = failure("mail_message_invalid", "Not any more.")
         async with await MessageStore.open(
             str(workspace), watch=False, rules=[lambda message: never]
         ) as closed:
-            again = await closed.send(said, sender="lead", recipient="coder-1")
+            again = await closed.send(content, sender="lead", recipient="coder-1")
             assert (again.id, again.duplicate) == (first.id, True)
             assert await refused(closed.send(draft(), sender="lead", recipient="coder-1")) == never
 
@@ -133,16 +133,16 @@ class TestSending:
     ) -> None:
         text = "ä" * 600_000
         sent = await store.send(draft(text), sender="lead", recipient="coder-1")
-        (letter,) = await store.peek("coder-1")
-        assert len(letter.message.payload) < 3_000
-        record = letter.message.metadata["attachment"]
+        (message,) = await store.peek("coder-1")
+        assert len(message.message.payload) < 3_000
+        record = message.message.metadata["attachment"]
         assert record["bytes"] == 1_200_000
         assert (tree(workspace) / record["file"]).read_text() == text
-        assert (await store.attachment(letter.message)).decode() == text
+        assert (await store.attachment(message.message)).decode() == text
         (tree(workspace) / record["file"]).write_text("other")
-        problem = await refused(store.attachment(letter.message))
+        problem = await refused(store.attachment(message.message))
         assert "changed" in problem.message
-        assert sent.id == letter.message.id
+        assert sent.id == message.message.id
 
     async def test_what_cannot_be_a_message_is_refused(self, store: MessageStore) -> None:
         for wrong in (
@@ -160,12 +160,12 @@ class TestSending:
         assert await store.peek("coder-1") == []
 
     async def test_reserved_keys_are_the_desks(self, store: MessageStore) -> None:
-        said = draft(
+        content = draft(
             metadata={"verified": False, "seal": "x", "attachment": {"file": "/etc/passwd"}, "mine": 1}
         )
-        await store.send(said, sender="lead", recipient="coder-1")
-        (letter,) = await store.peek("coder-1")
-        assert letter.message.metadata == {"mine": 1, "verified": True}
+        await store.send(content, sender="lead", recipient="coder-1")
+        (message,) = await store.peek("coder-1")
+        assert message.message.metadata == {"mine": 1, "verified": True}
 
     async def test_a_closed_desk_accepts_nothing(self, workspace: Path) -> None:
         store = await MessageStore.open(str(workspace), watch=False)
@@ -216,8 +216,8 @@ class TestReading:
         (taken,) = await store.claim("coder-1")
         assert (await store.read("coder-1", sent.id)).place == "claimed"
         await store.ack("coder-1", sent.id, fence=taken.fence, outcome="rejected", summary="No.")
-        letter = await store.read("coder-1", sent.id)
-        assert (letter.place, letter.outcome, letter.reason) == ("deadletter", "rejected", "No.")
+        message = await store.read("coder-1", sent.id)
+        assert (message.place, message.outcome, message.reason) == ("deadletter", "rejected", "No.")
 
     async def test_seen_ones_can_be_left_out(self, store: MessageStore) -> None:
         sent = [await store.send(draft(), sender="lead", recipient="coder-1") for _ in range(3)]
@@ -321,8 +321,8 @@ class TestClaims:
     ) -> None:
         sent = await store.send(draft(), sender="lead", recipient="coder-1")
         (taken,) = await store.claim("coder-1")
-        said = draft("r", idempotency_key=f"result of {sent.id} {taken.fence}")
-        before = await store.send(said, sender="coder-1", recipient="lead")
+        content = draft("r", idempotency_key=f"result of {sent.id} {taken.fence}")
+        before = await store.send(content, sender="coder-1", recipient="lead")
         synced: set[int] = set()
         sync = fsync.FsyncBatcher.sync
 
@@ -393,7 +393,7 @@ class TestClaims:
 
 class TestDroppedFiles:
     def drop(self, workspace: Path, name: str = "msg_1", **more: object) -> None:
-        said = {
+        content = {
             "id": name,
             "action": "submit_result",
             "sender": "shell",
@@ -401,7 +401,7 @@ class TestDroppedFiles:
             "payload": "x",
         }
         folder = tree(workspace) / "inbox" / "coder-1"
-        (folder / f".{name}").write_text(json.dumps(said | more))
+        (folder / f".{name}").write_text(json.dumps(content | more))
         (folder / f".{name}").rename(folder / f"{name}.json")
 
     async def test_they_are_delivered_in_order_with_receipts_and_marked(
@@ -435,9 +435,9 @@ class TestDroppedFiles:
     ) -> None:
         sent = await store.send(draft(), sender="lead", recipient="coder-1")
         self.drop(workspace, "msg_2", id=sent.id, sender="lead")
-        (told,) = await store.deliver()
-        assert told.problem is not None
-        assert sent.id in told.problem.message
+        (result,) = await store.deliver()
+        assert result.problem is not None
+        assert sent.id in result.problem.message
         assert [each.message.payload for each in await store.peek("coder-1")] == ["hello"]
         assert [each.status for each in await store.receipts("lead", ids=[sent.id])] == ["delivered"]
         assert (await store.verify()).sound
@@ -452,11 +452,11 @@ class TestDroppedFiles:
         self.drop(workspace)
         self.drop(workspace, "msg_2", payload="y")
         async with await MessageStore.open(str(workspace), watch=False, rules=[gate]) as gated:
-            told = {each.file: each.problem for each in await gated.deliver()}
+            result = {each.file: each.problem for each in await gated.deliver()}
             problem = await refused(gated.send(draft("x"), sender="lead", recipient="coder-1"))
             assert problem.message == "Not now."
-        assert told["msg_2.json"] is None
-        assert told["msg_1.json"] is not None
+        assert result["msg_2.json"] is None
+        assert result["msg_1.json"] is not None
         assert [each.error for each in await store.receipts("shell", ids=["msg_1"])] == ["Not now."]
         assert [each.message.persona for each in await store.peek("coder-1")] == ["You are a coder."]
 
@@ -499,7 +499,7 @@ class TestWaking:
         self, workspace: Path, watching: str
     ) -> None:
         heard = asyncio.Event()
-        async with await MessageStore.open(str(workspace), report=lambda told: heard.set()) as store:
+        async with await MessageStore.open(str(workspace), report=lambda _: heard.set()) as store:
             await store.register("coder-1")
             TestDroppedFiles().drop(workspace)
             async with asyncio.timeout(20):
@@ -513,12 +513,12 @@ class TestWaking:
         async with await MessageStore.open(str(workspace)) as store:
             await store.register("coder")
             path = tree(workspace) / "inbox" / "coder" / "msg_1.json"
-            said = json.dumps(
+            content = json.dumps(
                 {"action": "status_update", "sender": "s", "recipient": "coder", "payload": "x"}
             )
-            path.write_text(said[:30])
+            path.write_text(content[:30])
             assert await store.wait("coder", 0.05) == []
-            path.write_text(said)
+            path.write_text(content)
             assert [each.message.id for each in await store.wait("coder", 20)] == ["msg_1"]
 
     async def test_listeners_hear_of_mail_receipts_and_state(self, workspace: Path, watching: str) -> None:
@@ -617,9 +617,9 @@ class TestVerify:
             (inbox / name).write_text("{}")
         verdict = await store.verify()
         assert verdict.sound
-        told = sorted(finding.message for finding in verdict.findings)
-        assert "is not delivered yet" in told[0]
-        assert "will be dead-lettered" in told[1]
+        result = sorted(finding.message for finding in verdict.findings)
+        assert "is not delivered yet" in result[0]
+        assert "will be dead-lettered" in result[1]
 
     async def test_repair_writes_missing_receipts_and_takes_leftovers_away(
         self, store: MessageStore, workspace: Path
@@ -640,5 +640,5 @@ class TestVerify:
         sent = await store.send(draft(), sender="lead", recipient="coder-1")
         (tree(workspace) / "seal.key").unlink()
         async with await MessageStore.open(str(workspace), watch=False) as other:
-            (letter,) = await other.peek("coder-1")
-        assert (letter.message.id, letter.verified) == (sent.id, False)
+            (message,) = await other.peek("coder-1")
+        assert (message.message.id, message.verified) == (sent.id, False)

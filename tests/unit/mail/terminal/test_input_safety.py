@@ -32,7 +32,7 @@ def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool,
 
 @pytest.mark.parametrize("bracketed", [False, True])
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "nothing to type"),
         (" \n", "nothing to type"),
@@ -49,10 +49,10 @@ def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool,
         ("x" * (MAX_TYPED_BYTES + 1), "bytes"),
     ],
 )
-def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, told: str) -> None:
+def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, expected: str) -> None:
     refused = to_keystrokes(text, bracketed=bracketed)
     assert isinstance(refused, str)
-    assert told in refused
+    assert expected in refused
 
 
 def test_several_lines_and_tabs_go_only_to_a_program_that_takes_pasted_text() -> None:

@@ -150,7 +150,7 @@ def roles(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("allow", "sent", "told"),
+    ("allow", "sent", "expected"),
     [
         (True, message(), ""),
         (False, message(), "without --allow-execute"),
@@ -164,15 +164,15 @@ def roles(folder: Path) -> None:
     ],
 )
 def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_overseer_may_type(
-    folder: Path, allow: bool, sent: MailMessage, told: str
+    folder: Path, allow: bool, sent: MailMessage, expected: str
 ) -> None:
     roles(folder)
     registry.register(str(folder), "term", entry(allow_execute=allow))
     answer = registry.delivery_rule(str(folder))(sent)
-    if told:
+    if expected:
         assert isinstance(answer, Failure)
         assert answer.code == "mail_forbidden"
-        assert told in answer.message
+        assert expected in answer.message
     else:
         assert answer is sent
 

@@ -111,7 +111,7 @@ async def test_what_a_verified_lead_sends_is_typed_settled_and_recorded(workspac
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "expected"),
     [
         ({"verified": False}, "Only verified senders"),
         ({"sender": "bob"}, "Only leads"),
@@ -120,14 +120,14 @@ async def test_what_a_verified_lead_sends_is_typed_settled_and_recorded(workspac
     ],
 )
 async def test_what_may_not_be_typed_is_rejected_with_the_reason(
-    workspace: Path, how: dict[str, object], told: str
+    workspace: Path, how: dict[str, object], expected: str
 ) -> None:
     async with room(workspace) as here:
         sent = {"text": "ls", "sender": "lead", "verified": True} | how
         id = await here.send(str(sent["text"]), sender=str(sent["sender"]), verified=bool(sent["verified"]))
         receipt = await here.ended(id, str(sent["sender"]))
         assert receipt.status == "rejected"
-        assert told in receipt.summary
+        assert expected in receipt.summary
         assert here.keys.pressed == b""
         assert here.record()[-1]["outcome"] == "rejected"
 
@@ -142,7 +142,7 @@ async def test_what_came_before_the_terminal_is_never_typed(workspace: Path) -> 
     async with room(workspace, earlier="rm old") as here:
         await here.ended(await here.send("ls"))
         assert here.keys.pressed == b"ls\r"
-        assert [letter.message.payload for letter in await here.store.peek("term")] == ["rm old"]
+        assert [message.message.payload for message in await here.store.peek("term")] == ["rm old"]
 
 
 async def test_more_than_a_person_can_follow_is_rejected(

@@ -167,15 +167,15 @@ async def test_a_message_may_go_to_the_one_agent_of_a_role(tmp_path: Path) -> No
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
         await ada.call("assign_role", role="lead")
-        given = await ada.call("assign_role", agent="bob", role="Coder 1")
-        assert given["role"] == "coder 1"
-        assert given["personaFile"] == ".switchboard/personas/coder-1.md"
+        args = await ada.call("assign_role", agent="bob", role="Coder 1")
+        assert args["role"] == "coder 1"
+        assert args["personaFile"] == ".switchboard/personas/coder-1.md"
         sent = await send(ada, "coder 1", action="delegate_task")
         assert sent["recipient"] == "bob"
         (claimed,) = (await bob.call("claim_messages"))["messages"]
-        assert claimed["persona"] == given["persona"]
+        assert claimed["persona"] == args["persona"]
         again = await bob.call("register_chat_agent", name="bob")
-        assert (again["role"], again["persona"]) == ("coder 1", given["persona"])
+        assert (again["role"], again["persona"]) == ("coder 1", args["persona"])
         refused = await bob.failure("assign_role", agent="ada", role="tester")
         assert refused["code"] == "mail_forbidden"
         unknown = await ada.failure("assign_role", agent="bop", role="tester")
@@ -210,16 +210,16 @@ async def test_a_team_is_written_to_at_once_or_by_role(tmp_path: Path) -> None:
         await ada.call("assign_role", agent="cy", role="tester")
         made = await ada.call("create_team", team="Core", members=["ada", "bob", "cy"])
         assert made == {"team": "core", "kind": "manual", "members": ["ada", "bob", "cy"]}
-        said = {"team": "core", "action": "status_update", "payload": "p"}
-        sent = await ada.call("send_team_message", **said)
+        content = {"team": "core", "action": "status_update", "payload": "p"}
+        sent = await ada.call("send_team_message", **content)
         assert [one["recipient"] for one in sent["sent"]] == ["bob", "cy"]
-        sent = await ada.call("send_team_message", role="tester", **said)
+        sent = await ada.call("send_team_message", role="tester", **content)
         assert [one["recipient"] for one in sent["sent"]] == ["cy"]
         (first, _) = (await clients["cy"].call("check_inbox"))["messages"]
         assert first["team"] == "core"
         members = (await ada.call("list_agents", team="core", role="tester"))["agents"]
         assert [entry["name"] for entry in members] == ["cy"]
-        problem = await ada.failure("send_team_message", **{**said, "team": "croe"})
+        problem = await ada.failure("send_team_message", **{**content, "team": "croe"})
         assert (problem["code"], problem["nearest"]) == ("mail_team_unknown", ["core"])
         assert (await ada.failure("create_team", team="x", members=["boob"]))["nearest"] == ["bob"]
 
@@ -229,12 +229,12 @@ async def test_in_a_composite_team_one_agent_is_asked_in_the_role_that_is_meant(
         ada, bob = await server.agent("ada"), await server.agent("bob")
         made = await ada.call("create_team", team="solo", members=["bob"], roles=["coder 1", "tester"])
         assert (made["kind"], made["roles"]) == ("composite", ["coder 1", "tester"])
-        said = {"team": "solo", "action": "delegate_task", "payload": "p"}
-        await ada.call("send_team_message", role="tester", **said)
+        content = {"team": "solo", "action": "delegate_task", "payload": "p"}
+        await ada.call("send_team_message", role="tester", **content)
         (claimed,) = (await bob.call("claim_messages"))["messages"]
         assert claimed["persona"].startswith("You test.")
         assert claimed["metadata"]["role"] == "tester"
-        await ada.call("send_team_message", **said)
+        await ada.call("send_team_message", **content)
         (claimed,) = (await bob.call("claim_messages"))["messages"]
         assert "persona" not in claimed
 

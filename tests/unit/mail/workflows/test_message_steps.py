@@ -35,14 +35,14 @@ class Village:
     def drop(self, sender: str, metadata: dict[str, Any], action: str = "submit_result") -> str:
         self.count += 1
         id = f"msg_{sender}_{self.count}"
-        said = {"sender": sender, "recipient": "lead", "action": action, "payload": "as asked"}
+        content = {"sender": sender, "recipient": "lead", "action": action, "payload": "as asked"}
         inbox = self.workspace / ".switchboard" / "inbox" / "lead"
-        (inbox / ".draft").write_text(json.dumps({**said, "metadata": metadata}))
+        (inbox / ".draft").write_text(json.dumps({**content, "metadata": metadata}))
         (inbox / ".draft").rename(inbox / f"{id}.json")
         return id
 
     async def say(self, sender: str, metadata: dict[str, Any], action: str = "submit_result") -> Receipt:
-        """What the receipt says of a letter."""
+        """Return the receipt of a message."""
         id = self.drop(sender, metadata, action)
         await self.store.deliver("lead")
         (receipt,) = await self.store.receipts(sender, ids=[id])
@@ -64,16 +64,16 @@ async def village(workspace: Path) -> AsyncIterator[Village]:
 
 async def test_a_whole_review_is_led_by_files(village: Village) -> None:
     id = await village.start()
-    (asked,) = await village.store.peek("ada")
-    assert f'"metadata":{{"workflow":"{id}","completes":"submit"}}' in asked.message.payload
+    (request,) = await village.store.peek("ada")
+    assert f'"metadata":{{"workflow":"{id}","completes":"submit"}}' in request.message.payload
     village.write(id, "request-1")
     assert (await village.say("ada", {"workflow": id, "completes": "submit"})).status == "delivered"
     assert (await village.run(id)).actor == "bob"
-    (asked,) = await village.store.peek("bob")
-    assert asked.message.action == "request_review"
+    (request,) = await village.store.peek("bob")
+    assert request.message.action == "request_review"
     village.write(id, "review-1")
-    said = {"workflow": id, "completes": "review", "next": "conclude", "artifacts": []}
-    assert (await village.say("bob", said)).status == "delivered"
+    content = {"workflow": id, "completes": "review", "next": "conclude", "artifacts": []}
+    assert (await village.say("bob", content)).status == "delivered"
     assert (await village.say("ada", {"workflow": id, "completes": "conclude"})).status == "delivered"
     run = await village.run(id)
     assert run.status == "finished"
@@ -83,12 +83,12 @@ async def test_a_whole_review_is_led_by_files(village: Village) -> None:
         ("conclude", "ada", True),
     ]
     assert run.steps[0].note == "as asked"
-    actions = [letter.message.action for letter in await village.store.peek("lead")]
+    actions = [message.message.action for message in await village.store.peek("lead")]
     assert actions == ["submit_result"] * 4, "three letters, and how it ended"
 
 
 @pytest.mark.parametrize(
-    ("sender", "said", "why"),
+    ("sender", "metadata", "why"),
     [
         ("ada", {"completes": "submit"}, "request-1.md (there is no such file)"),
         ("ada", {"completes": "review"}, "Complete 'submit' first"),
@@ -99,10 +99,10 @@ async def test_a_whole_review_is_led_by_files(village: Village) -> None:
     ],
 )
 async def test_a_letter_that_may_not_end_the_phase_is_refused_with_the_reason(
-    village: Village, sender: str, said: dict[str, Any], why: str
+    village: Village, sender: str, metadata: dict[str, Any], why: str
 ) -> None:
     id = await village.start()
-    receipt = await village.say(sender, {"workflow": id, **said})
+    receipt = await village.say(sender, {"workflow": id, **metadata})
     assert receipt.status == "refused"
     assert why in (receipt.error or "")
     assert (await village.run(id)).steps == []
@@ -110,8 +110,8 @@ async def test_a_letter_that_may_not_end_the_phase_is_refused_with_the_reason(
 
 async def test_a_phase_is_left_out_by_a_letter_for_a_reason(village: Village) -> None:
     id = await village.start()
-    said = {"workflow": id, "completes": "submit", "skipReason": "two lines"}
-    assert (await village.say("lead", said, "status_update")).status == "delivered"
+    content = {"workflow": id, "completes": "submit", "skipReason": "two lines"}
+    assert (await village.say("lead", content, "status_update")).status == "delivered"
     (step,) = (await village.run(id)).steps
     assert (step.how, step.by, step.reason) == ("skipped", "lead", "two lines")
 
@@ -125,33 +125,33 @@ async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_st
     def die(self: object) -> None:
         raise KeyError("killed")
 
-    letter = village.drop("ada", {"workflow": id, "completes": "submit"})
+    message = village.drop("ada", {"workflow": id, "completes": "submit"})
     with monkeypatch.context() as dying:
         dying.setattr(sending.OutgoingMessage, "write", die)
         with pytest.raises(KeyError):
             await village.store.deliver("lead")
     for _ in range(2):
         await village.store.deliver("lead")
-    (receipt,) = await village.store.receipts("ada", ids=[letter])
+    (receipt,) = await village.store.receipts("ada", ids=[message])
     assert receipt.status == "delivered"
     (step,) = (await village.run(id)).steps
-    assert step.via == f"{letter} to lead"
+    assert step.via == f"{message} to lead"
 
 
-@pytest.mark.parametrize("said", [{}, {"completes": "submit"}])
+@pytest.mark.parametrize("metadata", [{}, {"completes": "submit"}])
 async def test_the_id_of_a_letter_that_ended_a_phase_opens_no_other_way(
-    village: Village, said: dict[str, Any]
+    village: Village, metadata: dict[str, Any]
 ) -> None:
     id = await village.start()
     village.write(id, "request-1")
-    letter = village.drop("ada", {"workflow": id, "completes": "submit"})
+    message = village.drop("ada", {"workflow": id, "completes": "submit"})
     await village.store.deliver("lead")
-    more = {"id": letter, "sender": "ada", "recipient": "bob", "action": "delegate_task", "payload": "x"}
-    file = village.workspace / ".switchboard" / "inbox" / "bob" / f"{letter}.json"
-    file.write_text(json.dumps({**more, "metadata": {"workflow": id, **said}}))
-    (told,) = await village.store.deliver("bob")
-    assert told.problem is not None
-    assert told.problem.code == "mail_workflow_refused"
+    more = {"id": message, "sender": "ada", "recipient": "bob", "action": "delegate_task", "payload": "x"}
+    file = village.workspace / ".switchboard" / "inbox" / "bob" / f"{message}.json"
+    file.write_text(json.dumps({**more, "metadata": {"workflow": id, **metadata}}))
+    (result,) = await village.store.deliver("bob")
+    assert result.problem is not None
+    assert result.problem.code == "mail_workflow_refused"
 
 
 async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Path) -> None:
@@ -165,11 +165,11 @@ async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Pat
         village.write(id, "request-1")
         waiting = asyncio.create_task(bob.call("wait_for_mail", seconds=20))
         village.drop("ada", {"workflow": id, "completes": "submit"})
-        (asked,) = (await waiting)["messages"]
-        assert asked["action"] == "request_review"
+        (request,) = (await waiting)["messages"]
+        assert request["action"] == "request_review"
         village.write(id, "review-1")
-        said = {"workflow": id, "completes": "review", "next": "conclude"}
-        letter = {"recipient": "lead", "action": "submit_result", "payload": "Good", "metadata": said}
-        await bob.call("send_message", **letter)
+        content = {"workflow": id, "completes": "review", "next": "conclude"}
+        message = {"recipient": "lead", "action": "submit_result", "payload": "Good", "metadata": content}
+        await bob.call("send_message", **message)
         assert [each.message.metadata["phase"] for each in await store.peek("ada")] == ["submit", "conclude"]
         assert not (await village.run(id)).steps[-1].unverified

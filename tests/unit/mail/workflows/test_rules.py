@@ -1,4 +1,4 @@
-"""What definitions may hold, who gets which part, and which messages fit a run."""
+"""Valid definitions, assignment of parts, and which messages fit a run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LOOK = {"name": "look", "by": "reviewer", "does": "l", "ask": "request_review", 
 
 
 def definition(**more: Any) -> Definition:
-    told = {
+    result = {
         "name": "round",
         "parts": {"author": "coder 1", "reviewer": "reviewer"},
         "phases": [WRITE, LOOK],
         "apart": ["author", "reviewer"],
         **more,
     }
-    return msgspec.convert(told, Definition)
+    return msgspec.convert(result, Definition)
 
 
 @pytest.mark.parametrize(
-    ("more", "key", "told"),
+    ("more", "key", "expected"),
     [
         ({"parts": {}}, "parts", "at least one part"),
         ({"parts": {"author": "boss", "reviewer": ""}}, "parts.author", "is not a role"),
@@ -56,9 +56,9 @@ def definition(**more: Any) -> Definition:
         ({"phases": [WRITE, {**LOOK, "next": ["write"]}]}, "phases[0].next", "cannot reach 'end'"),
     ],
 )
-def test_a_fault_of_a_definition_is_told_with_its_key(more: dict[str, Any], key: str, told: str) -> None:
+def test_a_fault_of_a_definition_is_told_with_its_key(more: dict[str, Any], key: str, expected: str) -> None:
     found = {fault.key: fault.message for fault in definition_errors(definition(**more))}
-    assert told in found[key]
+    assert expected in found[key]
 
 
 def test_a_sound_definition_has_no_faults() -> None:
@@ -66,7 +66,7 @@ def test_a_sound_definition_has_no_faults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "roles", "starter", "parts"),
+    ("assigned", "roles", "starter", "parts"),
     [
         ({"author": "ada", "reviewer": "bob"}, {}, "lead", {"author": "ada", "reviewer": "bob"}),
         ({}, {"ada": "coder 1", "bob": "reviewer"}, "lead", {"author": "ada", "reviewer": "bob"}),
@@ -89,13 +89,13 @@ def test_a_sound_definition_has_no_faults() -> None:
     ],
 )
 def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
-    given: dict[str, str], roles: dict[str, str], starter: str, parts: dict[str, str]
+    assigned: dict[str, str], roles: dict[str, str], starter: str, parts: dict[str, str]
 ) -> None:
-    assert assign_parts(definition(), given, roles, starter) == parts
+    assert assign_parts(definition(), assigned, roles, starter) == parts
 
 
 @pytest.mark.parametrize(
-    ("given", "roles", "told"),
+    ("assigned", "roles", "expected"),
     [
         ({"judge": "ada"}, {}, "no part 'judge'; known: author, reviewer"),
         ({}, {}, "who is author and who is reviewer"),
@@ -104,14 +104,16 @@ def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
         ({"author": "me"}, {}, "who is reviewer"),
     ],
 )
-def test_parts_that_nobody_can_have_are_told(given: dict[str, str], roles: dict[str, str], told: str) -> None:
-    refused = assign_parts(definition(), given, roles, "me")
+def test_parts_that_nobody_can_have_are_told(
+    assigned: dict[str, str], roles: dict[str, str], expected: str
+) -> None:
+    refused = assign_parts(definition(), assigned, roles, "me")
     assert isinstance(refused, Failure)
-    assert told in refused.message
+    assert expected in refused.message
 
 
 def run(phase: str = "write", **more: Any) -> WorkflowRun:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id": "r",
         "definition": definition(),
         "agents": {"author": "ada", "reviewer": "bob"},
@@ -121,7 +123,7 @@ def run(phase: str = "write", **more: Any) -> WorkflowRun:
         "due": DUE,
         "phase": phase,
     }
-    return WorkflowRun(**{**told, **more})
+    return WorkflowRun(**{**result, **more})
 
 
 def sending(
@@ -150,7 +152,7 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(
 
 
 @pytest.mark.parametrize(
-    ("phase", "letter", "code", "told"),
+    ("phase", "letter", "code", "expected"),
     [
         ("write", sending("request_review", "ada", "bob"), "mail_workflow_refused", "in phase 'write'"),
         ("write", sending("request_review", "ada", "bob", "r"), "mail_workflow_refused", "in phase 'write'"),
@@ -171,12 +173,12 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(
     ],
 )
 def test_a_message_that_does_not_fit_is_refused(
-    phase: str, letter: MessageFacts, code: str, told: str
+    phase: str, letter: MessageFacts, code: str, expected: str
 ) -> None:
     refused = match_message([run(phase)], letter, AT)
     assert isinstance(refused, Failure)
     assert refused.code == code
-    assert told in refused.message
+    assert expected in refused.message
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ DEFINITION = msgspec.convert(
 
 
 def new(**more: Any) -> WorkflowRun:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id": "r",
         "definition": DEFINITION,
         "agents": {"author": "ada", "reviewer": "bob"},
@@ -57,7 +57,7 @@ def new(**more: Any) -> WorkflowRun:
         "due": DUE,
         "phase": "write",
     }
-    return WorkflowRun(**{**told, **more})
+    return WorkflowRun(**{**result, **more})
 
 
 def file(path: str, content: str = "x") -> WorkflowArtifact:
@@ -182,11 +182,11 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("run", "event", "told"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
+    ("run", "event", "expected"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
 )
-def test_what_does_not_fit_is_refused_and_says_why(run: WorkflowRun, event: Event, told: str) -> None:
+def test_what_does_not_fit_is_refused_and_says_why(run: WorkflowRun, event: Event, expected: str) -> None:
     refused = refusal(run, event)
-    assert told in refused.message
+    assert expected in refused.message
     assert "'r'" in refused.message
 
 
@@ -210,8 +210,8 @@ def test_a_skip_is_recorded_with_its_reason_and_who_wanted_it() -> None:
 
 
 def test_who_is_only_said_to_act_is_marked_or_where_the_phase_says_so_refused() -> None:
-    said = msgspec.structs.replace(WRITTEN, verified=False)
-    assert after(new(), said).steps[0].unverified
+    content = msgspec.structs.replace(WRITTEN, verified=False)
+    assert after(new(), content).steps[0].unverified
     assert not after(new(), WRITTEN).steps[0].unverified
     assert after(new(), StopRun(by="ada", when=WHEN, reason="r", verified=False)).steps[0].unverified
     first, *others = DEFINITION.phases
@@ -219,7 +219,7 @@ def test_who_is_only_said_to_act_is_marked_or_where_the_phase_says_so_refused() 
         DEFINITION, phases=[msgspec.structs.replace(first, verified=True), *others]
     )
     skip = Skip(phase="write", by="ada", when=WHEN, reason="r", verified=False)
-    for event in (said, skip):
+    for event in (content, skip):
         assert "'ada' is not verified" in refusal(new(definition=strict), event).message
     assert after(new(definition=strict), WRITTEN).phase == "look"
 

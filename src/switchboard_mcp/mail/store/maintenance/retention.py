@@ -49,10 +49,10 @@ class Pruned(Struct, rename="camel", kw_only=True):
 async def prune(store: MessageStore, seconds: float) -> Pruned:
     """Remove messages settled more than `seconds` ago, in batches between which other jobs run."""
     until = await store.run(lambda tx: _ago(tx, seconds))
-    found = await store.run(lambda tx: find_prunable(tx, until))
+    prunable = await store.run(lambda tx: find_prunable(tx, until))
     done = Pruned()
-    for start in range(0, len(found), BATCH):
-        some = found[start : start + BATCH]
+    for start in range(0, len(prunable), BATCH):
+        some = prunable[start : start + BATCH]
         await store.run(lambda tx, some=some: remove_messages(tx, some, done))  # type: ignore[misc]
     await store.run(lambda tx: remove_leftovers(tx, until, done))
     return done
@@ -60,8 +60,8 @@ async def prune(store: MessageStore, seconds: float) -> Pruned:
 
 async def would_prune(store: MessageStore, seconds: float) -> Pruned:
     """Count the messages that `prune` would remove, without their receipts and attachments."""
-    found = await store.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
-    return Pruned(messages=len(found), bytes=sum(each.bytes for each in found))
+    prunable = await store.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
+    return Pruned(messages=len(prunable), bytes=sum(each.bytes for each in prunable))
 
 
 def _ago(tx: Transaction, seconds: float) -> float:
@@ -156,8 +156,8 @@ def _remove_refused_receipts(tx: Transaction, sender: str, until: float) -> int:
         parsed = parse_receipt_name(name)
         if parsed is None or parsed[1] is not None or not _is_old(folder, name, until):
             continue
-        found = receipts.read(tx, sender, parsed[0])
-        if found is not None and found.status == "refused":
+        receipt = receipts.read(tx, sender, parsed[0])
+        if receipt is not None and receipt.status == "refused":
             count += _unlink(tx, folder, name)
     return count
 
@@ -179,7 +179,7 @@ def _remove_attachments(tx: Transaction, until: float, done: Pruned) -> None:
 
 def _referenced_attachments(tx: Transaction) -> set[str] | None:
     """Return the attachments that messages refer to; None if messages moved so that not all could be read."""
-    found: set[str] = set()
+    referenced: set[str] = set()
     for agent in {agent for place in PLACES for agent in tx.agents(place)}:
         with tx.locked(agent):
             names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
@@ -187,8 +187,8 @@ def _referenced_attachments(tx: Transaction) -> set[str] | None:
             data = _read_message(tx, agent, place, name)
             if data is None:
                 return None
-            found |= {each.decode() for each in _ATTACHED.findall(data)}
-    return found
+            referenced |= {each.decode() for each in _ATTACHED.findall(data)}
+    return referenced
 
 
 def _read_message(tx: Transaction, agent: str, place: Place, name: str) -> bytes | None:

@@ -34,7 +34,7 @@ class Sweeper:
         self._loop = get_running_loop()
         self._watcher = Watcher(path, self._loop, self._on_change)
         self._writer = writer
-        self._gates = rules
+        self._rules = rules
         self._notify_deliveries = notify_deliveries
         self._notify_change = notify_change
         self._timer: TimerHandle | None = None
@@ -74,8 +74,8 @@ class Sweeper:
             deliveries: list[Delivery] = []
             settling: set[str] = set()
             for agent in tx.agents() if "" in due else sorted(due):
-                inbox, some = dropped_files.deliver(tx, agent, self._gates)
-                deliveries += some
+                inbox, delivered = dropped_files.deliver(tx, agent, self._rules)
+                deliveries += delivered
                 settling |= {agent} if inbox.retry_soon else set()
             for agent in tx.agents("claimed") if expired else ():
                 deliveries += claims.return_expired(tx, agent)[1]

@@ -33,19 +33,19 @@ def verify(tx: Transaction) -> StoreVerdict:
     """Check everything."""
     counts: dict[str, int] = dict.fromkeys(PLACES, 0)
     findings: list[StoreFinding] = []
-    held: dict[str, set[str]] = {}
+    ids: dict[str, set[str]] = {}
     agents = {agent for place in PLACES for agent in tx.agents(place)}
     promised = _accepted_messages(tx)
     for agent in sorted(agents):
         with tx.locked(agent):
             names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
         # Read without the lock: this can take long, and a message moved meanwhile was still in one place.
-        found, agent_findings = _check_agent(tx, agent, names)
+        entries, agent_findings = _check_agent(tx, agent, names)
         findings += agent_findings
-        held[agent] = {entry.stem.id for entry in found}
-        for entry in found:
+        ids[agent] = {entry.stem.id for entry in entries}
+        for entry in entries:
             counts[entry.place] += 1
-    everywhere = set().union(*held.values())
+    everywhere = set().union(*ids.values())
     for sender, message_id in promised:
         if message_id not in everywhere:
             path = f"outbox/{sender}/receipt_{message_id}.json"
@@ -58,19 +58,19 @@ def verify(tx: Transaction) -> StoreVerdict:
 
 def _accepted_messages(tx: Transaction) -> list[tuple[str, str]]:
     """List the messages with a receipt of acceptance. Taken first, so messages sent meanwhile do not look lost."""
-    found = []
+    accepted = []
     for sender in tx.agents("outbox"):
         for message_id, outcomes in receipts.outcomes_by_message(tx, sender).items():
             first = receipts.read(tx, sender, message_id)
             if outcomes - {None} or (first is not None and first.status != "refused"):
-                found.append((sender, message_id))
-    return found
+                accepted.append((sender, message_id))
+    return accepted
 
 
 def _check_agent(
     tx: Transaction, agent: str, names: list[tuple[Place, str]]
 ) -> tuple[list[MessageFile], list[StoreFinding]]:
-    found: list[MessageFile] = []
+    entries: list[MessageFile] = []
     findings: list[StoreFinding] = []
     now = tx.clocks.now()
     for place, name in names:
@@ -81,25 +81,25 @@ def _check_agent(
             findings.append(finding)
         # A dropped file counts as a message only once delivered.
         if entry is not None and (finding is None or finding.kind != "foreign"):
-            found.append(entry)
+            entries.append(entry)
         if entry is not None and entry.lease is not None and entry.lease.has_expired(now):
             late = "The claim has expired; the message will return to the inbox."
             findings.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
-    return found, findings + _find_duplicates(agent, found)
+    return entries, findings + _find_duplicates(agent, entries)
 
 
 def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -> StoreFinding | None:
-    found = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
-    if isinstance(found, file_operations.RejectedFile):
-        if found.gone:
+    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
+        if content.gone:
             return None
-        kind = "half_moved" if found.links == 2 else "unreadable"
-        return StoreFinding(kind=kind, path=path, id=entry.stem.id, message=f"{path}: {found.reason}.")
-    if signing.verify(tx.signing_key(), entry.stem, agent, found.data) is not None:
+        kind = "half_moved" if content.links == 2 else "unreadable"
+        return StoreFinding(kind=kind, path=path, id=entry.stem.id, message=f"{path}: {content.reason}.")
+    if signing.verify(tx.signing_key(), entry.stem, agent, content.data) is not None:
         return None
     if entry.place == "inbox":
         return StoreFinding(kind="foreign", path=path, message=f"{path} {NOT_DELIVERED}.")
-    if signing.decode(found.data) is None:
+    if signing.decode(content.data) is None:
         return StoreFinding(kind="torn", path=path, id=entry.stem.id, message=f"{path} is truncated.")
     return StoreFinding(
         kind="unsealed", path=path, id=entry.stem.id, message=f"{path} was changed by another program."
@@ -116,9 +116,9 @@ def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     return StoreFinding(kind="foreign", path=path, message=f"{path} {text}.")
 
 
-def _find_duplicates(agent: str, found: list[MessageFile]) -> list[StoreFinding]:
+def _find_duplicates(agent: str, entries: list[MessageFile]) -> list[StoreFinding]:
     places = defaultdict(list)
-    for entry in found:
+    for entry in entries:
         places[entry.stem.id].append(f"{entry.place}/{agent}/{entry.name}")
     return [
         StoreFinding(

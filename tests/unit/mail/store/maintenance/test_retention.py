@@ -1,4 +1,4 @@
-"""What ended long ago is taken away, and nothing else."""
+"""Retention removes messages settled long ago, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def store(workspace: Path, hours: Hours) -> AsyncIterator[MessageStore]:
 
 
 async def send(store: MessageStore, payload: str = "x", key: str | None = None) -> Sent:
-    said = Draft(action="delegate_task", payload=payload, idempotency_key=key)
-    return await store.send(said, sender="lead", recipient="coder")
+    content = Draft(action="delegate_task", payload=payload, idempotency_key=key)
+    return await store.send(content, sender="lead", recipient="coder")
 
 
 async def settle(store: MessageStore, sent: Sent, outcome: Outcome = "done") -> None:
