@@ -161,7 +161,7 @@ async def running(
             workspace=workspace.folder,
             start_task=start_task,
             builtin_apps={} if mail_server is None else {mail_server.name: mail_server},
-            launch_policy=None if governed is None else governed.guard,
+            launch_policy=None if governed is None else governed.launch_policy,
             disabled=governed.disabled if governed is not None and pinned else None,
             audit=open_audit(workspace, log, redactor),
             pins=pins,

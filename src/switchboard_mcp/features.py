@@ -35,9 +35,9 @@ def governed_workspace(workspace: Workspace) -> GovernedWorkspace | None:
     """Apply governed mode to a workspace. Return None in open mode."""
     if workspace.config.governance.mode == "open":
         return None
-    from switchboard_mcp.policy.governance import take_posture
+    from switchboard_mcp.policy.governance import govern
 
-    return take_posture(workspace, os.environ)
+    return govern(workspace, os.environ)
 
 
 def open_pins(workspace: Workspace, log: Log) -> Pins | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.policy.launch.file_inspector import flaw
+from switchboard_mcp.policy.launch.file_inspector import find_flaw
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import REPO, configure
 from tests.patience import PATIENCE_S
@@ -25,7 +25,7 @@ HEAD = f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom tests.children.plai
 def safe_python() -> str:
     """An interpreter that nobody but root and ourselves can change; governed mode runs no other."""
     for path in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
-        if not flaw(path):
+        if not find_flaw(path):
             return path
     pytest.fail("every Python here can be changed by others", pytrace=False)
 

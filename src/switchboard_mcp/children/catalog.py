@@ -1,7 +1,7 @@
-"""What children offer, remembered between runs.
+"""Cache of what children offer, kept between runs.
 
-One small file a child in the user's cache folder, named by a fingerprint of how the child is started: another command,
-argument or environment is another entry. A cache only: any file may be missing, stale or unwritable without harm.
+One small file per child in the user's cache folder, named by a fingerprint of how the child is started: a different
+command, argument or environment makes a different entry. Any file may be missing, stale or unwritable without harm.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.suites import sanitize
 
 FORMAT = 2
-# How much is kept: entries of children that nobody has run for long, or beyond so many, are removed.
+# Entries of children that have not run for this long, and the oldest beyond this number, are removed.
 MAX_ENTRIES = 1_000
 MAX_AGE_S = 90 * 24 * 3600.0
-# A temporary file that is older than this was left by somebody who died.
+# A temporary file older than this was left by a process that died.
 TEMP_FILE_MAX_AGE_S = 3600.0
-# More words of a command than this are not looked up as files.
+# Arguments beyond this many are not checked for changed files.
 MAX_CHECKED_ARGS = 32
 
 
 class Annotations(Struct, rename="camel", gc=False):
-    """The hints of a tool that a suite's own hints are made of."""
+    """The tool hints that a suite's own hints are derived from."""
 
     read_only_hint: bool | None = None
     destructive_hint: bool | None = None
@@ -44,7 +44,7 @@ class Tool(Struct, rename="camel"):
     is_sanitized: bool = False
 
     def sanitized(self) -> Tool:
-        """Itself, its texts fit for a model to read from now on; `raw` stays as it is. Looked through once."""
+        """Sanitize the texts for a model, once, and return the tool. `raw` stays as sent."""
         if not self.is_sanitized:
             self.is_sanitized = True
             if self.raw is UNSET or not sanitize.is_plain(self.raw):
@@ -56,7 +56,7 @@ class Tool(Struct, rename="camel"):
 
     @property
     def task_required(self) -> bool:
-        """Whether it only runs as a task of the handshake era."""
+        """True if a server with handshakes runs it as a task only."""
         if self.raw is UNSET or b'"taskSupport"' not in bytes(self.raw):
             return False
         try:
@@ -70,13 +70,13 @@ class _Execution(Struct, rename="camel"):
 
 
 class _ToolExecution(Struct):
-    """How a tool is run."""
+    """The `execution` member of a tool."""
 
     execution: _Execution = msgspec.field(default_factory=_Execution)
 
 
 class _LooseTool(Struct, rename="camel"):
-    """A tool of which a part has the wrong type: it can still be called, so it is still there."""
+    """A tool with members of the wrong type. It can still be called, so it is still listed."""
 
     name: str
     description: Raw | UnsetType = UNSET
@@ -88,14 +88,14 @@ class _LooseTool(Struct, rename="camel"):
 
 
 class ServerIdentity(Struct):
-    """How a child names itself."""
+    """Name and version that a server reports."""
 
     name: str = ""
     version: str = ""
 
 
 class ServerSnapshot(Struct, rename="camel", kw_only=True):
-    """What one child told about itself."""
+    """Everything a server reported about itself."""
 
     format: int = FORMAT
     server: ServerIdentity = msgspec.field(default_factory=ServerIdentity)
@@ -104,7 +104,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     capabilities: dict[str, Raw] = {}
     tools: list[Raw] = []
     lists: dict[str, list[Raw]] = {}  # prompts, resources and templates, by the method that lists them
-    extras: dict[str, dict[str, Raw]] = {}  # what was said beside the entries of a list, by its method
+    extras: dict[str, dict[str, Raw]] = {}  # members of a list result beside its entries, by method
 
 
 _decode = msgspec.json.Decoder(ServerSnapshot).decode
@@ -114,7 +114,7 @@ _decode_loose = msgspec.json.Decoder(_LooseTool).decode
 
 
 def read_tools(raw_tools: list[Raw]) -> list[Tool]:
-    """The tools of a list; an entry that is none is left out, so that it does not hide the others."""
+    """Decode a list of tools. An invalid entry is skipped, so it does not hide the others."""
     tools = []
     for raw in raw_tools:
         try:
@@ -125,13 +125,13 @@ def read_tools(raw_tools: list[Raw]) -> list[Tool]:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
         tool.raw = raw
-        tool.is_sanitized = False  # whatever the child says
+        tool.is_sanitized = False  # the child must not claim this
         tools.append(tool)
     return tools
 
 
 def fingerprint(spec: ChildSpec) -> str:
-    """Names how a child is started. One-way: nothing of its environment can be read back."""
+    """Return a hash of how a child is started. Its environment cannot be read back from it."""
     from hashlib import sha256
 
     parts: tuple[object, ...] = (
@@ -142,7 +142,7 @@ def fingerprint(spec: ChildSpec) -> str:
 
 
 def cache_folder(environ: Mapping[str, str]) -> str:
-    """Where the catalog lives for this user; empty when there is no home."""
+    """Return the catalog folder of this user, or an empty string without a home folder."""
     base = environ.get("XDG_CACHE_HOME") or (
         environ.get("HOME", "") and os.path.join(environ["HOME"], ".cache")
     )
@@ -150,7 +150,7 @@ def cache_folder(environ: Mapping[str, str]) -> str:
 
 
 class _CatalogEntry(Struct, eq=False):
-    """What is known of one child as it is configured."""
+    """The snapshot of one child, for one configuration of it."""
 
     spec: ChildSpec
     snapshot: ServerSnapshot | None
@@ -158,17 +158,17 @@ class _CatalogEntry(Struct, eq=False):
 
 
 class Catalog:
-    """Reads entries when asked, keeps them, writes what is learned."""
+    """Reads entries on demand, keeps them in memory, and writes new ones."""
 
     def __init__(self, folder: str, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
         self._cleaned_up = False
-        # By name; where a child was changed while it ran, its earlier self is known for a while beside it.
+        # By name. After a reload the old configuration of a child stays here until that child has stopped.
         self._entries: dict[str, list[_CatalogEntry]] = {}
 
     def get(self, spec: ChildSpec) -> ServerSnapshot | None:
-        """What is known of a child, from this run or an earlier one."""
+        """Return the snapshot of a child from this run or an earlier one, or None."""
         known = self._find(spec)
         if known is None:
             kept = self._folder and spec.kind != "builtin"
@@ -176,7 +176,7 @@ class Catalog:
         return known.snapshot
 
     def is_fresh(self, spec: ChildSpec, within_s: float) -> bool:
-        """Whether a child told so lately what it offers, and from the program that it still has."""
+        """Return True if the snapshot is recent and the child's files have not changed since."""
         if self.get(spec) is None:
             return False
         known = self._find(spec)
@@ -185,17 +185,17 @@ class Catalog:
         return 0 <= age_s < within_s and not changed_since(spec, known.learned_at)
 
     def store(self, spec: ChildSpec, snapshot: ServerSnapshot) -> None:
-        """Keep what a child told."""
+        """Store the snapshot of a child."""
         known = self._find(spec)
         if known is None:
             self._add(spec, snapshot, self._clock())
         else:
             known.snapshot, known.learned_at = snapshot, self._clock()
-        if self._folder and spec.kind != "builtin":  # which is as new as this program
+        if self._folder and spec.kind != "builtin":  # builtin children change only with this program
             self._write(fingerprint(spec), msgspec.json.encode(snapshot))
 
     def discard(self, spec: ChildSpec) -> None:
-        """A child that is no more; what was written of it stays."""
+        """Drop a removed child from memory. Its file stays."""
         known = self._find(spec)
         if known is not None:
             self._entries[spec.name].remove(known)
@@ -212,7 +212,7 @@ class Catalog:
         return known
 
     def _read(self, name: str) -> tuple[ServerSnapshot | None, float]:
-        """What is known, and since when."""
+        """Return the snapshot of a file and its time, or (None, 0.0)."""
         try:
             fd = os.open(os.path.join(self._folder, name), os.O_RDONLY)
         except OSError:
@@ -226,7 +226,9 @@ class Catalog:
         return (known, learned_at) if known.format == FORMAT else (None, 0.0)
 
     def _write(self, name: str, data: bytes) -> None:
-        from switchboard_mcp.system.atomic_write import write_atomically  # Only where something was learned.
+        from switchboard_mcp.system.atomic_write import (
+            write_atomically,  # Loaded only if there is something to write.
+        )
 
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -239,7 +241,7 @@ class Catalog:
 
 
 def changed_since(spec: ChildSpec, moment: float) -> bool:
-    """Whether a file that a child's command names is newer: its program, or a script of its own."""
+    """Return True if a file named in the child's command, its program or a script, changed after `moment`."""
     if spec.kind != "stdio":
         return False
     named = [spec.command] if os.path.dirname(spec.command) else []
@@ -248,13 +250,13 @@ def changed_since(spec: ChildSpec, moment: float) -> bool:
         try:
             if os.stat(os.path.join(spec.cwd, word)).st_mtime > moment:
                 return True
-        except (OSError, ValueError):  # no file, but a word like any other
+        except (OSError, ValueError):  # not a file
             continue
     return False
 
 
 def remove_stale_files(folder: str, now: float) -> int:
-    """Remove what nobody has had a use for in a long time; how many files that were."""
+    """Remove unused and left-over files. Return how many."""
     try:
         found = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(folder) if entry.is_file()]
     except OSError:
@@ -265,6 +267,6 @@ def remove_stale_files(folder: str, now: float) -> int:
     for name in (*old, *left):
         try:
             os.unlink(os.path.join(folder, name))
-        except OSError:  # another process was quicker
+        except OSError:  # removed by another process meanwhile
             continue
     return len(old) + len(left)

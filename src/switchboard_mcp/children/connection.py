@@ -1,7 +1,7 @@
-"""One run of a child: its conversation, over whatever carries it, and its end.
+"""The connection to one run of a child: handshake, list fetching, incoming messages, shutdown.
 
-A connection is opened once and ends once. It answers what children ask of their client. Whether and when to start again
-is decided elsewhere (`child`); what carries the messages, and how that ends, is the transport's (`local`, `remote`).
+A connection is opened once and ends once. It knows neither how messages are carried (`process_transport`,
+`remote_transport`, `builtin`) nor when the child is restarted (`child`).
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport, OnClosed, OnResponseLost
 from switchboard_mcp.transport.rpc import Peer, PendingRequest
 
-# A child that asks and asks but does not read our answers gets no more of them.
+# A child that sends requests without reading our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
 SHOWN_OUTPUT_CHARS = 200
 
 
 class ChildTransport(Protocol):
-    """What a connection runs over."""
+    """Carries the messages of one connection."""
 
     @property
     def link(self) -> MessageTransport:
-        """Carries the messages."""
+        """The message transport."""
 
     @property
     def pid(self) -> int:
-        """The child's process id, 0 where it has none here."""
+        """The child's process id, or 0."""
 
     def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
-        """Tell when the child is of no use any more, though the link does not say so, and which answers are lost."""
+        """Call `gone` if the child becomes unusable although its stream stays open, and `lost` for lost responses."""
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
-        """The tools that can be called over it."""
+        """Return the tools that can be called over this transport."""
 
     async def stop(self) -> None:
-        """Let the child go, by force where it must be. Leaves nothing open."""
+        """Stop the child, by force if needed, and release everything."""
 
     async def exit_reason(self, opened: bool) -> Failure:
-        """The child has gone by itself: say why. Leaves nothing open."""
+        """Return why the child ended by itself, and release everything."""
 
     def stderr_tail(self) -> list[str]:
-        """What the child said last beside the protocol, with secrets masked."""
+        """Return the last lines of stderr, redacted."""
 
 
 class ConnectionOwner(Protocol):
-    """Who started a connection hears of its end and of what the child says."""
+    """Receives the messages and the end of a connection. Implemented by `Child`."""
 
     def on_exit(self, connection: Connection, problem: Failure, unsent: list[ReadyWaiter]) -> None:
-        """The child is gone without having been asked to go, and has surely not heard these."""
+        """Handle an end that was not requested. The `unsent` calls have certainly not been processed."""
 
     def on_notification(self, connection: Connection, message: RpcMessage) -> None:
-        """A notification from the child."""
+        """Handle a notification from the child."""
 
     def on_request(self, connection: Connection, message: RpcMessage) -> None:
-        """A request from the child to its client."""
+        """Handle a request from the child to its client."""
 
 
 class Connection:
-    """See the module. `peer` is what calls are sent through."""
+    """One connection to a child. Calls are sent through `peer`."""
 
     def __init__(
         self, context: ChildContext, spec: ChildSpec, transport: ChildTransport, owner: ConnectionOwner
@@ -93,13 +93,13 @@ class Connection:
         return self._transport.pid
 
     def stderr_tail(self) -> list[str]:
-        """What the child said last beside the protocol."""
+        """Return the last lines of stderr, redacted."""
         return self._transport.stderr_tail()
 
     async def open(
         self, limit_s: float, capabilities: bytes = b"{}", *, stateless_first: bool = False
     ) -> ServerSnapshot | Failure | UnsupportedVersion:
-        """Shake hands within the limit."""
+        """Perform the handshake within the limit."""
         self._capabilities = capabilities
         snapshot = await shake_hands(
             self.peer, self._spec.name, limit_s, capabilities, stateless_first=stateless_first
@@ -114,7 +114,7 @@ class Connection:
         return snapshot
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
-        """Ask for one of the child's lists again."""
+        """Fetch one of the child's lists again."""
         stateless = versions.is_stateless(self._protocol)
         listed = await fetch_list(
             self.peer, self._spec.name, method, limit_s, self._capabilities, stateless=stateless
@@ -124,19 +124,19 @@ class Connection:
         return listed
 
     def _callable_entries(self, entries: list[Raw]) -> list[Raw]:
-        """The tools that can be called over what carries them."""
+        """Return the tools that can be called over the transport."""
         tools = self._transport.callable_tools(read_tools(entries), self._protocol)
         return [tool.raw for tool in tools if tool.raw is not UNSET]
 
     async def stop(self, problem: Failure) -> None:
-        """Let the child go. Whoever still waits for an answer is told the problem at once."""
+        """Stop the child. Pending requests fail with the problem at once."""
         self._stopping = True
         self.peer.fail_all(problem)
         await self._transport.stop()
         self._context.flow_control.discard(self._transport.link)
 
     def request_received(self, message: RpcMessage) -> None:
-        """A child may ask its client; whether it is there we know ourselves."""
+        """Answer a ping; pass other requests to the owner."""
         assert message.id is not UNSET
         if self.peer.transport.write_buffer_size >= MAX_UNREAD_ANSWERS:
             return
@@ -146,20 +146,20 @@ class Connection:
             self._owner.on_request(self, message)
 
     def notification_received(self, message: RpcMessage) -> None:
-        """Pass on what a child tells."""
+        """Pass a notification to the owner."""
         self._owner.on_notification(self, message)
 
     def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
-        """Log what is no message; the first is kept, in case nothing better follows."""
+        """Log output that is not a message. The first is kept to explain a failed start."""
         if self._invalid_output is None and isinstance(noise, NonMessage):
             self._invalid_output = noise.line[: 4 * SHOWN_OUTPUT_CHARS]
         log = self._context.log
         if log.enabled("debug"):
             what = self._context.redactor.redact_and_clip(str(noise), SHOWN_OUTPUT_CHARS)
-            log.debug("child.babbled", child=self._spec.name, what=what)
+            log.debug("child.invalid_output", child=self._spec.name, what=what)
 
     def response_too_large(self, call: PendingRequest, size: int) -> None:
-        """An answer beyond the limit fails the one call."""
+        """Fail the call whose response exceeds the size limit."""
         call.failed(
             failure(
                 "message_too_large",
@@ -170,17 +170,17 @@ class Connection:
         )
 
     def response_unreadable(self, call: PendingRequest, reason: str) -> None:
-        """An answer that cannot be read fails the one call."""
+        """Fail the call whose response cannot be decoded."""
         call.failed(
             failure(
                 "child_protocol",
-                f"Child '{self._spec.name}' answered with what cannot be read: {reason}.",
+                f"Child '{self._spec.name}' sent a response that cannot be decoded: {reason}.",
                 child=self._spec.name,
             )
         )
 
     def connection_lost(self) -> None:
-        """Nothing more comes from the child: unless we asked for it, find out why."""
+        """Find out why the child ended, unless we stopped it."""
         if not self._stopping:
             self._stopping = True
             self._context.start_task(self._report_exit())
@@ -188,7 +188,7 @@ class Connection:
     async def _report_exit(self) -> None:
         problem = await self._transport.exit_reason(self._opened)
         self._context.flow_control.discard(self._transport.link)
-        # A server that has forgotten us has done nothing of what was asked since.
+        # A server that lost our session has processed nothing since.
         unsent = self.peer.reclaim(ReadyWaiter) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
         self._owner.on_exit(self, problem, unsent)
@@ -199,7 +199,7 @@ class Connection:
             line = self._context.redactor.redact_and_clip(
                 self._invalid_output.decode("utf-8", "replace"), SHOWN_OUTPUT_CHARS
             )
-            garbage = f" It wrote to stdout what is no MCP message, first: {line!r}."
+            garbage = f" It wrote to stdout something that is not an MCP message, first: {line!r}."
         return failure(
             "child_start_timeout",
             f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",

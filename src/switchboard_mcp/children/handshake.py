@@ -1,8 +1,8 @@
-"""Getting to know a child that has just started, in the era it speaks, and fetching its lists.
+"""The handshake with a child that has just started, and paginated list fetching.
 
-Handshake era: `initialize`, `notifications/initialized`. Modern: `server/discover`. Then all pages of `tools/list`. A
-child is asked first in the era of the host that needs it, since a question and its answer are best kept in one era; if
-it does not know that one, in the other.
+Legacy protocol versions: `initialize`, `notifications/initialized`. Stateless ones: `server/discover`. Then all pages
+of `tools/list`. The protocol family of the host is tried first, since nothing need be translated then; if the child
+does not know it, the other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import Peer
 
-# A list this long is a fault (a cursor that never ends), not a catalog.
+# A list with more pages has a cursor that never ends.
 MAX_PAGES = 1000
-# A child that knows nothing of the modern era may answer a probe with silence; as long as the SDKs' clients wait.
+# A legacy child may ignore `server/discover`. The SDKs' clients wait this long too.
 PROBE_S = 10.0
 NOTHING = Raw(b"[]")
 MEMBERS = {
@@ -33,7 +33,7 @@ MEMBERS = {
 
 
 class ServerIntroduction(Struct, rename="camel"):
-    """The part of an `initialize` or `server/discover` result that we look at."""
+    """The members of an `initialize` or `server/discover` result that we use."""
 
     protocol_version: str = ""
     supported_versions: list[str] = []
@@ -44,21 +44,21 @@ class ServerIntroduction(Struct, rename="camel"):
 
 
 class Listed(Struct):
-    """All of one list, and what was said beside its entries."""
+    """All entries of one list, and the other members of its result."""
 
     entries: list[Raw] = []
     extra: dict[str, Raw] = {}
 
 
 class UnsupportedVersion(Struct):
-    """A child that does not know how it was spoken to, and what it said; `certain` if it named versions it wants."""
+    """A child refused the protocol family that was tried; `certain` if it named the versions it supports."""
 
     problem: Failure
     certain: bool = False
 
 
 class Supported(Struct):
-    """What a refusal of a version says of others."""
+    """The data of an unsupported-version error."""
 
     supported: list[str] = []
 
@@ -74,19 +74,19 @@ _decode_server = msgspec.json.Decoder(ServerIdentity).decode
 async def shake_hands(
     peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, stateless_first: bool = False
 ) -> ServerSnapshot | Failure | UnsupportedVersion | None:
-    """Introduce ourselves and learn what the child offers; None when all of it took longer than the limit.
+    """Perform the handshake and fetch the tools. Return None if it took longer than the limit.
 
-    `WrongEra` where the child refuses handshakes and, after one, everything else: it wants to be met anew.
+    Returns `UnsupportedVersion` if the child refuses `initialize` and everything after it: it needs a new connection.
     """
     now = get_running_loop().time
     introduction: ServerIntroduction | UnsupportedVersion | Failure | None = None
     if stateless_first:
         introduction = await _discover(peer, child, min(limit_s, PROBE_S), capabilities)
-    deadline = now() + limit_s  # one that met the probe with silence has its time all the same
+    deadline = now() + limit_s  # a child that ignored `server/discover` still gets the full time
     if not isinstance(introduction, ServerIntroduction):
         introduction = await _initialize(peer, child, deadline - now(), capabilities)
         if isinstance(introduction, UnsupportedVersion):
-            # Also after a probe: a slow child may have come to it only now.
+            # Also after a first attempt: a slow child may be ready for it only now.
             discovered = await _discover(peer, child, deadline - now(), capabilities)
             if discovered is None:
                 return None
@@ -118,11 +118,11 @@ async def fetch_list(
     *,
     stateless: bool = False,
 ) -> Listed | Failure | None:
-    """All pages of a list within the limit; a child that does not know the method has none."""
+    """Fetch all pages of a list within the limit. A child that does not know the method has none."""
     deadline = get_running_loop().time() + limit_s
     listed = Listed()
     params = _params(stateless, capabilities)
-    cursors = {""}  # none at all, or one seen before, ends the list
+    cursors = {""}  # an empty or repeated cursor ends the list
     while len(cursors) < MAX_PAGES:
         answer = await peer.request(method, params, deadline - get_running_loop().time())
         if not isinstance(answer, RpcMessage):
@@ -134,14 +134,14 @@ async def fetch_list(
                 break
             return _protocol_failure(child, f"answered {method} with an error: {error.message}")
         try:
-            page = _decode_members(answer.result)  # type: ignore[arg-type]  # there is one, where there is no error
+            page = _decode_members(answer.result)  # type: ignore[arg-type]  # present, since there is no error
             listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))
             cursor = _decode_cursor(page.pop("nextCursor", Raw(b"null")))
             listed.extra.update(
                 (name, raw) for name, raw in page.items() if name not in message_meta.STATELESS_MEMBERS
             )
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            return _protocol_failure(child, f"sent a {method} that cannot be read: {problem}")
+            return _protocol_failure(child, f"sent a {method} that cannot be decoded: {problem}")
         if cursor is None or cursor in cursors:
             break
         cursors.add(cursor)
@@ -196,7 +196,7 @@ async def _discover(
 
 
 def _names_ours(error: jsonrpc.RpcError) -> bool:
-    """Whether a child refuses our version and names it as one it speaks: then it is asked once more."""
+    """Return True if a child refuses our version but lists it as supported: then the request is repeated."""
     if error.code != versions.UNSUPPORTED_VERSION or error.data is UNSET:
         return False
     try:
@@ -206,7 +206,7 @@ def _names_ours(error: jsonrpc.RpcError) -> bool:
 
 
 def _params(stateless: bool, capabilities: bytes, cursor: str | None = None) -> bytes:
-    """Params of a request of our own."""
+    """Return the params of one of our own requests."""
     members: dict[str, object] = {} if cursor is None else {"cursor": cursor}
     meta = message_meta.child_meta(UNSET, b"", stateless=stateless, capabilities=capabilities)
     if meta is not None:
@@ -221,7 +221,7 @@ def _read(answer: RpcMessage, child: str, method: str) -> ServerIntroduction | F
     try:
         return _decode_introduction(answer.result)  # type: ignore[arg-type]  # as above
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return _protocol_failure(child, f"sent a result of {method} that cannot be read: {problem}")
+        return _protocol_failure(child, f"sent a result of {method} that cannot be decoded: {problem}")
 
 
 def _error(answer: RpcMessage) -> jsonrpc.RpcError:

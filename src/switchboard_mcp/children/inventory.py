@@ -1,6 +1,6 @@
-"""What one child offers: its tools, prompts and resources.
+"""The inventory of one child: its tools, prompts and resources.
 
-Learned in the handshake, fetched again when the child says that it changed, remembered between runs. Tools are there
+Filled by the handshake, refreshed on `list_changed`, cached between runs, checked against the lock. Tools are there
 when the child is ready; prompts and resources follow in the background, since no call waits for them.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import LockPin
     from switchboard_mcp.policy.drift import ToolChange
 
-# Which lists stand behind a notification, and which capability says that there are any.
+# The lists that a notification is about, and the capability that announces each list.
 CHANGES = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
@@ -41,29 +41,30 @@ CAPABILITY = {
 }
 
 
-# What names an entry of a list.
+# The member that identifies an entry of a list.
 KEYS = {"prompts/list": "name", "resources/list": "uri", "resources/templates/list": "uriTemplate"}
 
 
 class ListSource(Protocol):
-    """Where lists come from: the connection to the child."""
+    """Fetches lists: the connection to the child."""
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
-        """All of one list."""
+        """Fetch all of one list."""
 
 
 class Inventory:
-    """See the module. `heads` holds the start of every `tools/call`, by subtool."""
+    """Tools, prompts and resources of one child.
+
+    `call_prefixes` holds the encoded start of a `tools/call`, by subtool.
+    """
 
     def __init__(self, spec: ChildSpec, context: ChildContext, timeout_s: float) -> None:
         self.tools: dict[str, Tool] = {}
         self.call_prefixes: dict[str, bytes] = {}
         self.is_stateless = False
-        self.task_only_tools: frozenset[str] = (
-            frozenset()
-        )  # tools of a handshake-era child that run in no other way
-        self.needs_result_check = False  # whether results may need a closer look
-        self.on_first_snapshot: Callable[[], None] | None = None  # told when nothing was known before
+        self.task_only_tools: frozenset[str] = frozenset()  # tools that a legacy child runs as tasks only
+        self.needs_result_check = False  # results may need translation between protocol families
+        self.on_first_snapshot: Callable[[], None] | None = None  # called when the first snapshot arrives
         self._spec = spec
         self._context = context
         self._timeout_s = timeout_s
@@ -73,14 +74,14 @@ class Inventory:
         self._pin: LockPin | None = context.pins.pin_for(spec) if context.pins is not None else None
         self._refreshing: set[str] = set()
         self._stale: set[str] = set()
-        self.is_complete = False  # whether all lists have been asked for in this run
-        self.prompts_fetched = False  # whether it has told its prompts in this run
+        self.is_complete = False  # all lists have been fetched in this run
+        self.prompts_fetched = False  # prompts have been fetched in this run
         self._waiters: list[Callable[[], None]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
     def snapshot(self) -> ServerSnapshot | None:
-        """What the child told about itself, in this run or an earlier one, or what its lock says."""
+        """The snapshot of this run or an earlier one, or that of the lock."""
         pin = self._pin
         if self._snapshot is not None or pin is None:
             return self._snapshot or self._context.catalog.get(self._spec)
@@ -88,26 +89,26 @@ class Inventory:
 
     @property
     def has_run_before(self) -> bool:
-        """Whether the child has run here before."""
+        """True if the child has run here before."""
         return self._snapshot is not None or self._context.catalog.get(self._spec) is not None
 
     @property
     def locked(self) -> bool:
-        """Whether what it offers can be told from its lock, without starting it."""
+        """True if the lock describes the inventory, so the child need not be started."""
         return self._pin is not None and self._pin.snapshot is not None
 
     def is_fresh(self, within_s: float) -> bool:
-        """Whether it told so lately what it offers that it need not be started to look at it."""
+        """Return True if the cached snapshot is recent enough to be listed without a start."""
         return not self.governed and self._context.catalog.is_fresh(self._spec, within_s)
 
     @property
     def governed(self) -> bool:
-        """Whether hosts see what was pinned and nothing else."""
+        """True if hosts see only what was locked."""
         return self._pin is not None and self._pin.governed
 
     @property
     def instructions(self) -> str:
-        """What it tells a model about its use, fit for one to read."""
+        """The server's instructions, sanitized for a model."""
         snapshot = self._pin.snapshot if self._pin is not None and self._pin.governed else self.snapshot
         if self._instructions[0] is not snapshot:
             text = snapshot.instructions if snapshot is not None else ""
@@ -115,21 +116,21 @@ class Inventory:
         return self._instructions[1] if snapshot is not None else ""
 
     def blocked_reason(self) -> Failure | None:
-        """Why the child must not be used at all, or None."""
+        """Return the failure if the whole child must not be used, or None."""
         problem = self._pin.blocked_reason() if self._pin is not None else None
         if problem is not None and self.reload_lock():
             return self._pin.blocked_reason() if self._pin is not None else None
         return problem
 
     def tool_blocked_reason(self, name: str) -> Failure | None:
-        """Why a tool of the running child must not be used, or None where it may, or is not there."""
+        """Return the failure for a tool that is unlocked or differs from its lock, or None."""
         problem = self._pin.tool_blocked_reason(name) if self._pin is not None else None
         if problem is not None and self.reload_lock():
             return self._pin.tool_blocked_reason(name) if self._pin is not None else None
         return problem
 
     def prompt_blocked_reason(self, name: str) -> Failure | None:
-        """Why a prompt of the running child must not be used, or None where it may."""
+        """Return the failure for a prompt that is unlocked or differs from its lock, or None."""
         problem = self._prompt_problem(name)
         return self._prompt_problem(name) if problem is not None and self.reload_lock() else problem
 
@@ -138,17 +139,19 @@ class Inventory:
         if pin is None or pin.prompts() is None or (self.prompts_fetched and name in self.names(PROMPTS)):
             return None
         child = self._spec.name
-        told = f"Child '{child}' has no prompt '{name}' that was locked."
+        message = f"Child '{child}' has no locked prompt '{name}'."
         if not self.prompts_fetched:
-            told = f"Child '{child}' has not told its prompts, so that '{name}' cannot be compared with the lock."
-        return pin.prompt_blocked_reason(name) or failure("tool_drifted", told, child=child)
+            message = (
+                f"Child '{child}' has not listed its prompts, so '{name}' cannot be compared with the lock."
+            )
+        return pin.prompt_blocked_reason(name) or failure("tool_drifted", message, child=child)
 
     def removed_tool_hint(self, name: str) -> str:
-        """What to do about a tool that was locked and is gone, or an empty string."""
+        """Return a hint for a tool that was locked and has been removed, or an empty string."""
         return self._pin.removed_tool_hint(name) if self._pin is not None else ""
 
     def reload_lock(self) -> bool:
-        """Whether the lock is another by now; then that one counts."""
+        """Use the lock file as it is now. Return True if it has changed."""
         pins = self._context.pins
         if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False
@@ -173,7 +176,7 @@ class Inventory:
         return list(self._pin.changes)
 
     def known_tools(self) -> list[Tool]:
-        """Its tools, from this run or an earlier one, or from its lock."""
+        """Return the tools of this run or an earlier one, or those of the lock."""
         if self._snapshot is not None:
             return list(self.tools.values())
         if self._known is None:
@@ -182,23 +185,23 @@ class Inventory:
         return self._known
 
     def has_list(self, method: str) -> bool:
-        """Whether a list is known, from this run or an earlier one."""
+        """Return True if a list is known from this run or an earlier one."""
         snapshot = self.snapshot
         if snapshot is None:
             return False
         capability = CAPABILITY.get(method)
         return capability is None or capability not in snapshot.capabilities or method in snapshot.lists
 
-    def when_fetched(self, method: str, then: Callable[[], None], *, anew: bool = False) -> None:
-        """Go on when the child, which is ready, has been asked for one of its lists; `anew` means in this run."""
-        # What is governed is looked at first.
-        if self.is_complete or (self.has_list(method) and not anew and not self.governed):
-            then()
+    def when_fetched(self, method: str, callback: Callable[[], None], *, refetch: bool = False) -> None:
+        """Call back once a list of the running child is known; with `refetch`, once it was fetched in this run."""
+        # A governed list is compared with the lock first.
+        if self.is_complete or (self.has_list(method) and not refetch and not self.governed):
+            callback()
         else:
-            self._waiters.append(partial(self.when_fetched, method, then, anew=anew))
+            self._waiters.append(partial(self.when_fetched, method, callback, refetch=refetch))
 
     def names(self, method: str) -> frozenset[str]:
-        """The names or URIs in one of its lists."""
+        """Return the names or URIs in one of the lists."""
         listed = self.listed(method)
         kept = self._names.get(method)
         if kept is None or kept[0] is not listed:
@@ -206,26 +209,26 @@ class Inventory:
         return kept[1]
 
     def tool(self, name: str) -> Tool:
-        """One of its known tools."""
+        """Return a known tool by name."""
         return next(tool for tool in self.known_tools() if tool.name == name)
 
     def listed(self, method: str) -> list[Raw]:
-        """Its prompts, resources or templates, as it sent them; of a governed child the prompts that were pinned."""
+        """Return prompts, resources or templates as sent; of a governed child, the locked prompts."""
         if method == PROMPTS and self._pin is not None and (pinned := self._pin.prompts()) is not None:
             return pinned
         snapshot = self.snapshot
         return snapshot.lists.get(method, []) if snapshot is not None else []
 
     def list_extras(self, method: str) -> dict[str, Raw]:
-        """What it says beside the entries of a list; of a governed child nothing, since nobody has looked at it."""
+        """Return the other members of a list result; none of a governed child, since they are not in the lock."""
         snapshot = self.snapshot if not self.governed else None
         return snapshot.extras.get(method, {}) if snapshot is not None else {}
 
     def update(self, snapshot: ServerSnapshot) -> None:
-        """The handshake is done."""
+        """Take over the snapshot of a completed handshake."""
         earlier = self.snapshot
         if earlier is not None and not snapshot.lists:
-            snapshot.lists = {**earlier.lists}  # what the lock says stays as it is, whatever the child tells
+            snapshot.lists = {**earlier.lists}  # a copy: the lock's own lists must not change
             snapshot.extras = {**earlier.extras, **snapshot.extras}
         self._snapshot = snapshot
         self.is_complete = self.prompts_fetched = False
@@ -237,22 +240,22 @@ class Inventory:
             self.on_first_snapshot()
 
     def _differs(self, earlier: ServerSnapshot | None, now: ServerSnapshot) -> bool:
-        """Whether hosts see other tools than was known before this run."""
+        """Return True if hosts now see other tools than before this run."""
         pin = self._pin
         if pin is not None and (pin.governed or earlier is pin.snapshot):
             return bool(pin.changes)
-        # In whatever order: some children list their tools in another one each time.
+        # Ignoring order: some servers list their tools in a different order each time.
         return earlier is not None and sorted(map(bytes, earlier.tools)) != sorted(map(bytes, now.tools))
 
     async def fetch_remaining(self, source: ListSource) -> None:
-        """Fetch prompts and resources, and tell where they are others than was known."""
+        """Fetch prompts and resources, and notify about changes."""
         assert self._snapshot is not None
         capabilities = self._snapshot.capabilities
         try:
             for notification, methods in CHANGES.items():
-                wanted = [method for method in methods if CAPABILITY.get(method) in capabilities]
-                first = not any(method in self._snapshot.lists for method in wanted)
-                changed = [await self.fetch(source, method) for method in wanted]
+                announced = [method for method in methods if CAPABILITY.get(method) in capabilities]
+                first = not any(method in self._snapshot.lists for method in announced)
+                changed = [await self.fetch(source, method) for method in announced]
                 if any(changed):
                     self._notify(notification, first=first)
         finally:
@@ -260,7 +263,7 @@ class Inventory:
             self._resume_waiters()
 
     async def fetch(self, source: ListSource, method: str) -> bool:
-        """Fetch one list again; whether it is another now."""
+        """Fetch one list again. Return True if it has changed."""
         snapshot = self._snapshot
         listed = await source.fetch(method, self._timeout_s)
         if snapshot is None or not isinstance(listed, Listed) or snapshot is not self._snapshot:
@@ -282,13 +285,13 @@ class Inventory:
         return encode(before or []) != encode(entries)
 
     def _resume_waiters(self) -> None:
-        """Let those go on who waited for what is known now."""
+        """Call back the waiters of lists that are known now."""
         waiting, self._waiters = self._waiters, []
-        for go_on in waiting:
-            go_on()
+        for callback in waiting:
+            callback()
 
     def on_list_changed(self, source: ListSource, notification: str) -> None:
-        """The child says that a list is another. One look at a time, and one more for what changes meanwhile."""
+        """Refresh a list. One refresh at a time, then one more if it changed meanwhile."""
         if notification in self._refreshing:
             self._stale.add(notification)
         else:
@@ -313,10 +316,10 @@ class Inventory:
     def _index(self) -> None:
         snapshot, pin = self._snapshot, self._pin
         assert snapshot is not None
-        told = tools = read_tools(snapshot.tools)
+        reported = tools = read_tools(snapshot.tools)
         if pin is not None:
             if pin.compare(snapshot, prompts=self.prompts_fetched) and self._context.audit is not None:
-                outcome = "blocked" if pin.governed else "told"
+                outcome = "blocked" if pin.governed else "logged"
                 for tool in sorted({change.tool for change in pin.changes}):
                     record = CallRecord("drift", child=self._spec.name, subtool=tool, outcome=outcome)
                     self._context.audit.record(record)
@@ -325,7 +328,7 @@ class Inventory:
                 tools = [tool for tool in pinned if pin.matches_lock(tool.name)]
         self.tools = {tool.name: tool for tool in tools}
         self.task_only_tools = frozenset(
-            tool.name for tool in told if not self.is_stateless and tool.task_required
+            tool.name for tool in reported if not self.is_stateless and tool.task_required
         )
         self.needs_result_check = self.is_stateless or bool(self.task_only_tools)
         self.call_prefixes = {
@@ -338,7 +341,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _call_prefix(name: str, *, as_task: bool) -> bytes:
-    """The start of every tools/call to this subtool, up to its arguments."""
+    """Return the encoded start of every `tools/call` to this subtool, up to its arguments."""
     task = b'"task":{},' if as_task else b""
     return b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":%b,%b"arguments":' % (encode(name), task)
 
@@ -349,6 +352,6 @@ def _names(entries: list[Raw], key: str) -> Iterator[str]:
             name = _decode_object(entry).get(key)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        told = message_meta.decode_text(name)
-        if told is not None:
-            yield told
+        text = message_meta.decode_text(name)
+        if text is not None:
+            yield text

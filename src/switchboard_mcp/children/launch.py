@@ -1,7 +1,7 @@
-"""Starting the process of a child, and saying in words why that did not work.
+"""Launches the process of a child, and explains why a launch failed.
 
-Owns the way from a specification to a running process; what the process says is no matter here. This is the only place
-that starts one, and in governed mode it starts only what `policy.launch.rules` has approved.
+This is the only place that starts a child process; in governed mode it starts only what `policy.launch.rules` has
+approved. It is not aware of MCP.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class Launched(Struct, frozen=True):
-    """A running process, and in governed mode the approval it runs by."""
+    """A running process, and in governed mode its approved launch."""
 
     process: ChildProcess
     approved: ApprovedLaunch | None = None
 
 
 async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Launched | Failure:
-    """Start what the specification names, its variables filled in already."""
+    """Launch the command of a specification whose variables are expanded."""
     try:
         async with timeout(limit_s):
             if context.launch_policy is None:
                 command = [spec.command, *spec.args]
-                # Whoever has the address of the bus can write mail in anybody's name.
+                # The bus URL lets its holder send mail in any name, so children do not inherit it.
                 inherited = {name: value for name, value in context.environ.items() if name != URL_VARIABLE}
                 env = inherited | spec.env
                 return Launched(await context.launcher.spawn(command, env, spec.cwd))
@@ -49,14 +49,14 @@ async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Laun
             f"Child '{spec.name}': command '{spec.command}' could not be started within {limit_s:g} s.",
             child=spec.name,
         )
-    except OSError as problem:  # no descriptor or process left for it
+    except OSError as problem:  # out of file descriptors or processes
         return failure(
             "child_start_failed", f"Child '{spec.name}' could not be started: {problem}.", child=spec.name
         )
 
 
 async def _launch_approved(spec: ChildSpec, context: ChildContext, guard: LaunchPolicy) -> Launched | Failure:
-    # In a thread, since a program may have a hundred megabytes to be read.
+    # In a thread: hashing a program may mean reading a hundred megabytes.
     approved = await to_thread(guard.approve, spec)
     if isinstance(approved, Failure):
         return approved
@@ -68,22 +68,22 @@ async def _launch_approved(spec: ChildSpec, context: ChildContext, guard: Launch
         os.close(fd)
     return failure(
         "launch_refused",
-        f"Child '{spec.name}': {approved.argv[0]} was replaced while the child was starting; it was ended.",
+        f"Child '{spec.name}': {approved.argv[0]} was replaced while the child was starting. The process was killed.",
         child=spec.name,
     )
 
 
 def _runs(pid: int, approved: ApprovedLaunch) -> bool:
-    """Whether the process runs the very file that was read. Where the system does not tell, its marks must do."""
+    """Return True if the process runs the file that was hashed, or if the system cannot tell."""
     try:
-        found = os.stat(f"/proc/{pid}/exe")
+        executable = os.stat(f"/proc/{pid}/exe")
     except OSError:
         return True
-    return any((mark.device, mark.inode) == (found.st_dev, found.st_ino) for mark in approved.marks)
+    return any((file.device, file.inode) == (executable.st_dev, executable.st_ino) for file in approved.files)
 
 
 def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
-    """Why the operating system did not start a command, in words, with the place to mend it."""
+    """Return the failure of a launch, naming the config key to fix."""
     where = f"{spec.source}: {spec.key}" if spec.key else spec.source
     if problem.where == "chdir":
         return failure(
@@ -93,7 +93,7 @@ def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
         )
     if problem.code == errno.ECHILD:
         return failure(
-            "child_start_failed", f"Child '{spec.name}' was killed before it had started.", child=spec.name
+            "child_start_failed", f"Child '{spec.name}' was killed before it started.", child=spec.name
         )
     if problem.code == errno.EACCES:
         return failure(

@@ -1,8 +1,7 @@
-"""`switchboard.lock.json`: what each child offered when it was locked.
+"""Reads and writes `switchboard.lock.json`: what each child offered when it was locked.
 
-Owns reading, writing, and how an entry is made from what a child told. Made for git: sorted, indented, free of times
-and places, written whole or not at all. What follows from a difference is `pinning`'s affair; the shapes are
-`config.lockfile`'s.
+The file is made for git: sorted, indented, without times or machine paths, written atomically. Its types are in
+`config.lockfile`; what follows from a difference is decided in `pinning`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = [
 ]
 
 FILE_NAME = "switchboard.lock.json"
-# Fifty servers with a hundred tools each stay below. What is larger was named by mistake.
+# Fifty servers with a hundred tools each stay below. A larger file is not a lock.
 MAX_BYTES = 64 * 1024 * 1024
 WORKSPACE = "${workspace}"
 
@@ -59,12 +58,12 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 
 def lock_path(workspace: str) -> str:
-    """Where the file is."""
+    """Return the path of the lock file."""
     return os.path.join(workspace, FILE_NAME)
 
 
 def read_lock(path: str) -> LockFile | None:
-    """The lock; None where there is none. Raises `lock_invalid` with every mistake in it, by its key."""
+    """Read the lock; None if there is none. Raises `lock_invalid` with every mistake and its key."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -73,7 +72,7 @@ def read_lock(path: str) -> LockFile | None:
     except OSError as problem:
         raise _invalid(f"{path}: cannot be read ({problem.strerror}).") from None
     if len(data) > MAX_BYTES:
-        raise _invalid(f"{path}: is larger than {MAX_BYTES // 1024 // 1024} MiB, which no lock should be.")
+        raise _invalid(f"{path}: is larger than {MAX_BYTES // 1024 // 1024} MiB and not a lock.")
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -81,11 +80,11 @@ def read_lock(path: str) -> LockFile | None:
 
 
 def _describe_invalid(path: str, data: bytes, problem: Exception) -> str:
-    from switchboard_mcp.config.documents import Unreadable, decode_json  # Only for files that are wrong.
+    from switchboard_mcp.config.documents import Unreadable, decode_json  # Loaded only for invalid files.
 
     for mark in (b"<<<<<<< ", b">>>>>>> "):
         if data.startswith(mark) or b"\n" + mark in data:
-            return f"{path}: holds the marks of a merge that was not finished. Settle it, then lock again."
+            return f"{path}: has unresolved merge conflicts. Resolve them, then lock again."
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -97,7 +96,7 @@ def _describe_invalid(path: str, data: bytes, problem: Exception) -> str:
 
 
 def _find_find_mistakes(document: object) -> Iterator[str]:
-    """What is wrong, by its key: piece by piece, since a decoder names no keys of maps."""
+    """Yield every mistake with its key. Validates part by part, since the decoder does not report map keys."""
     children = document.get("children") if isinstance(document, dict) else None
     if not isinstance(children, dict):
         yield from _validate_part(document, LockFile, "")
@@ -124,16 +123,16 @@ def _validate_part(part: object, model: type[Struct], key: str) -> Iterator[str]
 
 
 def write_lock(path: str, lock: LockFile) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     try:
         write_atomically(path, render(lock), 0o644)
     except OSError as problem:
-        told = f"{path}: cannot be written ({problem.strerror})."
-        raise refused("lock_invalid", told, hint="Make the folder writable, then lock again.") from None
+        message = f"{path}: cannot be written ({problem.strerror})."
+        raise refused("lock_invalid", message, hint="Make the folder writable, then lock again.") from None
 
 
 def render(lock: LockFile) -> bytes:
-    """The bytes of the file. What cannot be seen is written as an escape, so that a reviewer sees it."""
+    """Return the bytes of the file. Invisible characters are escaped, so a reviewer sees them."""
     data = msgspec.json.format(msgspec.json.encode(lock, order="sorted"), indent=2) + b"\n"
     if data.isascii() and b"\x7f" not in data:
         return data
@@ -141,7 +140,7 @@ def render(lock: LockFile) -> bytes:
 
 
 def lock_child(spec: ChildSpec, workspace: str, snapshot: ServerSnapshot) -> LockedChild:
-    """The entry of a child, from what it told."""
+    """Return the lock entry for a snapshot of a child."""
     return LockedChild(
         launch=launch_hash(spec, workspace),
         server=LockedServer(name=snapshot.server.name, version=snapshot.server.version),
@@ -155,19 +154,19 @@ def lock_child(spec: ChildSpec, workspace: str, snapshot: ServerSnapshot) -> Loc
 
 
 def _prompts(snapshot: ServerSnapshot) -> dict[str, LockedTool] | UnsetType:
-    """Every prompt that a child told of; nothing can be said where it has some and was not asked for them."""
+    """Return the locked prompts; UNSET if the child has prompts that were not fetched."""
     if PROMPTS not in snapshot.lists and "prompts" in snapshot.capabilities:
         return UNSET
-    found: dict[str, LockedTool] = {}
+    prompts: dict[str, LockedTool] = {}
     for raw in snapshot.lists.get(PROMPTS, ()):
         name = prompt_name(raw)
         if name is not None:
-            found[name] = locked_tool(name, tool_hash.normal(raw, tool_hash.PROMPT_MEMBERS))
-    return found
+            prompts[name] = locked_tool(name, tool_hash.normalize(raw, tool_hash.PROMPT_MEMBERS))
+    return prompts
 
 
 def prompt_name(raw: Raw) -> str | None:
-    """What a prompt is called; None where that cannot be read."""
+    """Return the name of a prompt, or None if it cannot be decoded."""
     try:
         return _decode_named(raw).name
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -175,21 +174,23 @@ def prompt_name(raw: Raw) -> str | None:
 
 
 def normalized_tools(snapshot: ServerSnapshot) -> dict[str, dict[str, object]]:
-    """Every tool that a child told of, in normal form, by name."""
+    """Return all tools of a snapshot in normal form, by name."""
     return {
-        tool.name: tool_hash.normal(tool.raw) for tool in read_tools(snapshot.tools) if tool.raw is not UNSET
+        tool.name: tool_hash.normalize(tool.raw)
+        for tool in read_tools(snapshot.tools)
+        if tool.raw is not UNSET
     }
 
 
 def locked_tool(name: str, members: Mapping[str, object]) -> LockedTool:
-    """One tool as it stands in the file."""
-    # Sorted now: in the file it is, and an entry should be the same before and after it was there.
+    """Return one tool as it is written to the file."""
+    # Sorted here as in the file, so an entry is equal before and after a round trip.
     encoded = msgspec.json.encode({"hash": tool_hash.digest(name, members), **members}, order="sorted")
     return msgspec.json.decode(encoded, type=LockedTool)
 
 
 def launch_hash(spec: ChildSpec, workspace: str) -> str:
-    """Names how a child is started, the same on every machine. Values of variables and headers have no part in it."""
+    """Return a hash of how a child is started: the same on every machine, without values of variables or headers."""
     parts = {
         "kind": spec.kind,
         "command": [word.replace(workspace, WORKSPACE) for word in (spec.command, *spec.args)],
@@ -201,7 +202,7 @@ def launch_hash(spec: ChildSpec, workspace: str) -> str:
 
 
 def _strip_secrets(url: str) -> str:
-    """The address without user, password, and the values of its query."""
+    """Return the URL without user, password and query values."""
     if not url:
         return ""
     scheme, mark, rest = url.partition("://")
@@ -212,7 +213,7 @@ def _strip_secrets(url: str) -> str:
 
 
 def compare_children(before: LockedChild, after: LockedChild) -> list[ToolChange]:
-    """What is another in what a child offers, for people and models alike."""
+    """Return the differences between two lock entries in what models see."""
     changes = list(compare_text("instructions", before.instructions, after.instructions))
     changes += _compare_entries(before.tools, after.tools, "tool")
     if before.prompts is not UNSET and after.prompts is not UNSET:
@@ -236,20 +237,20 @@ def _compare_entries(
 
 
 def metadata_changes(before: LockedChild, after: LockedChild) -> list[str]:
-    """What else is another, and does no harm by itself."""
-    told = []
+    """Return the differences in metadata, which are harmless by themselves."""
+    changes = []
     if before.launch != after.launch:
-        told.append("it is started in another way than when it was locked")
+        changes.append("it is started differently than when it was locked")
     old, new = before.server, after.server
     if (old.name, old.version) != (new.name, new.version):
-        told.append(f"server {old.name} {old.version} → {new.name} {new.version}".replace("  ", " "))
+        changes.append(f"server {old.name} {old.version} → {new.name} {new.version}".replace("  ", " "))
     if before.protocol != after.protocol:
-        told.append(f"protocol {before.protocol} → {after.protocol}")
-    return told
+        changes.append(f"protocol {before.protocol} → {after.protocol}")
+    return changes
 
 
 def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
-    """The new entry, with what is the same as before written as it was: no noise in git."""
+    """Return the new entry, with unchanged parts written as before to keep git diffs small."""
     if before is None:
         return after
     tools = _keep_unchanged(before.tools, after.tools)
@@ -271,7 +272,7 @@ def _keep_unchanged(
 
 
 def find_tampering(path: str, child: str, entry: LockedChild) -> Failure | None:
-    """What was changed by hand in an entry, if anything was."""
+    """Return the failure for the first part of an entry that does not match its hash, or None."""
     key = f"children.{child}"
     if tool_hash.text_digest(entry.instructions) != entry.instructions_hash:
         return _tampered(path, f"{key}.instructions", child)
@@ -283,7 +284,7 @@ def find_tampering(path: str, child: str, entry: LockedChild) -> Failure | None:
 
 
 def snapshot_of(entry: LockedChild) -> ServerSnapshot:
-    """An entry as if the child had just told it."""
+    """Return the snapshot that a lock entry describes."""
     return ServerSnapshot(
         server=ServerIdentity(entry.server.name, entry.server.version),
         protocol=entry.protocol,
@@ -301,19 +302,19 @@ def _raw(name: str, tool: LockedTool) -> Raw:
     members.pop(tool_hash.UNREADABLE, None)
     schema = members.get("inputSchema")
     if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
-        # The file has them by name; a model reads first what it must give.
+        # The file sorts them by name; a model should read the required ones first.
         required = schema.get("required")
         needed = required if isinstance(required, list) else []
         schema["properties"] = dict(
             sorted(schema["properties"].items(), key=lambda pair: pair[0] not in needed)
         )
-    return Raw(msgspec.json.encode({"name": name, **members}))  # on one line, which the file is not
+    return Raw(msgspec.json.encode({"name": name, **members}))  # on one line, unlike the file
 
 
 def _tampered(path: str, key: str, child: str) -> Failure:
-    told = f"{path}: {key}: does not fit its hash: it was changed by hand."
-    hint = f"Take the file from git, or look at the child and run `switchboard lock --accept {child}`."
-    return failure("lock_invalid", told, child=child, hint=hint)
+    message = f"{path}: {key}: does not match its hash: it was edited by hand."
+    hint = f"Restore the file from git, or review the child and run `switchboard lock --accept {child}`."
+    return failure("lock_invalid", message, child=child, hint=hint)
 
 
 def _invalid(message: str) -> SwitchboardError:

@@ -1,8 +1,8 @@
-"""Holding a child to its lock: what it may show and serve, given what it was pinned to and what it tells now.
+"""Compares a running child with its lock and decides what it may show and serve.
 
-Open mode: the lock answers where nothing else is known yet, and a difference is logged. Governed mode: hosts see what
-was pinned and nothing else; what differs is blocked until somebody accepts it, and what is not in the lock does not
-exist. Loaded only where there is a lock, or governed mode. How the file looks is `lock`'s affair.
+Open mode: the lock serves as a snapshot until the child has run, and differences are logged. Governed mode: hosts see
+only what was locked; what differs is blocked until it is accepted, and what is not in the lock does not exist. Loaded
+only if there is a lock, or in governed mode. The file format is in `lock`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.policy.drift import FOR_MODELS, ToolChange
 
-# How many differences an error or a log line tells; `lock --check` tells all.
+# How many differences an error or a log line shows; `lock --check` shows all.
 MAX_SHOWN_CHANGES = 3
 LOGGED_CHARS = 200
 
 
 class Pins:
-    """The lock of one workspace. Read anew where somebody is about to be refused and the file is another by now."""
+    """The lock of one workspace. Re-read if the file has changed before a call is refused."""
 
     def __init__(self, lock: LockFile | None, workspace: str, log: Log, *, governed: bool) -> None:
         self._children = lock.children if lock is not None else {}
@@ -48,10 +48,10 @@ class Pins:
         self._governed = governed
         self._logged: dict[
             str, list[ToolChange]
-        ] = {}  # what was last told of each child: once, whoever meets it
+        ] = {}  # the changes last logged per child, so each is logged once
 
     def pin_for(self, spec: ChildSpec) -> LockPin | None:
-        """What holds for one child; None where nothing does. A wrapper is held to nothing, its original is."""
+        """Return the pin of one child, or None if it has none. A wrapper has none: its original has one."""
         entry = self._children.get(spec.name)
         if spec.kind == "builtin" or spec.wraps or (entry is None and not self._governed):
             return None
@@ -62,13 +62,13 @@ class Pins:
         return pin
 
     def is_outdated(self, pin: LockPin) -> bool:
-        """Whether there is another lock since the pin was made."""
+        """Return True if the lock file has changed since the pin was made."""
         stamp = _stamp(self._path)
         if stamp != self._stamp:
             self._stamp = stamp
             try:
                 lock = read_lock(self._path)
-            except SwitchboardError as problem:  # perhaps half edited; what was held stays held
+            except SwitchboardError as problem:  # perhaps half edited: keep the last valid lock
                 self._log.warning("lock.ignored", problem=problem.failure.message)
             else:
                 self._children = lock.children if lock is not None else {}
@@ -77,7 +77,7 @@ class Pins:
 
 
 class LockPin:
-    """What holds for one child. `changes` is what was found different in this run."""
+    """The lock entry of one child. `changes` are its differences from the running child."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class LockPin:
         governed: bool,
     ) -> None:
         self.governed = governed
-        self.lock_version = 0  # of the lock
+        self.lock_version = 0  # of the lock file
         self.changes: list[ToolChange] = []
         self._spec = spec
         self._entry = entry
@@ -102,17 +102,17 @@ class LockPin:
         self._snapshot: ServerSnapshot | None = None
         self._checked = False
         self._problem: Failure | None = None
-        self._current_names: frozenset[str] | None = None  # names the child told, once it has
+        self._current_names: frozenset[str] | None = None  # tool names of the running child, once known
 
     @property
     def snapshot(self) -> ServerSnapshot | None:
-        """What the lock knows of the child: as if it had just told it."""
+        """The snapshot that the lock describes."""
         if self._snapshot is None and self._entry is not None and self._is_current():
             self._snapshot = snapshot_of(self._entry)
         return self._snapshot
 
     def blocked_reason(self) -> Failure | None:
-        """Why the child must not be used at all, or None. Looks closely once, before anything of it is shown."""
+        """Return the failure if the whole child must not be used, or None. Checked once, before anything is shown."""
         if not self._checked:
             self._checked = True
             self._problem = self._find_problem()
@@ -122,9 +122,9 @@ class LockPin:
         return self._problem if self.governed else None
 
     def prompts(self) -> list[Raw] | None:
-        """Governed mode: the pinned prompts that were found as they were pinned; None where nothing is governed.
+        """Return the locked prompts that have not changed; None in open mode.
 
-        Of a child that did not tell its prompts when it was locked, there are none.
+        A child that had not listed its prompts when it was locked has none.
         """
         if not self.governed:
             return None
@@ -136,7 +136,7 @@ class LockPin:
         ]
 
     def compare(self, snapshot: ServerSnapshot, *, prompts: bool) -> bool:
-        """The child has told what it has, be it with its `prompts`: find what is different. Whether it is news."""
+        """Compare the running child with its lock, including `prompts` if fetched. Return True for new changes."""
         tools = read_tools(snapshot.tools)
         self._current_names = frozenset(tool.name for tool in tools)
         self.blocked_reason()
@@ -157,40 +157,40 @@ class LockPin:
         return True
 
     def matches_lock(self, name: str) -> bool:
-        """Whether the child has a pinned tool, and has it as it was pinned."""
+        """Return True if the running child has the tool exactly as locked."""
         return self._current_names is not None and name in self._current_names and not self._changes_of(name)
 
     def tool_blocked_reason(self, name: str) -> Failure | None:
-        """Governed mode: why a tool of the running child must not be used. None where it may, or is not there."""
+        """Return the failure for a tool that is unlocked or differs from its lock. None in open mode."""
         if not self.governed or self._current_names is None or name not in self._current_names:
             return None
         return self.blocked_reason() or self._drifted(name, f"subtool '{name}'")
 
     def prompt_blocked_reason(self, name: str) -> Failure | None:
-        """The same for a prompt."""
+        """Return the failure for a prompt that differs from its lock, or None."""
         return self._drifted(f"prompt {name}", f"prompt '{name}'")
 
     def _drifted(self, name: str, shown: str) -> Failure | None:
-        found = self._changes_of(name)
-        if not found:
+        changes = self._changes_of(name)
+        if not changes:
             return None
-        told = "; ".join(change.told(FOR_MODELS) for change in found[:MAX_SHOWN_CHANGES])
-        more = f"; and {len(found) - MAX_SHOWN_CHANGES} more" if len(found) > MAX_SHOWN_CHANGES else ""
+        shown_changes = "; ".join(change.describe(FOR_MODELS) for change in changes[:MAX_SHOWN_CHANGES])
+        more = f"; and {len(changes) - MAX_SHOWN_CHANGES} more" if len(changes) > MAX_SHOWN_CHANGES else ""
         child = self._spec.name
-        message = f"Child '{child}', {shown} is not what was locked. {told}{more}."
+        message = f"Child '{child}', {shown} differs from its lock. {shown_changes}{more}."
         hint = (
-            f"It is blocked. Look at it with `switchboard lock --check {child}`; "
-            f"`switchboard lock --accept {child}` takes it as it is now."
+            f"It is blocked. Review it with `switchboard lock --check {child}`; "
+            f"`switchboard lock --accept {child}` accepts it as it is now."
         )
         subtool = name if shown.startswith("subtool") else UNSET
         return failure("tool_drifted", message, child=child, subtool=subtool, hint=hint)
 
     def _changes_of(self, name: str) -> list[ToolChange]:
-        """What is held against a tool: its own compare_children, and those of the whole child."""
+        """Return the changes of a tool, and those of the whole child."""
         return [change for change in self.changes if change.tool in ("", name)]
 
     def removed_tool_hint(self, name: str) -> str:
-        """What to do about a tool that was locked and is gone, or an empty string."""
+        """Return a hint for a tool that was locked and has been removed, or an empty string."""
         if (
             self._entry is None
             or name not in self._entry.tools
@@ -200,39 +200,39 @@ class LockPin:
             return ""
         child = self._spec.name
         return (
-            f"It was there when child '{child}' was locked, and is not any more. Introspect the suite for what is; "
-            f"`switchboard lock --accept {child}` takes note."
+            f"Child '{child}' had it when it was locked, but has removed it. Introspect the suite for what there is; "
+            f"`switchboard lock --accept {child}` updates the lock."
         )
 
     def _is_current(self) -> bool:
-        """Whether the entry is of the child as it is configured now."""
+        """Return True if the child is still started as when it was locked."""
         return self._entry is not None and self._entry.launch == launch_hash(self._spec, self._workspace)
 
     def _find_problem(self) -> Failure | None:
         child = self._spec.name
         if self._entry is None:
-            told = f"Child '{child}' is not in {self._path}, so that none of its subtools exists."
-            return failure("child_not_locked", told, child=child, hint=_lock_hint(child))
+            message = f"Child '{child}' is not in {self._path}, so it has no subtools."
+            return failure("child_not_locked", message, child=child, hint=_lock_hint(child))
         if not self._is_current():
             where = f"{self._spec.source}: {self._spec.key}" if self._spec.key else self._spec.source
-            told = (
-                f"Child '{child}' is started in another way ({where}) than when it was locked ({self._path})."
+            message = (
+                f"Child '{child}' is started differently ({where}) than when it was locked ({self._path})."
             )
-            return failure("child_not_locked", told, child=child, hint=_lock_hint(child))
+            return failure("child_not_locked", message, child=child, hint=_lock_hint(child))
         return find_tampering(self._path, child, self._entry)
 
 
 def _lock_hint(child: str) -> str:
-    return f"Whoever may lock children here runs `switchboard lock {child}`."
+    return f"A person who may lock children runs `switchboard lock {child}`."
 
 
 def _describe(change: ToolChange) -> str:
-    told = change.told(LOGGED_CHARS)
-    return f"{change.tool}: {told}" if change.tool else told
+    text = change.describe(LOGGED_CHARS)
+    return f"{change.tool}: {text}" if change.tool else text
 
 
 def load_pins(workspace: str, log: Log, *, governed: bool) -> Pins | None:
-    """The lock of a workspace. One that cannot be read stops governed mode; open mode goes on without."""
+    """Load the lock of a workspace. Governed mode fails if it cannot be read; open mode continues without."""
     try:
         lock = read_lock(lock_path(workspace))
     except SwitchboardError as problem:
@@ -244,7 +244,7 @@ def load_pins(workspace: str, log: Log, *, governed: bool) -> Pins | None:
 
 
 def _stamp(path: str) -> tuple[int, int, int]:
-    """Another one for another file."""
+    """Return a stamp that changes with the file."""
     try:
         status = os.stat(path)
     except OSError:

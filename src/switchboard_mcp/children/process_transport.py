@@ -1,6 +1,6 @@
-"""What a connection to a child process runs over: its pipes, its stderr, and its end.
+"""Carries a connection to a child process: its pipes, its stderr, and its shutdown.
 
-Keeps the last lines of stderr and walks the stop ladder. What is said over the pipes is no matter here.
+Keeps the last lines of stderr and runs the shutdown sequence. It is not aware of the messages.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 from switchboard_mcp.transport.process.launcher import ChildProcess, describe_status
 from switchboard_mcp.transport.stdio import PipeTransport
 
-# The stop ladder: a well-behaved server ends when its stdin does. Hosts wait about two seconds for us to go.
+# Shutdown sequence: a well-behaved server exits when its stdin closes. Hosts give us about two seconds to exit.
 STDIN_GRACE_S = 1.0
-# A process whose stdout has ended is ending; this long its last words and exit code may take.
-LAST_WORDS_S = 0.5
-# After TERM and KILL only a process that the kernel itself cannot end is left; its keeper stays with it, we go on.
-KEEPER_GRACE_S = 2.0
-# The wait status of a process that was killed, as is assumed of one that does not end.
+# A process that closed stdout is exiting; its last stderr lines and exit code may take this long.
+EXIT_GRACE_S = 0.5
+# After TERM and KILL only a process that the kernel cannot end is left; its reaper stays with it, we go on.
+REAPER_GRACE_S = 2.0
+# The wait status of a killed process, assumed for one that does not exit.
 KILLED = 9
 STDERR_LINES = 20
 STDERR_LINE_CHARS = 500
 
 
 class ProcessTransport:
-    """See `connection.Carrier`."""
+    """A `ChildTransport` over the pipes of a child process."""
 
     def __init__(self, context: ChildContext, spec: ChildSpec, process: ChildProcess) -> None:
         self._context = context
@@ -39,34 +39,34 @@ class ProcessTransport:
         self._process = process
         self._stderr = StderrTail(context, process.stderr, self._log_stderr)
         self._gone: OnClosed
-        self._over = False
+        self._released = False
         self.pid = process.pid
         self.link = PipeTransport(
             context.loop,
             process.stdout,
             process.stdin,
             context.cork,
-            on_broken=self._reads_no_more,
+            on_broken=self._on_stdin_broken,
             on_error=self._internal_error,
         )
 
     def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
-        """Tell when the child reads no more, should its stdout not end by itself. Answers are lost all together."""
+        """Call `gone` if the child stops reading while its stdout stays open. Single responses are never lost."""
         self._gone = gone
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
-        """All of them."""
+        """Return all tools."""
         return tools
 
     async def stop(self) -> None:
-        """The stop ladder: close stdin, wait, TERM, wait, KILL (the last three are the keeper's)."""
+        """Run the shutdown sequence: close stdin, wait, TERM, wait, KILL (the last three by the reaper)."""
         self.link.close_sending()
         await self._exit(STDIN_GRACE_S)
         self._release()
 
     async def exit_reason(self, opened: bool) -> Failure:
-        """stdout has ended: wait for the rest, say why."""
-        status = await self._exit(LAST_WORDS_S)
+        """Wait for the exit code and the rest of stderr after stdout has closed."""
+        status = await self._exit(EXIT_GRACE_S)
         self._stderr.drain()
         self._release()
         return failure(
@@ -77,31 +77,31 @@ class ProcessTransport:
         )
 
     def stderr_tail(self) -> list[str]:
-        """The last lines of stderr, with secrets masked."""
+        """Return the last lines of stderr, redacted."""
         redactor = self._context.redactor
         return [redactor.redact_and_clip(line, STDERR_LINE_CHARS) for line in self._stderr.lines]
 
     async def _exit(self, grace_s: float) -> int:
-        """Wait for the process to end by itself, then for the keeper to end it. Gives its wait status."""
+        """Wait for the process to exit, then for the reaper to kill it. Return its wait status."""
         exited = self._process.exited
         await asyncio.wait([exited], timeout=grace_s)
         if not exited.done():
             self._process.end()
-            await asyncio.wait([exited], timeout=KEEPER_GRACE_S)
+            await asyncio.wait([exited], timeout=REAPER_GRACE_S)
         return exited.result() if exited.done() else KILLED
 
     def _release(self) -> None:
-        self._over = True
+        self._released = True
         self._stderr.close()
         self.link.close()
 
-    def _reads_no_more(self) -> None:
-        """stdin is broken. Mostly the child has died, and stdout ends after its last words; else it is of no use."""
-        self._context.loop.call_later(LAST_WORDS_S, self._give_up)
+    def _on_stdin_broken(self) -> None:
+        """Handle a broken stdin. Usually the child has died and stdout closes next; if not, the child is unusable."""
+        self._context.loop.call_later(EXIT_GRACE_S, self._check_gone)
 
-    def _give_up(self) -> None:
-        if self.link.paused and not self._over:
-            self._reads_no_more()
+    def _check_gone(self) -> None:
+        if self.link.paused and not self._released:
+            self._on_stdin_broken()
         else:
             self._gone()
 
@@ -114,13 +114,13 @@ class ProcessTransport:
 
 
 class StderrTail:
-    """Reads a child's stderr to its end and keeps the last lines. Never parsed."""
+    """Reads a child's stderr to its end and keeps the last lines."""
 
-    def __init__(self, context: ChildContext, fd: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, context: ChildContext, fd: int, on_line: Callable[[str], None]) -> None:
         self.lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._loop = context.loop
         self._fd = fd
-        self._tell = tell if context.log.enabled("debug") else None
+        self._on_line = on_line if context.log.enabled("debug") else None
         self._rest = b""
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
@@ -141,15 +141,15 @@ class StderrTail:
         return bool(data)
 
     def _add(self, raw: bytes) -> None:
-        # Longer than what is shown: a secret that is cut in two is not recognised.
+        # Longer than what is shown, since a secret cut in two would not be recognised.
         line = raw.decode("utf-8", "replace").strip()[: 4 * STDERR_LINE_CHARS]
         if line:
             self.lines.append(line)
-            if self._tell is not None:
-                self._tell(line)
+            if self._on_line is not None:
+                self._on_line(line)
 
     def drain(self) -> None:
-        """Read what is there now."""
+        """Read what is available now."""
         while self._fd >= 0 and self._read():
             pass
 

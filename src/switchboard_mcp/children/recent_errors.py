@@ -1,6 +1,6 @@
-"""What went wrong lately: a short memory, for those who ask what happened.
+"""The most recent failures, kept in memory for `switchboard status` and the dashboard.
 
-Holds failures as they were shown, without secrets. Whose call it was decides who may read of it.
+Failures are redacted. A principal sees those of its own calls and those of the children.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure
 
-MOST = 50
+MAX_ERRORS = 50
 
 
 class RecentError(Struct):
-    """One failure, or the same several times in a row. `principal` is None where it was no call of anybody."""
+    """A failure, counted if it repeats. `principal` is None for a failure that was not caused by a call."""
 
     at: float
     problem: Failure
@@ -25,20 +25,20 @@ class RecentError(Struct):
 
 
 class RecentErrors:
-    """The last failures, oldest first."""
+    """A bounded list of failures, oldest first."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self._kept: deque[RecentError] = deque(maxlen=MOST)
+        self._errors: deque[RecentError] = deque(maxlen=MAX_ERRORS)
 
     def note(self, problem: Failure, principal: str | None = None) -> None:
-        """One more, as it may be shown."""
-        last = self._kept[-1] if self._kept else None
+        """Add a redacted failure, or count it if it is the same as the last."""
+        last = self._errors[-1] if self._errors else None
         if last is not None and (last.problem, last.principal) == (problem, principal):
             last.at, last.times = self.now(), last.times + 1
         else:
-            self._kept.append(RecentError(self.now(), problem, principal))
+            self._errors.append(RecentError(self.now(), problem, principal))
 
     def seen_by(self, principal: str) -> list[RecentError]:
-        """Those of its own calls, and those of children; the latest first."""
-        return [mishap for mishap in reversed(self._kept) if mishap.principal in (None, principal)]
+        """Return the failures of a principal's calls and of the children, latest first."""
+        return [error for error in reversed(self._errors) if error.principal in (None, principal)]

@@ -1,7 +1,7 @@
-"""What a connection to a remote child runs over: a link of the kind that its entry names.
+"""Carries a connection to a remote child, over the transport that its config entry names.
 
-Loads the code for that kind, and the packages it needs, only when such a child is used. Checks the address and the
-headers, so that a mistake in them is told with its place. What is said over the link is no matter here.
+Imports the code of that transport, and the packages it needs, on first use. Validates the URL and the headers, so a
+mistake is reported with its config key. It is not aware of the messages.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 
 MODULES = {"http": "streamable_http", "sse": "sse_transport", "ws": "websocket"}
 SCHEMES = {"http": ("http", "https"), "sse": ("http", "https"), "ws": ("ws", "wss")}
-# A server is told that we go, in time for the two seconds that hosts wait for us.
-FAREWELL_S = 1.0
+# Time to end the session, within the two seconds that hosts wait for us.
+CLOSE_TIMEOUT_S = 1.0
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = r"[\t\x20-\x7e]*"
 
 
 async def connect(spec: ChildSpec, context: ChildContext) -> RemoteTransport | Failure:
-    """A carrier to the server that the specification names, its variables filled in already."""
-    flaw = find_flaw(spec)
-    if flaw is not None:
-        return flaw
-    refused = context.launch_policy.judge(spec) if context.launch_policy is not None else None
+    """Open a transport to the server of a specification whose variables are expanded."""
+    problem = find_config_error(spec)
+    if problem is not None:
+        return problem
+    refused = context.launch_policy.check(spec) if context.launch_policy is not None else None
     if refused is not None:
         return refused
     for secret in _secrets(urlsplit(spec.url)):
         context.redactor.register(secret)
     try:
-        # In a thread, since the packages take a while to load and other children go on meanwhile.
+        # In a thread: the packages take a while to import, and other children must not wait.
         module = await asyncio.to_thread(
             import_module, f"switchboard_mcp.transport.http.{MODULES[spec.kind]}"
         )
-    except ImportError as problem:
-        return without_package(spec, problem)
+    except ImportError as error:
+        return missing_package(spec, error)
     server = RemoteServer(
         name=spec.name, url=spec.url, headers=spec.headers, redact=context.redactor.redact_text
     )
@@ -62,35 +62,35 @@ async def connect(spec: ChildSpec, context: ChildContext) -> RemoteTransport | F
         "note": lambda what: log.debug("child.remote", child=spec.name, note=what),
         "on_error": lambda problem: log.error("internal", child=spec.name, problem=repr(problem)),
     }
-    if spec.kind != "ws" and wants_login(spec):
-        options["auth"] = authorisation(spec, server, context.environ, context.redactor.register)
+    if spec.kind != "ws" and uses_oauth(spec):
+        options["auth"] = make_oauth(spec, server, context.environ, context.redactor.register)
     link: RemoteTransportBase = module.dial(server, context.start_task, **options)
     return RemoteTransport(context, spec, link)
 
 
-def without_package(spec: ChildSpec, problem: ImportError) -> Failure:
-    """What is said where the packages for remote children are not installed."""
+def missing_package(spec: ChildSpec, problem: ImportError) -> Failure:
+    """Return the failure if the packages for remote children are not installed."""
     return failure(
         "transport_unsupported",
-        f"Child '{spec.name}' is remote ({spec.kind}), for which the package {problem.name} is missing.",
+        f"Child '{spec.name}' is remote ({spec.kind}), and the package {problem.name} is not installed.",
         child=spec.name,
         hint="Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder.",
     )
 
 
-def wants_login(spec: ChildSpec) -> bool:
-    """Whether tokens of a login may be used: not where the entry has an authorisation of its own."""
+def uses_oauth(spec: ChildSpec) -> bool:
+    """Return True if OAuth tokens may be used: not if the entry has its own `Authorization` header."""
     return spec.oauth is not False and "authorization" not in map(str.lower, spec.headers)
 
 
-def authorisation(
+def make_oauth(
     spec: ChildSpec,
     server: RemoteServer,
     environ: Mapping[str, str],
     register: Callable[[str], None],
     person: LoginPrompt | None = None,
 ) -> OAuth | None:
-    """What puts tokens on requests. None where there is no place to keep them."""
+    """Return the OAuth client that adds tokens to requests, or None if there is no folder for them."""
     from switchboard_mcp.transport.http.oauth import OAuth, RegisteredClient
 
     folder = logins_folder(environ)
@@ -102,7 +102,7 @@ def authorisation(
 
 
 class RemoteTransport:
-    """See `connection.Carrier`."""
+    """A `ChildTransport` over HTTP, SSE or WebSocket."""
 
     pid = 0
 
@@ -112,49 +112,49 @@ class RemoteTransport:
         self.link = link
 
     def watch(self, gone: OnClosed, lost: OnResponseLost) -> None:
-        """Tell which answers are lost. The end of the server is told by the link."""
+        """Call `lost` for lost responses. The transport itself reports the end of the server."""
         self.link.watch(lost)
 
     def callable_tools(self, tools: list[Tool], protocol: str) -> list[Tool]:
-        """Without the tools whose marks for headers are invalid; the others' are minded from now on."""
+        """Return the tools with valid header mirrors, and apply these mirrors from now on."""
         if not versions.is_stateless(protocol):
             return tools
         kept: list[Tool] = []
         mirrors: dict[str, tuple[HeaderMirror, ...]] = {}
         for tool in tools:
-            found = find_mirrors(tool.input_schema) if tool.input_schema is not UNSET else ()
-            if isinstance(found, InvalidMirror):
+            mirror = find_mirrors(tool.input_schema) if tool.input_schema is not UNSET else ()
+            if isinstance(mirror, InvalidMirror):
                 self._context.log.warning(
-                    "child.tool_dropped", child=self._spec.name, tool=tool.name, problem=found.reason
+                    "child.tool_dropped", child=self._spec.name, tool=tool.name, problem=mirror.reason
                 )
                 continue
             kept.append(tool)
-            if found:
-                mirrors[tool.name] = found
+            if mirror:
+                mirrors[tool.name] = mirror
         self.link.mirrors = mirrors
         return kept
 
     async def stop(self) -> None:
-        """Say goodbye, then close."""
+        """End the session, then close the transport."""
         self.link.close_sending()
         try:
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.link.sending_closed.wait()
         except TimeoutError:
             pass
         await self.link.aclose()
 
     async def exit_reason(self, opened: bool) -> Failure:
-        """The link has ended: it knows why, and lets go by itself. Nobody who comes now must wait for that."""
+        """Return why the transport closed. It releases itself in the background, so new callers need not wait."""
         return self.link.problem or self.link.server.failure("child_crashed", "has closed the connection")
 
     def stderr_tail(self) -> list[str]:
-        """A remote server has no stderr that we see."""
+        """Return nothing: the stderr of a remote server is not visible."""
         return []
 
 
-def find_flaw(spec: ChildSpec) -> Failure | None:
-    """What is wrong with the address or the headers. Their values are not shown: they may be secrets."""
+def find_config_error(spec: ChildSpec) -> Failure | None:
+    """Return the failure for an invalid URL or header, or None. Values are not shown: they may be secrets."""
     schemes = SCHEMES[spec.kind]
     try:
         parts = urlsplit(spec.url)
@@ -162,28 +162,30 @@ def find_flaw(spec: ChildSpec) -> Failure | None:
     except ValueError:
         valid = False
     if not valid or re.search(r"[\x00-\x20\x7f]", spec.url):
-        wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-        return _mistake(
+        expected = " or ".join(f"{scheme}://" for scheme in schemes)
+        return _config_error(
             spec,
             join_key(spec.key, "url"),
-            f"is no address that a child of type {spec.kind} can have; use {wanted}",
+            f"is not a valid URL for a child of type {spec.kind}; use {expected}",
         )
     headers = join_key(spec.key, "headers")
     for name, value in spec.headers.items():
         if not re.fullmatch(_NAME, name):
-            return _mistake(spec, headers, f"has a name that no header can have: {name!r}")
+            return _config_error(spec, headers, f"has an invalid header name: {name!r}")
         if not re.fullmatch(_VALUE, value):
-            return _mistake(spec, join_key(headers, name), "has characters that no header can carry")
+            return _config_error(
+                spec, join_key(headers, name), "has characters that are not allowed in a header"
+            )
     return None
 
 
-def _mistake(spec: ChildSpec, key: str, what: str) -> Failure:
+def _config_error(spec: ChildSpec, key: str, what: str) -> Failure:
     return failure("config_invalid", f"Child '{spec.name}': {spec.source}: {key} {what}.", child=spec.name)
 
 
 def _secrets(url: SplitResult) -> list[str]:
-    """Parts of an address that must not be shown: passwords, and what stands in the query."""
-    found = [unquote(url.password or ""), url.password or ""]
+    """Return the parts of a URL that must not be shown: the password and the query values."""
+    values = [unquote(url.password or ""), url.password or ""]
     for _, value in parse_qsl(url.query):
-        found.append(value)
-    return [secret for secret in found if len(secret) >= 8]
+        values.append(value)
+    return [secret for secret in values if len(secret) >= 8]

@@ -1,6 +1,6 @@
-"""The other servers behind the same address, as children and limits see them: what is counted and judged together.
+"""Protocols for replicas: Switchboard servers behind one address that share rate limits and quarantines.
 
-Owns the shapes alone. `bus.replicas.replicas` keeps them in Redis; where there are no replicas, nothing here is loaded.
+Types only. `bus.replicas.replicas` implements them with Redis; without replicas this module is not loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from switchboard_mcp.config.models import ChildSpec
 
 
 class RemoteQuarantine(Struct, frozen=True):
-    """Another replica has a child in quarantine, for so much longer."""
+    """A quarantine of a child on another replica, for another `left_s` seconds."""
 
     replica: str
     failures: int
@@ -22,44 +22,44 @@ class RemoteQuarantine(Struct, frozen=True):
 
 
 class CallMeter(Protocol):
-    """Calls that are counted together with those of other replicas."""
+    """A rate limit that is counted together with other replicas."""
 
     @property
     def key(self) -> str:
-        """The same wherever the same calls are counted by the same limits."""
+        """Identifies the limit on all replicas."""
 
     @property
     def calls_per_minute(self) -> int:
-        """On average."""
+        """The sustained rate."""
 
     @property
     def burst(self) -> int:
-        """At once."""
+        """The burst size."""
 
     def next_batch(self) -> int:
-        """How many calls wait for an answer; they are the ones that it is for."""
+        """Return how many calls wait for admission; the next grant is for them."""
 
     def on_granted(self, granted: int, wait_s: float) -> None:
-        """So many of them may go on; for another one there is room after so long."""
+        """Admit `granted` waiting calls; the next one may be admitted after `wait_s`."""
 
     def decide_locally(self) -> None:
-        """Nobody answers: it is for this replica to say."""
+        """Decide without the other replicas: they cannot be reached."""
 
 
 class Replicas(Protocol):
-    """The others, as one. Nothing here raises, and nothing waits for long."""
+    """The other replicas as one. Methods never raise and never wait for long."""
 
     reachable: bool
-    """Whether they are heard of; while they are not, everybody counts and judges alone."""
+    """True if the shared state can be reached. Otherwise each replica counts and decides alone."""
 
     def count(self, meter: CallMeter) -> None:
-        """Calls wait; the meter is told how many of them may go on."""
+        """Request admission for the waiting calls of a meter."""
 
     def gave_up(self, spec: ChildSpec, failures: int, problem: str, for_s: float) -> None:
-        """The child is in quarantine here."""
+        """Publish that the child is quarantined here."""
 
     def trusts(self, spec: ChildSpec) -> None:
-        """The child has won back trust here."""
+        """Publish that the child is healthy here again."""
 
     async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
-        """What another one thinks of the child, where it should not be started."""
+        """Return the quarantine of the child on another replica, or None."""

@@ -1,8 +1,8 @@
-"""Changes of one child that we want to hear of: of its lists always, of a resource while somebody follows it.
+"""Subscriptions to changes of one child: to its lists always, to a resource while a host is subscribed to it.
 
-A handshake-era child tells changes of its lists by itself, and of resources it was subscribed to. A modern one tells
-only those who listen: one `subscriptions/listen` is kept open for all of it, opened anew when other resources are
-followed or when it is lost. What may have been missed meanwhile counts as changed.
+A legacy child reports list changes on its own, and changes of subscribed resources. A stateless one needs an open
+`subscriptions/listen` request: one is kept for everything, and reopened when the set of resources changes or the
+request is lost. Whatever may have been missed meanwhile is reported as changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.transport.rpc import UNREADABLE, AwaitedRequest, Peer, PendingRequest, next_id
 
-# What can be listened to, by the capability that says so, and the notification it stands for.
+# By capability: the member of a listen request, and the notification it enables.
 LISTS = {
     "tools": ("toolsListChanged", "notifications/tools/list_changed"),
     "prompts": ("promptsListChanged", "notifications/prompts/list_changed"),
@@ -27,14 +27,14 @@ LISTS = {
 }
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 UPDATED = "notifications/resources/updated"
-# A listen request is never late.
-FOR_GOOD_S = 10 * 365 * 24 * 3600.0
+# A listen request never times out.
+NO_TIMEOUT_S = 10 * 365 * 24 * 3600.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
-# Answers that say that listening is not for this child at all.
-NEVER = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS})
+# Error codes of a child that does not support listening.
+UNSUPPORTED_CODES = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS})
 
-Tell = Callable[[str, bytes], None]
-Then = Callable[[bool], None]  # whether it is in force
+Replay = Callable[[str, bytes], None]
+Callback = Callable[[bool], None]  # called with True once the subscription is active
 
 
 class _Capability(Struct, rename="camel"):
@@ -50,88 +50,90 @@ _decode_acknowledged = msgspec.json.Decoder(_Acknowledged).decode
 
 
 class Listening(PendingRequest):
-    """One `subscriptions/listen` under way."""
+    """An open `subscriptions/listen` request."""
 
-    __slots__ = ("acknowledged", "following", "then")
+    __slots__ = ("acknowledged", "callbacks", "subscriptions")
     is_subscription = True
 
-    def __init__(self, following: ChildSubscriptions, params: bytes, then: list[Then]) -> None:
+    def __init__(self, subscriptions: ChildSubscriptions, params: bytes, callbacks: list[Callback]) -> None:
         id = next_id()
-        super().__init__(id, jsonrpc.request(id, "subscriptions/listen", params), FOR_GOOD_S)
-        self.following = following
-        self.then = then
+        super().__init__(id, jsonrpc.request(id, "subscriptions/listen", params), NO_TIMEOUT_S)
+        self.subscriptions = subscriptions
+        self.callbacks = callbacks
         self.acknowledged = False
 
     def answered(self, answer: RpcMessage) -> None:
-        """The child has ended it, or will not have it."""
+        """Handle the end or the refusal of the request."""
         error = jsonrpc.get_error(answer)
         code = jsonrpc.parse_error(error).code if error is not None else 0
-        self.following.lost(self, for_good=code in NEVER)
+        self.subscriptions.lost(self, unsupported=code in UNSUPPORTED_CODES)
 
     def failed(self, problem: Failure) -> None:
-        """It was lost, perhaps with the child."""
-        self.following.lost(self, for_good=False)
+        """Handle a lost request; the child may have exited."""
+        self.subscriptions.lost(self, unsupported=False)
 
     def timed_out(self) -> None:
-        """Nobody lives that long."""
-        self.following.lost(self, for_good=False)
+        """Handle a timeout, which cannot happen in practice."""
+        self.subscriptions.lost(self, unsupported=False)
 
 
 class ChildSubscriptions:
-    """See the module. `uris` has the resources that are followed, with how many follow each."""
+    """The subscriptions of one child. `uris` maps each resource to its number of subscribers."""
 
-    def __init__(self, context: ChildContext, timeout_s: float, tell: Tell) -> None:
-        """`tell` hears of what may have changed unseen, as if the child had said so."""
+    def __init__(self, context: ChildContext, timeout_s: float, replay: Replay) -> None:
+        """`replay` receives a notification for everything that may have changed unseen."""
         self.uris: dict[str, int] = {}
         self._context = context
         self._timeout_s = timeout_s
-        self._tell = tell
+        self._replay = replay
         self._peer: Peer | None = None
         self._stateless = False
         self._lists: dict[str, str] = {}
         self._listening: Listening | None = None
         self._earlier: Listening | None = None
-        self._then: list[Then] = []
+        self._callbacks: list[Callback] = []
         self._opening: TimerHandle | None = None
         self._wait_s = FIRST_WAIT_S
         self._missed = False
 
     def begin(self, peer: Peer, capabilities: dict[str, Raw], *, stateless: bool) -> None:
-        """The child is ready."""
+        """Subscribe at a child that has just started."""
         self._peer, self._stateless = peer, stateless
         self._wait_s, self._missed = FIRST_WAIT_S, False
         if stateless:
-            self._lists = dict(LISTS[name] for name in LISTS if _tells(capabilities.get(name, UNSET)))
+            self._lists = dict(
+                LISTS[name] for name in LISTS if _announces_changes(capabilities.get(name, UNSET))
+            )
             self._open_soon(0)
         else:
             for uri in self.uris:
                 self._subscribe("resources/subscribe", uri)
 
     def end(self) -> None:
-        """The child is gone."""
+        """Forget the connection of a child that has stopped."""
         if self._listening is not None:
-            self._then += self._listening.then
+            self._callbacks += self._listening.callbacks
         self._peer = self._listening = self._earlier = None
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
-        self._settle(in_force=False)
+        self._settle(is_active=False)
 
-    def follow(self, uri: str, then: Then | None = None, *, asked: bool = False) -> None:
-        """One more follows a resource; `asked` where the child knows already. `then` hears what became of it."""
+    def subscribe(self, uri: str, callback: Callback | None = None, *, already_sent: bool = False) -> None:
+        """Add a subscriber of a resource; `already_sent` if the child has been asked. `callback` gets the result."""
         self.uris[uri] = self.uris.get(uri, 0) + 1
-        if then is not None:
-            self._then.append(then)
-            self._context.loop.call_later(self._timeout_s, self._overdue, then)
+        if callback is not None:
+            self._callbacks.append(callback)
+            self._context.loop.call_later(self._timeout_s, self._expire, callback)
         if self._peer is not None and self._stateless:
             self._open_soon(0)
             return
-        if self._peer is not None and self.uris[uri] == 1 and not asked:
+        if self._peer is not None and self.uris[uri] == 1 and not already_sent:
             self._subscribe("resources/subscribe", uri)
-        self._settle(in_force=True)
+        self._settle(is_active=True)
 
-    def unfollow(self, uri: str) -> None:
-        """One fewer follows it."""
+    def unsubscribe(self, uri: str) -> None:
+        """Remove a subscriber of a resource."""
         left = self.uris.get(uri, 0) - 1
         if left > 0:
             self.uris[uri] = left
@@ -143,7 +145,7 @@ class ChildSubscriptions:
                 self._subscribe("resources/unsubscribe", uri)
 
     def acknowledged(self, message: RpcMessage) -> None:
-        """The child listens to us listening."""
+        """Mark the open listen request as active."""
         listening = self._listening
         if listening is None or message.params is UNSET:
             return
@@ -156,35 +158,35 @@ class ChildSubscriptions:
         listening.acknowledged = True
         self._wait_s = FIRST_WAIT_S
         self._replace_earlier()
-        _run(listening.then, in_force=True)
+        _run(listening.callbacks, is_active=True)
         if self._missed:
             self._missed = False
-            self._catch_up()
+            self._replay_missed()
 
-    def lost(self, listening: Listening, *, for_good: bool) -> None:
-        """A listen request has ended."""
+    def lost(self, listening: Listening, *, unsupported: bool) -> None:
+        """Reopen a listen request that has ended, unless listening is unsupported."""
         if listening is self._earlier:
             self._earlier = None
         if listening is not self._listening:
             return
         self._listening = None
-        if for_good or self._peer is None:
-            _run(listening.then, in_force=False)
+        if unsupported or self._peer is None:
+            _run(listening.callbacks, is_active=False)
         else:
             self._missed = True
-            self._then += listening.then
+            self._callbacks += listening.callbacks
             self._open_soon(self._wait_s)
             self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
 
-    def _overdue(self, then: Then) -> None:
-        """Whoever still waits has waited long enough."""
-        for waiting in (self._then, self._listening.then if self._listening is not None else []):
-            if then in waiting:
-                waiting.remove(then)
-                then(False)
+    def _expire(self, callback: Callback) -> None:
+        """Report failure to a callback that has waited too long."""
+        for waiting in (self._callbacks, self._listening.callbacks if self._listening is not None else []):
+            if callback in waiting:
+                waiting.remove(callback)
+                callback(False)
 
     def _open_soon(self, wait_s: float) -> None:
-        """What changes at once is asked for together."""
+        """Schedule a listen request. Changes made at once share one request."""
         if self._opening is not None:
             if wait_s:
                 return
@@ -195,55 +197,55 @@ class ChildSubscriptions:
         self._opening = None
         if self._peer is None:
             return
-        wanted: dict[str, object] = dict.fromkeys(self._lists, True)
+        requested: dict[str, object] = dict.fromkeys(self._lists, True)
         if self.uris:
-            wanted["resourceSubscriptions"] = list(self.uris)
-        then, self._then = self._then, []
-        if not wanted and self._listening is None:
-            _run(then, in_force=True)
+            requested["resourceSubscriptions"] = list(self.uris)
+        callbacks, self._callbacks = self._callbacks, []
+        if not requested and self._listening is None:
+            _run(callbacks, is_active=True)
             return
         meta = message_meta.child_meta(UNSET, b"", stateless=True)
         assert meta is not None
-        params = jsonrpc.encode({"notifications": wanted, "_meta": Raw(meta)})
-        self._replace_earlier()  # it never came to be
+        params = jsonrpc.encode({"notifications": requested, "_meta": Raw(meta)})
+        self._replace_earlier()  # it was never acknowledged
         if self._listening is not None:
-            then = [*self._listening.then, *then]
-            self._listening.then = []
-        self._earlier, self._listening = self._listening, Listening(self, params, then)
+            callbacks = [*self._listening.callbacks, *callbacks]
+            self._listening.callbacks = []
+        self._earlier, self._listening = self._listening, Listening(self, params, callbacks)
         self._peer.send(self._listening)
 
     def _replace_earlier(self) -> None:
-        """The new one is in force: the earlier is not needed any more. In this order nothing is missed."""
+        """Cancel the earlier request once the new one is active. In this order nothing is missed."""
         earlier, self._earlier = self._earlier, None
         if earlier is not None and self._peer is not None:
             self._peer.cancel(earlier, "replaced")
 
-    def _catch_up(self) -> None:
+    def _replay_missed(self) -> None:
         for notification in self._lists.values():
-            self._tell(notification, b"{}")
+            self._replay(notification, b"{}")
         for uri in list(self.uris):
-            self._tell(UPDATED, jsonrpc.encode({"uri": uri}))
+            self._replay(UPDATED, jsonrpc.encode({"uri": uri}))
 
     def _subscribe(self, method: str, uri: str) -> None:
         assert self._peer is not None
         params = jsonrpc.encode({"uri": uri})
         self._peer.send(AwaitedRequest(self._context.loop, method, params, self._timeout_s))
 
-    def _settle(self, *, in_force: bool) -> None:
-        then, self._then = self._then, []
-        _run(then, in_force=in_force)
+    def _settle(self, *, is_active: bool) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        _run(callbacks, is_active=is_active)
 
 
-def _run(then: list[Then], *, in_force: bool) -> None:
-    """Tell all that wait, once."""
-    waiting = list(then)
-    then.clear()
-    for tell in waiting:
-        tell(in_force)
+def _run(callbacks: list[Callback], *, is_active: bool) -> None:
+    """Call all callbacks, once."""
+    waiting = list(callbacks)
+    callbacks.clear()
+    for callback in waiting:
+        callback(is_active)
 
 
-def _tells(capability: Raw | UnsetType) -> bool:
-    """Whether a child says that it tells changes of a list."""
+def _announces_changes(capability: Raw | UnsetType) -> bool:
+    """Return True if a capability announces list changes."""
     try:
         return capability is not UNSET and _decode_capability(capability).list_changed is True
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -122,4 +122,4 @@ class Startup:
     def _find_tampering(self, spec: ChildSpec) -> Failure | None:
         """Check that no approved file was replaced between its check and its use; by now all have been read."""
         policy, approved = self._context.launch_policy, self._approved
-        return policy.changed(spec, approved) if policy is not None and approved is not None else None
+        return policy.check_unchanged(spec, approved) if policy is not None and approved is not None else None

@@ -11,11 +11,11 @@ import shutil
 from collections.abc import Mapping
 
 from switchboard_mcp.children.launch import spawn_failure
-from switchboard_mcp.children.remote_transport import find_flaw
+from switchboard_mcp.children.remote_transport import find_config_error
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.governance import make_guard
+from switchboard_mcp.policy.governance import make_launch_policy
 from switchboard_mcp.transport.process.launcher import SpawnError
 
 
@@ -23,7 +23,7 @@ def check_all(workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str
     """Check every child, by name; in governed mode, check its approval too, reading every pinned file."""
     if workspace.config.governance.mode == "open":
         return {spec.name: check(spec, environ) for spec in workspace.children}
-    guard = make_guard(workspace, environ)
+    guard = make_launch_policy(workspace, environ)
     checks: dict[str, str | Failure] = {}
     for spec in workspace.children:
         filled = expand(spec, environ)
@@ -43,7 +43,7 @@ def check(spec: ChildSpec, environ: Mapping[str, str]) -> str | Failure:
     if filled.kind == "builtin":
         return ""
     if filled.kind != "stdio":
-        return find_flaw(filled) or ""
+        return find_config_error(filled) or ""
     if not os.path.isdir(filled.cwd):
         return spawn_failure(filled, SpawnError(errno.ENOENT, "chdir"))
     program = find_program(filled, environ)

@@ -20,7 +20,7 @@ from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import SwitchboardError, failure, refused
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.policy.governance import make_guard
+from switchboard_mcp.policy.governance import make_launch_policy
 from switchboard_mcp.policy.launch.wrappers import governed
 
 
@@ -47,9 +47,9 @@ def load_originals(options: CommandOptions, child: str = "") -> Workspace:
 
 def _askable(workspace: Workspace, child: str) -> Workspace:
     """Drop the children that may not take requests in sentences; raises if that is the named one."""
-    guard = make_guard(workspace, os.environ)
+    guard = make_launch_policy(workspace, os.environ)
     local = [spec for spec in workspace.children if spec.kind != "builtin"]
-    refused = {spec.name: problem for spec in local if (problem := guard.may_be_asked(spec)) is not None}
+    refused = {spec.name: problem for spec in local if (problem := guard.check_ask(spec)) is not None}
     if child in refused or (local and len(refused) == len(local)):
         raise SwitchboardError(refused.get(child) or next(iter(refused.values())))
     return msgspec.structs.replace(

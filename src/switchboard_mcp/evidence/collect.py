@@ -56,8 +56,8 @@ from switchboard_mcp.gateway.suites.suite_tools import (
 )
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import Access, access
-from switchboard_mcp.policy.governance import ENABLED, make_guard
-from switchboard_mcp.policy.launch.file_inspector import seal
+from switchboard_mcp.policy.governance import ENABLED, make_launch_policy
+from switchboard_mcp.policy.launch.file_inspector import hash_path
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import introspect, savings
@@ -89,7 +89,7 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
     config, folder = workspace.config, workspace.folder
     governed = config.governance.mode == "governed"
     environ = {"HOME": os.environ.get("HOME", "")}
-    guard = make_guard(workspace, environ) if governed else None
+    guard = make_launch_policy(workspace, environ) if governed else None
     approvals = guard.approvals if guard is not None else Approvals()
     lock = read_lock(lock_path(folder)) or LockFile(schema_version=1)
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
@@ -151,18 +151,20 @@ def decide(spec: ChildSpec, guard: LaunchPolicy | None, environ: Mapping[str, st
     approved = guard.approvals.everywhere(spec.name)
     approval = guard.approvals.find(spec.name, guard.platform)
     filled = expand(spec, environ)
-    problem = guard.judge_written(spec)
+    problem = guard.check_variables(spec)
     if problem is None and not isinstance(filled, Failure):
-        problem = guard.judge(filled)
+        problem = guard.check(filled)
     if approval is None or problem is not None:
         return LaunchDecision(False, problem.code if problem is not None else "child_not_allowed", approved)
-    checked = all(_is_as_approved(guard.words.fill(pin.path), pin.sha256) for pin in approval.approval.files)
+    checked = all(
+        _is_as_approved(guard.path_variables.fill(pin.path), pin.sha256) for pin in approval.approval.files
+    )
     return LaunchDecision(checked, "approved" if checked else "launch_refused", approved, checked)
 
 
 def _is_as_approved(path: str, sha256: str) -> bool:
     try:
-        return seal(path).sha256 == sha256
+        return hash_path(path).sha256 == sha256
     except OSError:
         return False
 

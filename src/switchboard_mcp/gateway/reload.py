@@ -123,16 +123,16 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
     disabled = None
     guard = context.launch_policy
     if workspace.config.governance.mode != "open":
-        from switchboard_mcp.policy.governance import take_posture
+        from switchboard_mcp.policy.governance import govern
 
-        posture = take_posture(workspace, context.environ)
-        workspace, disabled, guard = posture.workspace, posture.disabled, posture.guard
+        posture = govern(workspace, context.environ)
+        workspace, disabled, guard = posture.workspace, posture.disabled, posture.launch_policy
     loaded = load_middleware(workspace.config)
     context.launch_policy = guard
     if workspace == runtime.workspace:
         return
     enable_switchboard_suite(workspace.config, context)
-    changed = runtime.supervisor.adopt(workspace)
+    changed = runtime.supervisor.apply(workspace)
     suites = gateway.replace_children(runtime.supervisor.children.values(), workspace.config)
     attach_pipelines(suites, workspace.config, context, loaded)
     apply_views(gateway, workspace, context, runtime.profile, disabled)
@@ -245,7 +245,7 @@ def _resubscribe(
         suite = suites.get(resource.child.name)
         if resource.child.name in changed or suite is None:
             del subscribed[uri]
-            resource.child.subscriptions.unfollow(resource.uri)
+            resource.child.subscriptions.unsubscribe(resource.uri)
             if suite is not None and suite.access.permits(resource.uri):
                 suite.child.acquire(ResubscribeWaiter(session, subscribed, uri, resource.uri))
 
@@ -272,7 +272,7 @@ class ResubscribeWaiter(ReadyWaiter):
         """Subscribe, unless the host has subscribed again by itself."""
         if self._uri not in self._subscribed:
             self._subscribed[self._uri] = SubscribedResource(child, self._own)
-            child.subscriptions.follow(self._own)
+            child.subscriptions.subscribe(self._own)
 
     def on_failed(self, problem: Failure) -> None:
         """Ignore it: a child that cannot be started sends no updates either."""

@@ -126,5 +126,5 @@ def meets_level(level: str, wanted: str) -> bool:
 def unsubscribe_all(subscribed: dict[str, SubscribedResource]) -> None:
     """Release the resources of one subscription."""
     for resource in subscribed.values():
-        resource.child.subscriptions.unfollow(resource.uri)
+        resource.child.subscriptions.unsubscribe(resource.uri)
     subscribed.clear()

@@ -95,7 +95,7 @@ class ListenWaiter(DelegatedWaiter):
             and self.uri not in self.listen.subscribed
         ):
             self.listen.subscribed[self.uri] = SubscribedResource(child, self.match.name)
-            child.subscriptions.follow(self.match.name)
+            child.subscriptions.subscribe(self.match.name)
 
     def on_failed(self, problem: Failure) -> None:
         """Ignore it: a child that cannot be started sends no updates either."""
@@ -119,21 +119,21 @@ class SubscribeRequest(ForwardedRequest):
         """Subscribe: by listening to a stateless child, with `resources/subscribe` to any other."""
         self.resource = SubscribedResource(child, self.resource.uri)
         if child.is_stateless:
-            child.subscriptions.follow(self.resource.uri, self._on_subscribed)
+            child.subscriptions.subscribe(self.resource.uri, self._on_subscribed)
         else:
             super().on_ready(child)
 
     def answered(self, answer: RpcMessage) -> None:
         """Record the subscription if the child has accepted it."""
         if jsonrpc.get_error(answer) is None and self.is_awaited and self._record():
-            self.child.subscriptions.follow(self.resource.uri, asked=True)
+            self.child.subscriptions.subscribe(self.resource.uri, already_sent=True)
         super().answered(answer)
 
     def _on_subscribed(self, in_force: bool) -> None:
         if in_force and self.is_awaited and self._record():
             self.finish(b"{}")
             return
-        self.child.subscriptions.unfollow(
+        self.child.subscriptions.unsubscribe(
             self.resource.uri
         )  # refused, cancelled, or already subscribed by this host
         if in_force:
@@ -158,5 +158,5 @@ def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """End a host's subscription; the child is told when no host is left."""
     followed = inbound.session.subscribed.pop(inbound.text("uri"), None)
     if followed is not None:
-        followed.child.subscriptions.unfollow(followed.uri)
+        followed.child.subscriptions.unsubscribe(followed.uri)
     inbound.answer(b"{}")

@@ -1,1 +1,4 @@
-"""Decides which children may run and which subtools exist."""
+"""Decides which children may run and which subtools exist.
+
+Start with `governance`; the launch rules of governed mode are in `launch.rules`.
+"""

@@ -1,7 +1,7 @@
-"""Which subtools of a child exist for a host.
+"""Allow and deny lists for subtools: names and globs, deny wins.
 
-Owns allow and deny: names and globs, deny wins. An empty allow list allows all; in governed mode it allows none. Does
-not know which subtools a child has; what is denied reads the same whether it exists or not.
+An empty allow list allows everything; in governed mode it allows nothing. The error for a denied subtool is the same
+whether the child has it or not.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from switchboard_mcp.config.models import Expose
 from switchboard_mcp.errors import Failure, failure
 
 _WILD = "*?["
-# Callers choose the names, so what is remembered of them is bounded in number and in length.
+# Callers choose the names, so the memo is bounded in number and length.
 _MEMO_SIZE = 1024
 _MEMO_NAME_LENGTH = 256
 
 
 class Patterns(Struct, frozen=True):
-    """A list of names and globs, sorted by how they are looked up."""
+    """A list of names and globs, separated for fast lookup."""
 
     names: frozenset[str]
     globs: tuple[str, ...]
 
     def match(self, name: str) -> bool:
-        """Whether any of them fits."""
+        """Return True if any pattern matches."""
         if name in self.names:
             return True
         if not self.globs:
             return False
-        from fnmatch import fnmatchcase  # Only where somebody wrote a glob.
+        from fnmatch import fnmatchcase  # Loaded only if a glob is configured.
 
         return any(fnmatchcase(name, glob) for glob in self.globs)
 
 
 class Access(Struct):
-    """The rule for one child."""
+    """The allow and deny lists of one child."""
 
     allow: Patterns | None
     deny: Patterns
     memo: dict[str, bool] = field(default_factory=dict)
 
     def permits(self, subtool: str) -> bool:
-        """Whether the subtool may be listed and called."""
+        """Return True if the subtool may be listed and called."""
         known = self.memo.get(subtool)
         if known is None:
             known = not self.deny.match(subtool) and (self.allow is None or self.allow.match(subtool))
@@ -56,19 +56,19 @@ class Access(Struct):
 
 
 def access(expose: Expose, *, governed: bool = False) -> Access:
-    """The rule that a configuration states."""
+    """Return the access rule for an `expose` setting."""
     allow = patterns(expose.allow) if expose.allow or governed else None
     return Access(allow=allow, deny=patterns(expose.deny))
 
 
 def denial(child: str, suite: str, subtool: str) -> Failure:
-    """What a host is told that asked for a denied subtool."""
+    """Return the failure for a denied subtool."""
     where = f"suite '{suite}'" if child in suite else f"suite '{suite}', child '{child}'"
     message = f"Subtool '{subtool}' not allowed by Switchboard ({where})."
     return failure("subtool_denied", message, child=child, subtool=subtool)
 
 
-def patterns(written: Sequence[str]) -> Patterns:
-    """Names and globs as they are looked up."""
-    wild = tuple(text for text in written if any(character in text for character in _WILD))
-    return Patterns(names=frozenset(written).difference(wild), globs=wild)
+def patterns(texts: Sequence[str]) -> Patterns:
+    """Separate names from globs."""
+    wild = tuple(text for text in texts if any(character in text for character in _WILD))
+    return Patterns(names=frozenset(texts).difference(wild), globs=wild)

@@ -1,7 +1,7 @@
-"""What is another in a tool than when it was pinned, in words a person can judge.
+"""Compares two versions of a tool and describes the differences for a person.
 
-Owns the comparison of two normal forms (see `pins`) and how a difference reads. It does not know where either comes
-from, nor what a difference leads to. What a child wrote is untrusted: `Change.told` bounds how much of it is repeated.
+Works on the normal forms of `tool_hash`. It knows neither where they come from nor what a difference leads to. Texts of
+a child are untrusted: `ToolChange.describe` limits how much of them is repeated.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from switchboard_mcp.suites.schema import DEFS, MAPS, MAX_DEPTH
 
 Kind = Literal["added", "removed", "changed"]
 Members = Mapping[str, object]
-# A person at a terminal reads all of it, up to what no honest description needs.
+# For a person: everything, up to a length that no honest description needs.
 FOR_PEOPLE = 2_000
-# A model reads what was changed, but not a whole paragraph of somebody's orders to it.
+# For a model: what was changed, but not a whole paragraph of injected instructions.
 FOR_MODELS = 60
 CONTEXT_WORDS = 3
-# Comparing words takes time by the square of their number.
-MOST_WORDS = 2_000
+# Comparing words takes quadratic time.
+MAX_WORDS = 2_000
 PROSE_PARTS = frozenset({"description", "title", "$comment"})
 ROOTS = {"inputSchema": "parameter", "outputSchema": "result"}
 
 
 class ToolChange(Struct, frozen=True, omit_defaults=True):
-    """One difference. `tool` is empty where it is about the whole child."""
+    """One difference. `tool` is empty if it concerns the whole child."""
 
     tool: str
     part: str
@@ -39,45 +39,47 @@ class ToolChange(Struct, frozen=True, omit_defaults=True):
     after: str = ""
     prose: bool = False
 
-    def told(self, most: int = FOR_PEOPLE) -> str:
-        """The difference in words, with at most so many characters of either side."""
-        before, after = _short(self.before, most), _short(self.after, most)
+    def describe(self, max_chars: int = FOR_PEOPLE) -> str:
+        """Describe the difference, with at most `max_chars` characters of either side."""
+        before, after = _short(self.before, max_chars), _short(self.after, max_chars)
         if self.kind == "added":
             return f"{self.part} added{f': {after}' if after else ''}"
         if self.kind == "removed":
             return f"{self.part} removed{f': {before}' if before else ''}"
         if self.prose:
-            return f"{self.part} changed: {words(self.before, self.after, most)}"
+            return f"{self.part} changed: {word_diff(self.before, self.after, max_chars)}"
         if not (before or after):
             return self.part
         return f"{self.part} changed: {before or 'nothing'} → {after or 'nothing'}"
 
 
 def compare_tools(
-    before: Mapping[str, Members], after: Mapping[str, Members], what: str = "tool"
+    before: Mapping[str, Members], after: Mapping[str, Members], noun: str = "tool"
 ) -> Iterator[ToolChange]:
-    """All differences between two lists of tools, or of `what` else, by name."""
+    """Yield all differences between two sets of tools, or of other things that `noun` names."""
     for name in sorted({*before, *after}):
-        shown = name if what == "tool" else f"{what} {name}"
+        shown = name if noun == "tool" else f"{noun} {name}"
         if name not in after:
-            yield ToolChange(shown, what, "removed")
+            yield ToolChange(shown, noun, "removed")
         elif name not in before:
             described = after[name].get("description")
-            yield ToolChange(shown, what, "added", after=str(described or ""))
+            yield ToolChange(shown, noun, "added", after=str(described or ""))
         else:
             yield from compare(shown, before[name], after[name])
 
 
 def compare(tool: str, before: Members, after: Members) -> Iterator[ToolChange]:
-    """All differences between two normal forms of one tool."""
+    """Yield all differences between two normal forms of one tool."""
     if UNREADABLE in before or UNREADABLE in after:
         if dict(before) != dict(after):
-            yield ToolChange(tool, "its definition, of which a part cannot be read, has changed", "changed")
+            yield ToolChange(
+                tool, "its definition, a part of which cannot be decoded, has changed", "changed"
+            )
         return
     for name in ("title", "description"):
         yield from _text(tool, name, before.get(name), after.get(name))
-    for name, what in ROOTS.items():
-        yield from _Schemas(tool, what).compare(before.get(name), after.get(name), "", 0)
+    for name, noun in ROOTS.items():
+        yield from _Schemas(tool, noun).compare(before.get(name), after.get(name), "", 0)
     yield from _members(tool, "annotation", before.get("annotations"), after.get("annotations"))
     old, new = _json(before.get("arguments")), _json(after.get("arguments"))
     if old != new:
@@ -85,35 +87,35 @@ def compare(tool: str, before: Members, after: Members) -> Iterator[ToolChange]:
 
 
 def compare_text(part: str, before: str, after: str) -> Iterator[ToolChange]:
-    """The difference between two texts of the child itself, such as its instructions."""
+    """Yield the difference between two texts of the child itself, such as its instructions."""
     yield from _text("", part, before, after)
 
 
-def words(before: str, after: str, most: int = FOR_PEOPLE) -> str:
-    """Both texts in one: `[-gone-]`, `{+new+}`, and a few words around each."""
-    from difflib import SequenceMatcher  # Only where something has changed.
+def word_diff(before: str, after: str, max_chars: int = FOR_PEOPLE) -> str:
+    """Return a word diff of two texts: `[-removed-]`, `{+added+}`, with a few words of context."""
+    from difflib import SequenceMatcher  # Loaded only if something has changed.
 
     old, new = clean(before).split(), clean(after).split()
-    if max(len(old), len(new)) > MOST_WORDS:
-        return f"{_short(before, most)} → {_short(after, most)}"
+    if max(len(old), len(new)) > MAX_WORDS:
+        return f"{_short(before, max_chars)} → {_short(after, max_chars)}"
     parts: list[str] = []
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     blocks = matcher.get_opcodes()
-    for place, (kind, i1, i2, j1, j2) in enumerate(blocks):
+    for index, (kind, i1, i2, j1, j2) in enumerate(blocks):
         if kind == "equal":
-            parts.append(_around(old[i1:i2], first=place == 0, last=place == len(blocks) - 1))
+            parts.append(_context(old[i1:i2], first=index == 0, last=index == len(blocks) - 1))
             continue
         if i2 > i1:
-            parts.append(f"[-{_short(' '.join(old[i1:i2]), most)}-]")
+            parts.append(f"[-{_short(' '.join(old[i1:i2]), max_chars)}-]")
         if j2 > j1:
-            parts.append(f"{{+{_short(' '.join(new[j1:j2]), most)}+}}")
+            parts.append(f"{{+{_short(' '.join(new[j1:j2]), max_chars)}+}}")
     if before != after and old == new:
-        return "characters that cannot be seen"
+        return "invisible characters"
     return " ".join(parts)
 
 
-def _around(words: list[str], *, first: bool, last: bool) -> str:
-    """What did not change, cut to the words next to what did."""
+def _context(words: list[str], *, first: bool, last: bool) -> str:
+    """Shorten unchanged text to the words next to a change."""
     if first:
         kept = words[-CONTEXT_WORDS:]
         return " ".join(kept if len(kept) == len(words) else ["…", *kept])
@@ -126,17 +128,17 @@ def _around(words: list[str], *, first: bool, last: bool) -> str:
 
 
 class _Schemas:
-    """Compares two schemas of one tool; `what` is the noun for their properties."""
+    """Compares two schemas of one tool; `noun` names their properties."""
 
-    def __init__(self, tool: str, what: str) -> None:
+    def __init__(self, tool: str, noun: str) -> None:
         self.tool = tool
-        self.what = what
+        self.noun = noun
 
     def compare(self, before: object, after: object, path: str, depth: int) -> Iterator[ToolChange]:
         if _same(before, after):
             return
         if not (isinstance(before, dict) and isinstance(after, dict)) or depth > MAX_DEPTH:
-            yield self._changed(self._place(path) if path else f"{self.what} schema", before, after)
+            yield self._changed(self._place(path) if path else f"{self.noun} schema", before, after)
             return
         for key in sorted({*before, *after}):
             old, new = before.get(key), after.get(key)
@@ -157,7 +159,13 @@ class _Schemas:
             elif key in PROSE_PARTS:
                 yield from _text(self.tool, self._of(key, path), old, new)
             elif key in SETS and isinstance(old, list) and isinstance(new, list):
-                yield ToolChange(self.tool, self._of(key, path), "changed", _less(old, new), _less(new, old))
+                yield ToolChange(
+                    self.tool,
+                    self._of(key, path),
+                    "changed",
+                    _only_in_first(old, new),
+                    _only_in_first(new, old),
+                )
             else:
                 yield self._changed(self._of(key, path), old, new)
 
@@ -196,10 +204,10 @@ class _Schemas:
         return ToolChange(self.tool, part, "changed", _json(old), _json(new))
 
     def _place(self, path: str) -> str:
-        return f"{self.what} '{path}'"
+        return f"{self.noun} '{path}'"
 
     def _of(self, key: str, path: str) -> str:
-        return f"{key} of {self._place(path)}" if path else f"{key} of the {self.what} schema"
+        return f"{key} of {self._place(path)}" if path else f"{key} of the {self.noun} schema"
 
 
 def _text(tool: str, part: str, before: object, after: object) -> Iterator[ToolChange]:
@@ -212,15 +220,15 @@ def _text(tool: str, part: str, before: object, after: object) -> Iterator[ToolC
         yield ToolChange(tool, part, kind, old, new, prose=True)
 
 
-def _members(tool: str, what: str, before: object, after: object) -> Iterator[ToolChange]:
+def _members(tool: str, noun: str, before: object, after: object) -> Iterator[ToolChange]:
     old, new = _object(before), _object(after)
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             yield from (
-                _text(tool, f"{what} {name}", old.get(name), new.get(name))
+                _text(tool, f"{noun} {name}", old.get(name), new.get(name))
                 if isinstance(old.get(name), str) and isinstance(new.get(name), str)
                 else [
-                    ToolChange(tool, f"{what} {name}", "changed", _json(old.get(name)), _json(new.get(name)))
+                    ToolChange(tool, f"{noun} {name}", "changed", _json(old.get(name)), _json(new.get(name)))
                 ]
             )
 
@@ -233,8 +241,8 @@ def _names(value: object) -> set[str]:
     return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
 
 
-def _less(one: Iterable[object], other: list[object]) -> str:
-    """What is only in the first."""
+def _only_in_first(one: Iterable[object], other: list[object]) -> str:
+    """Return the values that are only in the first list."""
     return ", ".join(_json(value) for value in one if value not in other)
 
 
@@ -259,6 +267,6 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _short(text: str, most: int) -> str:
+def _short(text: str, max_chars: int) -> str:
     text = one_line(clean(text))
-    return text if len(text) <= most else f"{text[:most].rstrip()}… ({len(text):,} characters)"
+    return text if len(text) <= max_chars else f"{text[:max_chars].rstrip()}… ({len(text):,} characters)"

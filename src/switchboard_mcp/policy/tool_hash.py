@@ -1,11 +1,11 @@
-"""The normal form of a tool, and its hash: what a tool is, whatever way it was written down this time.
+"""The normal form of a tool and its hash.
 
 Servers shuffle keys and lists that are sets, wrap their texts differently, and put the time or a free port into the
-defaults of a schema. None of that makes another tool. A single other word in a description does: that is how tools get
-poisoned. Owns what counts; it does not know where pins are kept, nor what is done about a difference.
+defaults of a schema. None of that changes the hash. A single changed word in a description does: that is how tools get
+poisoned. The module knows neither where hashes are kept nor what a difference leads to.
 
-Two forms come from one walk. The one that is kept (`normal`) has the lines of its texts; the one that is hashed has
-them without, and the branches of a choice in order.
+One walk yields two forms. `normalize` keeps the line breaks of texts, for the lock file; the form that is hashed drops
+them and sorts the branches of a choice.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from msgspec import Raw
 
 from switchboard_mcp.suites.schema import MAPS, MAX_DEPTH, ONE
 
-# What of a tool is pinned. Icons, `_meta` and the like are for programs: no model reads them.
+# The members that are locked. Icons, `_meta` and the like are for programs: no model reads them.
 MEMBERS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_MEMBERS = ("title", "description", "arguments")
 UNREADABLE = "unreadable"
 PROSE = frozenset({"title", "description", "$comment"})
-# Lists whose order says nothing.
+# Lists whose order has no meaning.
 SETS = frozenset({"required", "enum", "type"})
 CHOICES = frozenset({"anyOf", "oneOf", "allOf"})
 SEQUENCES = frozenset({"items", "prefixItems"})
-# Values that suggest, and bind nobody: the only place where something volatile is no change.
+# Suggested values, which bind nobody: only here may volatile parts be ignored.
 SUGGESTIONS = frozenset({"default", "example", "examples"})
 
 _DATE = r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
@@ -37,57 +37,57 @@ _TIME = r"[0-2]\d:[0-5]\d(?::[0-6]\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
 _VOLATILE = {
     "time": rf"\b{_DATE}(?:[T ]{_TIME})?(?!\w)",
     "uuid": r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b",
-    # As operating systems and runtimes name them; no spaces, so that no sentence hides in one.
+    # As operating systems and runtimes name them; without spaces, so no sentence hides in one.
     "path": r"(?<![\w/.])(?:/private)?(?:/var)?/(?:tmp|folders)/[\w.+/-]{1,200}|/dev/shm/[\w.+/-]{1,200}"
     r"|[A-Za-z]:\\Users\\[\w.+-]{1,100}\\AppData\\Local\\Temp\\[\w.+\\-]{1,200}",
-    # The ports that an operating system gives to whoever does not care, on this machine.
+    # Ephemeral ports on this machine.
     "port": r"(?<=localhost:|127\.0\.0\.1:)(?:3276[89]|327[7-9]\d|32[89]\d\d|3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3})(?!\d)",
 }
-# Seconds and milliseconds from 2017 to 2036. A limit of that size is round, or a power of two.
+# Seconds and milliseconds from 2017 to 2036. A limit of that size would be round, or a power of two.
 _EPOCHS = ((1_500_000_000, 2_100_000_000), (1_500_000_000_000, 2_100_000_000_000))
 _ROUND = 1_000_000
-# Whole numbers up to here are the same as a fraction of nothing.
+# Integers up to here are exact as floats.
 _EXACT = 2**53
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def normal(raw: Raw | bytes, names: tuple[str, ...] = MEMBERS) -> dict[str, object]:
-    """The pinned members of a tool as it came, in the form that is kept. What cannot be read stands as its hash."""
+def normalize(raw: Raw | bytes, names: tuple[str, ...] = MEMBERS) -> dict[str, object]:
+    """Return the locked members of a raw tool in normal form. A tool that cannot be decoded is kept as its hash."""
     members: dict[str, object] = {}
     try:
-        found = _decode_members(raw)
+        decoded = _decode_members(raw)
         for name in names:
-            if name in found:
-                members[name] = msgspec.json.decode(found[name])
+            if name in decoded:
+                members[name] = msgspec.json.decode(decoded[name])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {UNREADABLE: _hash(bytes(raw))}
     return _members(members, kept_lines, flat=False)
 
 
 def digest(name: str, members: Mapping[str, object]) -> str:
-    """The hash of a tool in normal form, as `sha256:…`."""
+    """Return the hash of a tool in normal form, as `sha256:…`."""
     flat = {"name": name, **_members(members, one_line, flat=True)}
     return _hash(_encoded(flat))
 
 
 def text_digest(text: str) -> str:
-    """The hash of a text that stands alone, such as a server's instructions."""
+    """Return the hash of a text such as a server's instructions."""
     return _hash(one_line(text).encode("utf-8", "surrogatepass"))
 
 
 def value_digest(value: object) -> str:
-    """The hash of any plain value, whatever the order of its keys."""
+    """Return the hash of any plain value, independent of the order of keys."""
     return _hash(_encoded(value))
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space made one space."""
+    """Collapse every run of white space into one space."""
     return " ".join(text.split())
 
 
 def kept_lines(text: str) -> str:
-    """The text with its lines, without white space at their ends."""
+    """Strip trailing white space from every line."""
     return "\n".join(line.rstrip() for line in text.splitlines()).strip() if "\n" in text else text.strip()
 
 
@@ -102,31 +102,31 @@ def _encoded(value: object) -> bytes:
 def _members(members: Mapping[str, object], prose: Callable[[str], str], *, flat: bool) -> dict[str, object]:
     form = _Form(prose, flat)
     done: dict[str, object] = {}
-    for name, given in members.items():
-        value = given
+    for name, member in members.items():
+        value = member
         if name in ("inputSchema", "outputSchema"):
-            value = form.schema(given, 0)
-        elif isinstance(given, str):
-            value = prose(given)
-        elif name == "annotations" and isinstance(given, dict):
-            value = {key: _plain(one) for key, one in given.items() if one is not None}
+            value = form.schema(member, 0)
+        elif isinstance(member, str):
+            value = prose(member)
+        elif name == "annotations" and isinstance(member, dict):
+            value = {key: _plain(one) for key, one in member.items() if one is not None}
         elif name == "arguments":
-            value = _plain(given) or None
-        # To say nothing, and not to say anything, is the same.
+            value = _plain(member) or None
+        # An empty member equals a missing one.
         if value is not None and value != "" and (value != {} or name.endswith("Schema")):
             done[name] = value
     return done
 
 
 class _Form:
-    """One walk over a schema. `flat` is the form that is hashed."""
+    """Normalizes a schema; `flat` for the form that is hashed."""
 
     def __init__(self, prose: Callable[[str], str], flat: bool) -> None:
         self.prose = prose
         self.flat = flat
 
     def schema(self, node: object, depth: int) -> object:
-        """A schema, or whatever stands in the place of one."""
+        """Normalize a schema, or whatever is in its place."""
         if not isinstance(node, dict) or depth > MAX_DEPTH:
             return _plain(node, depth)
         done = {key: self.member(key, value, depth) for key, value in node.items()}
@@ -135,9 +135,9 @@ class _Form:
         }
 
     def member(self, key: str, value: object, depth: int) -> object:
-        """What stands under one keyword."""
+        """Normalize the value of one keyword."""
         if key in SUGGESTIONS:
-            return _settled(value, depth)
+            return _without_volatile_parts(value, depth)
         if key in PROSE and isinstance(value, str):
             return self.prose(value)
         if key in MAPS and isinstance(value, dict):
@@ -147,7 +147,7 @@ class _Form:
         return self.schema(value, depth + 1) if key in ONE else _plain(value, depth)
 
     def sequence(self, key: str, values: list[object], depth: int) -> object:
-        """A list under a keyword."""
+        """Normalize a list under a keyword."""
         if key in SETS:
             return _sorted([_plain(one, depth) for one in values])
         if key in CHOICES:
@@ -159,7 +159,7 @@ class _Form:
 
 
 class _Nothing:
-    """Stands for a value that is left out."""
+    """Marks a value that is left out."""
 
 
 _NOTHING = _Nothing()
@@ -170,13 +170,13 @@ def _says_nothing(key: str, value: object) -> bool:
 
 
 def _sorted(values: list[object]) -> list[object]:
-    """As a set: each value once, in an order that hangs on nothing else."""
+    """Return the distinct values in a canonical order."""
     unique = {_encoded(value): value for value in values}
     return [unique[key] for key in sorted(unique)]
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """Data as it is, with numbers that are equal written the same."""
+    """Return data as it is, with equal numbers written the same way."""
     if isinstance(value, dict) and depth < 4 * MAX_DEPTH:
         return {key: _plain(one, depth + 1) for key, one in value.items()}
     if isinstance(value, list) and depth < 4 * MAX_DEPTH:
@@ -188,8 +188,8 @@ def _plain(value: object, depth: int = 0) -> object:
     return value
 
 
-def _settled(value: object, depth: int) -> object:
-    """A suggested value without what is another each time; nothing, where nothing else is left."""
+def _without_volatile_parts(value: object, depth: int) -> object:
+    """Return a suggested value without volatile parts, or _NOTHING if nothing else is left."""
     if isinstance(value, str):
         return _without_volatile(value)
     if isinstance(value, bool):
@@ -197,10 +197,10 @@ def _settled(value: object, depth: int) -> object:
     if isinstance(value, int | float) and _is_epoch(value):
         return _NOTHING
     if isinstance(value, list) and depth < MAX_DEPTH:
-        left = [_settled(one, depth + 1) for one in value]
+        left = [_without_volatile_parts(one, depth + 1) for one in value]
         return [one for one in left if one is not _NOTHING]
     if isinstance(value, dict) and depth < MAX_DEPTH:
-        kept = {key: _settled(one, depth + 1) for key, one in value.items()}
+        kept = {key: _without_volatile_parts(one, depth + 1) for key, one in value.items()}
         return {key: one for key, one in kept.items() if one is not _NOTHING}
     return _plain(value, depth)
 
@@ -208,7 +208,7 @@ def _settled(value: object, depth: int) -> object:
 def _without_volatile(text: str) -> object:
     if not any(character.isdigit() for character in text) and "/" not in text and "\\" not in text:
         return text
-    rest = _volatile().sub(lambda found: f"<{found.lastgroup}>", text)
+    rest = _volatile().sub(lambda match: f"<{match.lastgroup}>", text)
     return _NOTHING if re.fullmatch(r"<(?:time|uuid|path)>", rest) and rest != text else rest
 
 

@@ -18,7 +18,7 @@ from switchboard_mcp.children.supervisor import Supervisor
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch.file_inspector import FileIdentity, seal
+from switchboard_mcp.policy.launch.file_inspector import FileIdentity, hash_path
 from switchboard_mcp.policy.launch.rules import ApprovedLaunch
 from tests.unit.policy.launch.launching import Place
 
@@ -58,10 +58,10 @@ class FakeLauncher:
 
 class FakeGuard:
     def __init__(self, marks: tuple[FileIdentity, ...]) -> None:
-        self.marks = marks
+        self.files = marks
 
     def approve(self, spec: ChildSpec) -> ApprovedLaunch:
-        return ApprovedLaunch(["/approved/tool"], {"ONLY": "this"}, "/approved", self.marks)
+        return ApprovedLaunch(["/approved/tool"], {"ONLY": "this"}, "/approved", self.files)
 
 
 def services(launcher: FakeLauncher, guard: object = None) -> ChildContext:
@@ -92,14 +92,14 @@ def test_a_process_that_runs_another_file_than_was_read_is_ended(tmp_path: Path)
     other = tmp_path / "other"
     other.write_text("")
     launcher = FakeLauncher(os.getpid())
-    outcome = start(launcher, FakeGuard(seal(str(other)).marks))
+    outcome = start(launcher, FakeGuard(hash_path(str(other)).files))
     assert isinstance(outcome, Failure)
     assert outcome.code == "launch_refused"
     assert "was replaced" in outcome.message
     assert launcher.process.ended
     assert launcher.process.closed
     right = FakeLauncher(os.getpid())
-    assert isinstance(start(right, FakeGuard(seal(os.path.realpath(sys.executable)).marks)), Launched)
+    assert isinstance(start(right, FakeGuard(hash_path(os.path.realpath(sys.executable)).files)), Launched)
 
 
 def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_governed_workspace_without_a_guard_has_no_children() -> None:
         children=[SPEC],
         warnings=[],
     )
-    with pytest.raises(ValueError, match="without a guard"):
+    with pytest.raises(ValueError, match="without a launch policy"):
         Supervisor(workspace, services(FakeLauncher()))
 
 

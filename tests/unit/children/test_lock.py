@@ -94,7 +94,7 @@ def test_an_editor_may_be_told_where_the_schema_is(tmp_path: Path) -> None:
             '{"schemaVersion": 1, "children": {"k.d": {}}}',
             "children['k.d']: Object missing required field `launch`.",
         ),
-        ('<<<<<<< ours\n{"schemaVersion": 1}\n', "holds the marks of a merge"),
+        ('<<<<<<< ours\n{"schemaVersion": 1}\n', "has unresolved merge conflicts"),
         ("\xff", "is not UTF-8"),
     ],
 )
@@ -235,7 +235,7 @@ def test_a_new_version_alone_is_a_remark() -> None:
     after.protocol = "2026-07-28"
     assert lock.compare_children(before, after) == []
     assert lock.metadata_changes(before, after) == [
-        "it is started in another way than when it was locked",
+        "it is started differently than when it was locked",
         "server s 1 → s 2",
         "protocol 2025-11-25 → 2026-07-28",
     ]

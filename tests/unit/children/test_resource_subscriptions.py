@@ -146,7 +146,7 @@ def test_an_acknowledgement_of_something_else_means_nothing(board: Board) -> Non
     kid = board.child(era="modern")
     board.host().call()
     first = listens(kid)[-1]
-    kid.subscriptions.follow("a")
+    kid.subscriptions.subscribe("a")
     board.settle()
     kid.server.notify("notifications/subscriptions/acknowledged", {"_meta": {}})
     kid.server.notify("notifications/subscriptions/acknowledged")
@@ -163,7 +163,7 @@ def test_what_is_followed_at_once_is_one_request(board: Board) -> None:
     acknowledge(kid)
     heard: list[bool] = []
     for uri in ("a", "b", "c"):
-        kid.subscriptions.follow(uri, heard.append)
+        kid.subscriptions.subscribe(uri, heard.append)
     board.settle()
     assert len(listens(kid)) == 2
     assert listens(kid)[-1]["params"]["notifications"]["resourceSubscriptions"] == ["a", "b", "c"]
@@ -176,7 +176,7 @@ def test_whoever_waits_is_told_when_the_child_goes(board: Board) -> None:
     kid = board.child(era="modern")
     board.host().call()
     heard: list[bool] = []
-    kid.subscriptions.follow("a", heard.append)
+    kid.subscriptions.subscribe("a", heard.append)
     board.settle()
     kid.server.die()
     assert heard == [False]
@@ -186,9 +186,9 @@ def test_following_again_before_the_first_is_in_force_loses_nobody(board: Board)
     kid = board.child(era="modern")
     board.host().call()
     heard: list[bool] = []
-    kid.subscriptions.follow("a", heard.append)
+    kid.subscriptions.subscribe("a", heard.append)
     board.settle()
-    kid.subscriptions.follow("b", heard.append)
+    kid.subscriptions.subscribe("b", heard.append)
     board.settle()
     assert heard == []
     acknowledge(kid)

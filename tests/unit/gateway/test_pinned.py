@@ -237,13 +237,13 @@ def test_a_prompt_that_is_another_than_was_locked_is_blocked(
     child = prompting(board, {**PROMPT, **changed}, exposure=exposure)
     host = board.host()
     error = host.error(host.ask("prompts/get", {"name": name, "arguments": {}}))
-    assert "'plan' is not what was locked" in error["message"]
+    assert "'plan' differs from its lock" in error["message"]
     assert host.get("prompts/list")["prompts"] == []
     if "name" in changed:
         told = host.error(host.ask("prompts/get", {"name": name[:-4] + "other"}))["message"]
-        assert "prompt 'other' is not what was locked" in told
+        assert "prompt 'other' differs from its lock" in told
     ref = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a", "value": "b"}}
-    assert "is not what was locked" in host.error(host.ask("completion/complete", ref))["message"]
+    assert "differs from its lock" in host.error(host.ask("completion/complete", ref))["message"]
     assert child.server.requests("completion/complete") == []
     assert child.server.requests("prompts/get") == []
     host.call("echo", suite="kid_suite") if exposure == "suite" else host.ask("tools/call", {"name": "echo"})

@@ -9,7 +9,7 @@ from switchboard_mcp.config.approvals import Approvals, write_approvals
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.policy.governance import ENABLED, is_enabled, take_posture
+from switchboard_mcp.policy.governance import ENABLED, govern, is_enabled
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
@@ -26,7 +26,7 @@ def workspace(place: Place, *children: ChildSpec, **governance: Any) -> Workspac
 
 def test_a_child_exists_if_it_is_approved_and_its_launch_passes(place: Place) -> None:
     children = [place.spec(), place.spec(name="other"), place.spec(name="bad", args=["; rm -rf /"])]
-    posture = take_posture(workspace(place, *children), ENVIRON)
+    posture = govern(workspace(place, *children), ENVIRON)
     assert [spec.name for spec in posture.workspace.children] == ["good"]
     codes = {name: problem.code for name, problem in posture.workspace.absent.items()}
     assert codes == {"other": "child_not_allowed", "bad": "launch_refused"}
@@ -38,27 +38,27 @@ def test_a_child_exists_if_it_is_approved_and_its_launch_passes(place: Place) ->
 
 
 def test_taking_it_twice_changes_nothing(place: Place) -> None:
-    once = take_posture(workspace(place, place.spec(), place.spec(name="other")), ENVIRON).workspace
-    assert take_posture(once, ENVIRON).workspace == once
+    once = govern(workspace(place, place.spec(), place.spec(name="other")), ENVIRON).workspace
+    assert govern(once, ENVIRON).workspace == once
 
 
 def test_what_is_part_of_switchboard_needs_no_approval(place: Place) -> None:
     built_in = ChildSpec(name="mail", source="", kind="builtin")
-    assert take_posture(workspace(place, built_in), ENVIRON).workspace.children == [built_in]
+    assert govern(workspace(place, built_in), ENVIRON).workspace.children == [built_in]
 
 
 def test_a_variable_that_is_not_set_yet_does_not_make_a_child_absent(place: Place) -> None:
     waiting = place.spec(args=["index.js", "--root", "${NOT_SET}"])
-    assert take_posture(workspace(place, waiting), ENVIRON).workspace.children == [waiting]
+    assert govern(workspace(place, waiting), ENVIRON).workspace.children == [waiting]
     hidden = place.spec(args=["${NOT_SET}", "--root", "data"])
-    assert take_posture(workspace(place, hidden), ENVIRON).workspace.children == []
+    assert govern(workspace(place, hidden), ENVIRON).workspace.children == []
 
 
 def test_a_value_from_the_environment_is_judged_as_if_it_were_written(place: Place) -> None:
     spec = place.spec(args=["index.js", "--root", "${ROOT}"])
-    assert take_posture(workspace(place, spec), {**ENVIRON, "ROOT": "/data"}).workspace.children
-    posture = take_posture(workspace(place, spec), {**ENVIRON, "ROOT": "x; rm -rf /"})
-    assert "args[2]: holds `;`" in posture.workspace.absent["good"].message
+    assert govern(workspace(place, spec), {**ENVIRON, "ROOT": "/data"}).workspace.children
+    posture = govern(workspace(place, spec), {**ENVIRON, "ROOT": "x; rm -rf /"})
+    assert "args[2]: contains the shell metacharacter `;`" in posture.workspace.absent["good"].message
 
 
 @pytest.mark.parametrize(
@@ -71,18 +71,18 @@ def test_the_switch_is_off_unless_it_says_true(value: str, on: bool) -> None:
 
 
 def test_while_the_switch_is_off_nothing_is_routed_and_it_is_said_why(place: Place) -> None:
-    problem = take_posture(workspace(place, place.spec()), ENVIRON).disabled
+    problem = govern(workspace(place, place.spec()), ENVIRON).disabled
     assert problem is not None
     assert problem.code == "governance_disabled"
     assert f"{place.folder}/switchboard.config.json: governance.mode" in problem.message
     assert "SWITCHBOARD_MCP_ENABLED=true" in str(problem.hint)
-    assert take_posture(workspace(place), {**ENVIRON, ENABLED: "true"}).disabled is None
+    assert govern(workspace(place), {**ENVIRON, ENABLED: "true"}).disabled is None
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "A B", ""])
 def test_a_variable_that_changes_what_runs_cannot_be_handed_on(place: Place, name: str) -> None:
     with pytest.raises(SwitchboardError) as caught:
-        take_posture(workspace(place, env=["HOME", name]), ENVIRON)
+        govern(workspace(place, env=["HOME", name]), ENVIRON)
     assert caught.value.failure.code == "config_invalid"
     assert f"{place.folder}/switchboard.config.json: governance.env[1]:" in caught.value.failure.message
 
@@ -91,7 +91,7 @@ def test_approvals_that_cannot_be_read_stop_the_start(place: Place) -> None:
     governed = workspace(place)
     (place.folder / "switchboard.approvals.json").write_text("{")
     with pytest.raises(SwitchboardError):
-        take_posture(governed, ENVIRON)
+        govern(governed, ENVIRON)
 
 
 @pytest.mark.parametrize("key", ["env", "args"])
@@ -101,16 +101,16 @@ def test_which_variables_an_entry_is_filled_with_is_approved_too(place: Place, k
         filled = {"env": {"TOKEN": f"${{{name}}}"}, "args": ["index.js", "--root", f"x${{{name}}}"]}
         spec = place.spec(**{key: filled[key]})
         for environ in (ENVIRON, {**ENVIRON, name: "value"}):
-            posture = take_posture(workspace(place, spec), environ)
+            posture = govern(workspace(place, spec), environ)
             assert (not posture.workspace.absent) is exists
             if not exists:
-                assert f"is filled with {name}, which is not" in posture.workspace.absent["good"].message
+                assert f"references {name}, which is not" in posture.workspace.absent["good"].message
 
 
 def test_a_variable_with_a_default_is_one_all_the_same(place: Place) -> None:
     place.approval = structs.replace(place.approval, variables=[])
     spec = place.spec(env={"TOKEN": "${AWS_SECRET:-none}"})
-    assert take_posture(workspace(place, spec), ENVIRON).workspace.absent
+    assert govern(workspace(place, spec), ENVIRON).workspace.absent
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_what_decides_is_written_by_nobody_else(place: Place, name: str) -> None
     governed = workspace(place)
     path = place.folder / name
     path.touch()
-    take_posture(governed, ENVIRON)
+    govern(governed, ENVIRON)
     path.chmod(0o666)
     with pytest.raises(SwitchboardError) as caught:
-        take_posture(governed, ENVIRON)
-    assert f"{path}: can be written by everybody" in caught.value.failure.message
+        govern(governed, ENVIRON)
+    assert f"{path}: is writable by everybody" in caught.value.failure.message

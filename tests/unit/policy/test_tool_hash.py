@@ -32,7 +32,7 @@ READ: Json = {
 
 
 def digest(tool: Json) -> str:
-    return tool_hash.digest(tool["name"], tool_hash.normal(json.dumps(tool).encode()))
+    return tool_hash.digest(tool["name"], tool_hash.normalize(json.dumps(tool).encode()))
 
 
 def changed(**members: Any) -> Json:
@@ -146,8 +146,8 @@ def test_the_order_of_items_counts_where_it_means_something() -> None:
     "raw", [b'{"name":"x","description":"\\ud800"}', b'{"name":"x","inputSchema":' + b'{"not":' * 5000 + b"1"]
 )
 def test_a_tool_that_cannot_be_read_is_pinned_by_its_bytes(raw: bytes) -> None:
-    assert tool_hash.normal(raw) != tool_hash.normal(raw + b" ")
-    assert list(tool_hash.normal(raw)) == [tool_hash.UNREADABLE]
+    assert tool_hash.normalize(raw) != tool_hash.normalize(raw + b" ")
+    assert list(tool_hash.normalize(raw)) == [tool_hash.UNREADABLE]
 
 
 def test_a_schema_nested_beyond_sense_has_a_hash() -> None:
@@ -162,9 +162,9 @@ def test_numbers_beyond_64_bits_have_a_hash() -> None:
 
 
 def test_the_kept_form_has_the_lines_of_a_text_and_the_same_hash() -> None:
-    kept = tool_hash.normal(json.dumps(READ).encode())
+    kept = tool_hash.normalize(json.dumps(READ).encode())
     assert kept["description"] == READ["description"]
-    assert tool_hash.normal(json.dumps(kept).encode()) == kept
+    assert tool_hash.normalize(json.dumps(kept).encode()) == kept
     assert tool_hash.digest("read", kept) == digest(READ)
 
 
@@ -222,7 +222,7 @@ def test_any_other_writing_of_a_tool_has_its_hash(tool: Json, random: Random) ->
     other = rewritten(tool, random)
     assert isinstance(other, dict)
     written = json.dumps(other, indent=random.choice([None, 3]), ensure_ascii=random.random() < 0.5).encode()
-    assert tool_hash.digest(other["name"], tool_hash.normal(written)) == digest(tool)
+    assert tool_hash.digest(other["name"], tool_hash.normalize(written)) == digest(tool)
 
 
 @given(TOOLS, WORDS, st.randoms(use_true_random=False))

@@ -1,6 +1,6 @@
 """`switchboard approve`: show what a child really runs, and record that it may.
 
-Handles the dialog with the person who approves. `policy.launch.runners` resolves what runs, `policy.launch.approval`
+Handles the dialog with the person who approves. `policy.launch.packages` resolves what runs, `policy.launch.approval`
 builds the record. Nothing is started, downloaded or installed.
 """
 
@@ -23,7 +23,7 @@ from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.features import record_decision
-from switchboard_mcp.policy.governance import make_guard
+from switchboard_mcp.policy.governance import make_launch_policy
 from switchboard_mcp.policy.launch.approval import propose
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
@@ -46,7 +46,7 @@ def run(invocation: Invocation) -> int:
     """List, revoke or approve, as the options say."""
     folder = workspace_folder(invocation.options)
     workspace = load_workspace(folder, invocation.options.config, os.environ, originals=True)
-    guard = make_guard(workspace, os.environ)
+    guard = make_launch_policy(workspace, os.environ)
     args = invocation.args
     if args.list:
         in_front = load_workspace(folder, invocation.options.config, os.environ).children
@@ -161,10 +161,10 @@ def approval_statuses(
             continue
         filled = expand(spec, guard.environ)
         outcome = (
-            filled if isinstance(filled, Failure) else guard.judge_written(spec) or guard.approve(filled)
+            filled if isinstance(filled, Failure) else guard.check_variables(spec) or guard.approve(filled)
         )
         if spec.name in wrapped and not isinstance(outcome, Failure):
-            outcome = guard.may_be_asked(spec) or outcome
+            outcome = guard.check_ask(spec) or outcome
         recorded = guard.approvals.find(spec.name, guard.platform)
         package = recorded.approval.package if recorded else ""
         if isinstance(outcome, Failure):

@@ -45,7 +45,7 @@ from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text
 from switchboard_mcp.features import record_decision
-from switchboard_mcp.policy.governance import take_posture
+from switchboard_mcp.policy.governance import govern
 from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
@@ -142,7 +142,7 @@ def _workspace(invocation: Invocation) -> Workspace:
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "open":
         return workspace
-    return take_posture(workspace, os.environ).workspace
+    return govern(workspace, os.environ).workspace
 
 
 def _choose(invocation: Invocation, workspace: Workspace, lock: LockFile) -> list[ChildSpec]:
@@ -194,7 +194,7 @@ async def inspect_children(
 async def _full_snapshot(child: Child) -> ServerSnapshot:
     """Return the snapshot of this run. Prompts arrive in the background, since no call waits for them."""
     fetched = asyncio.Event()
-    child.inventory.when_fetched(PROMPTS, fetched.set, anew=True)
+    child.inventory.when_fetched(PROMPTS, fetched.set, refetch=True)
     with suppress(TimeoutError):
         async with asyncio.timeout(child.timeout_s):
             await fetched.wait()
@@ -219,7 +219,7 @@ def compare(
         if before is None:
             reports.append(LockReport(child=name, status="unlocked" if check else "locked", tools=tools))
             continue
-        changes = [Difference(change.told(), change.tool) for change in compare_children(before, now)]
+        changes = [Difference(change.describe(), change.tool) for change in compare_children(before, now)]
         changes += _tampering(path, name, before)
         status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
         reports.append(

@@ -19,7 +19,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.children.remote_transport import authorisation, find_flaw, wants_login, without_package
+from switchboard_mcp.children.remote_transport import (
+    find_config_error,
+    make_oauth,
+    missing_package,
+    uses_oauth,
+)
 from switchboard_mcp.cli.console import Console, one_line
 from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
 from switchboard_mcp.cli.parser import Command, flag, positional
@@ -109,18 +114,18 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
         from switchboard_mcp.transport.http.client import HttpClient
         from switchboard_mcp.transport.http.http_errors import read_error_body, response_failure
     except ImportError as problem:
-        raise SwitchboardError(without_package(spec, problem)) from None
-    flaw = find_flaw(spec)
+        raise SwitchboardError(missing_package(spec, problem)) from None
+    flaw = find_config_error(spec)
     if flaw is not None:
         raise SwitchboardError(flaw)
-    if not wants_login(spec):
+    if not uses_oauth(spec):
         message = f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so no login is used."
         raise usage_error(message, "Remove it from the entry to log in.")
     redactor = Redactor()
     server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.redact_text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
     async with callback_server(port, invocation.console, browser=not invocation.args.no_browser) as callback:
-        auth = authorisation(spec, server, os.environ, redactor.register, callback.authorizer())
+        auth = make_oauth(spec, server, os.environ, redactor.register, callback.authorizer())
         if auth is None:
             raise refused(
                 "config_invalid",

@@ -1,7 +1,7 @@
-"""Containers as children: what really runs is the image, so the image is named by its digest.
+"""Checks containers as children: the image must be named by its digest, and the flags must be harmless.
 
-Owns how the arguments of `docker run` are read. Whether the runtime can be trusted is not known here: a container that
-is given the machine's root or its devices is as strong as a program, and the approval shows every argument.
+Parses the arguments of `docker run`. A container that gets the machine's root or devices is as powerful as a program,
+so such flags are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VALUED = frozenset(
     "-e --env -v --volume --mount --network --net --name -w --workdir -u --user -m --memory --cpus --cap-drop "
     "--security-opt --tmpfs -l --label --pull --platform --add-host --dns --pids-limit --ulimit --hostname -h".split()
 )
-# Whoever has these has the machine: its root, its devices, its secrets, the socket of a daemon that runs as root.
+# Mounting these gives control of the machine: its root, devices, secrets, or the socket of a root daemon.
 _OF_THE_MACHINE = re.compile(
     r"//?|/(?:boot|dev|etc|proc|root|run|sys|var/run|var/lib/docker)(?:/.*)?|"
     r"/(?:bin|home|lib|lib64|opt|sbin|usr|var|var/lib)|.*\.sock"
@@ -29,7 +29,7 @@ _FORBIDDEN = frozenset(
 
 
 def image_flaw(args: Sequence[str]) -> str:
-    """Why a container cannot be approved as it is written, or an empty string."""
+    """Return why a container cannot be approved, or an empty string."""
     if not args or args[0] != "run":
         return "only `run` can be approved"
     valued = ""
@@ -41,9 +41,9 @@ def image_flaw(args: Sequence[str]) -> str:
                 return flaw
             valued = ""
         elif not word.startswith("-"):
-            return "" if _DIGEST.fullmatch(word) else "the image needs its digest: NAME@sha256:…"
+            return "" if _DIGEST.fullmatch(word) else "the image needs a digest: NAME@sha256:…"
         elif name in _FORBIDDEN:
-            return f"`{name}` opens the machine to the container"
+            return f"`{name}` gives the container access to the machine"
         elif name in _VALUED:
             valued = name
         elif word not in _FLAGS:
@@ -52,20 +52,20 @@ def image_flaw(args: Sequence[str]) -> str:
 
 
 def _value_flaw(name: str, value: str) -> str:
-    """Why a flag with this value gives the container the machine, or an empty string."""
+    """Return why a flag with this value gives control of the machine, or an empty string."""
     if name in ("-v", "--volume"):
         sources = [value.partition(":")[0]]
     elif name == "--mount":
-        # However the keys are spelt, and whichever of two counts.
+        # All of them, in any spelling: if there are two, it is not clear which one counts.
         members = (member.partition("=") for member in value.replace('"', "").split(","))
-        sources = [given.strip() for key, _, given in members if key.strip().lower() in ("source", "src")]
+        sources = [value.strip() for key, _, value in members if key.strip().lower() in ("source", "src")]
     else:
         opens = name in ("--network", "--net") and "host" in re.split("[,=]", value)
         opens = opens or (name == "--security-opt" and value.endswith(("unconfined", "disable")))
-        return f"`{name} {value}` opens the machine to the container" if opens else ""
+        return f"`{name} {value}` gives the container access to the machine" if opens else ""
     for source in sources:
         if source.startswith("."):
-            return f"`{name}` gives the container {source}; name the folder by its whole path"
+            return f"`{name}` mounts {source}; use an absolute path"
         if source.startswith("/") and _OF_THE_MACHINE.fullmatch(os.path.normpath(source)):
-            return f"`{name}` gives the container {source}, which is the machine's own"
+            return f"`{name}` mounts {source}, a system path of the machine"
     return ""

@@ -1,7 +1,6 @@
-"""The files a launch depends on: who could change them, and whether somebody did.
+"""Inspects the files that a launch depends on: who can write them, their hashes, and whether they changed.
 
-Owns what makes a file safe to run, checksums of files and folders, and the marks by which a file is known to be the
-same as a moment ago. Knows nothing of children.
+It knows nothing about children.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ _SHELLS = tuple(
     for folder in ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
     for name in ("sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox", "tcsh", "csh")
 )
-# A package with more is no package; counting would go on for minutes.
+# A larger tree is not a package; hashing it would take minutes.
 MAX_TREE_FILES = 20_000
-# Made by running or installing what is there, and read by no program as its own code.
+# Created by running or installing a package; not its own code.
 _SKIPPED = frozenset({"__pycache__", ".git", "node_modules"})
 
 
 class FileIdentity(Struct, frozen=True):
-    """By which a file is known to be the same: any write, rename or change of rights moves one of these."""
+    """Identifies one version of a file: any write, rename or permission change alters one of these."""
 
     path: str
     device: int
@@ -37,157 +36,161 @@ class FileIdentity(Struct, frozen=True):
 
 
 class HashedFile(Struct, frozen=True):
-    """A file or folder with its checksum, and the marks of all that was read for it."""
+    """A hashed file or folder, with the identities of all files that were read."""
 
     sha256: str
-    marks: tuple[FileIdentity, ...]
+    files: tuple[FileIdentity, ...]
 
 
-def seal(path: str) -> HashedFile:
-    """The checksum of a file, or of all files of a folder, read through descriptors. Raises OSError."""
+def hash_path(path: str) -> HashedFile:
+    """Hash a file, or all files in a folder. Raises OSError."""
     if not os.path.isdir(path):
-        digest, noted = _read(path)
-        return HashedFile(digest, (noted,))
-    whole = hashlib.sha256()
-    marks = []
+        digest, identity = _read(path)
+        return HashedFile(digest, (identity,))
+    total = hashlib.sha256()
+    files = []
     for name in _tree(path):
         inner = os.path.join(path, name)
         if os.path.islink(inner) and not os.path.isfile(inner):
-            # Not followed: it may lead anywhere, in a circle too. Where it leads is part of the package.
+            # Not followed: it may lead anywhere, even in a circle. Its target is hashed instead.
             digest = f"link {os.readlink(inner)}"
         else:
-            digest, noted = _read(inner)
-            marks.append(noted)
-        whole.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
-    return HashedFile(whole.hexdigest(), tuple(marks))
+            digest, identity = _read(inner)
+            files.append(identity)
+        total.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
+    return HashedFile(total.hexdigest(), tuple(files))
 
 
-def moved(marks: Sequence[FileIdentity]) -> str:
-    """The first file that is not the one that was read, or an empty string."""
-    for noted in marks:
+def first_changed(files: Sequence[FileIdentity]) -> str:
+    """Return the path of the first file that has changed since it was read, or an empty string."""
+    for file in files:
         try:
-            if mark(noted.path, os.stat(noted.path)) != noted:
-                return noted.path
+            if identify(file.path, os.stat(file.path)) != file:
+                return file.path
         except OSError:
-            return noted.path
+            return file.path
     return ""
 
 
 def _read(path: str) -> tuple[str, FileIdentity]:
-    # Not blocking: a pipe put in the file's place must not hold us up.
+    # Non-blocking: a FIFO in place of the file must not block us.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode):
-            raise OSError(22, "is no regular file", path)
+            raise OSError(22, "is not a regular file", path)
         digest = hashlib.sha256()
         while block := os.read(fd, _CHUNK):
             digest.update(block)
-        noted = mark(path, before)
-        if mark(path, os.fstat(fd)) != noted or mark(path, os.stat(path)) != noted:
+        identity = identify(path, before)
+        if identify(path, os.fstat(fd)) != identity or identify(path, os.stat(path)) != identity:
             raise OSError(16, "changed while it was read", path)
     finally:
         os.close(fd)
-    return digest.hexdigest(), noted
+    return digest.hexdigest(), identity
 
 
-def mark(path: str, found: os.stat_result) -> FileIdentity:
-    """The marks of a file as it was found."""
-    return FileIdentity(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def identify(path: str, status: os.stat_result) -> FileIdentity:
+    """Return the identity of a file from its status."""
+    return FileIdentity(
+        path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
 
 
 def _tree(folder: str) -> list[str]:
-    """Names of all files beneath and of links to folders, relative and sorted."""
-    found: list[str] = []
+    """Return the relative paths of all files and of links to folders, sorted."""
+    paths: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED]
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         inner = os.path.relpath(place, folder)
         here = [*links, *(name for name in files if not name.endswith(".pyc"))]
-        found += [name if inner == "." else f"{inner}/{name}" for name in here]
-        if len(found) > MAX_TREE_FILES:
+        paths += [name if inner == "." else f"{inner}/{name}" for name in here]
+        if len(paths) > MAX_TREE_FILES:
             raise OSError(7, f"holds more than {MAX_TREE_FILES} files", folder)
-    return sorted(found)
+    return sorted(paths)
 
 
 class FileInspector:
-    """One look at the file system: what was seen once is not looked at again. For a moment, not to be kept."""
+    """Inspects files with a cache of resolved paths and folders. Short-lived: results are not updated."""
 
     def __init__(self) -> None:
         self._real: dict[str, str] = {}
         self._folders: dict[str, str] = {}
 
-    def real(self, path: str) -> str:
-        """Where a path really leads."""
+    def resolve(self, path: str) -> str:
+        """Return the path with all links resolved."""
         if path not in self._real:
             self._real[path] = os.path.realpath(path)
         return self._real[path]
 
-    def inside(self, path: str, folder: str) -> bool:
-        """Whether a path is beneath a folder, links followed on both sides."""
-        real, place = self.real(path), self.real(folder)
+    def is_inside(self, path: str, folder: str) -> bool:
+        """Return True if a path is in a folder, with links resolved on both sides."""
+        real, place = self.resolve(path), self.resolve(folder)
         return real == place or real.startswith(place.rstrip("/") + "/")
 
-    def flaw(self, path: str, *, places: Sequence[str] = ()) -> str:
-        """Why a file or folder must not be relied on, or an empty string.
+    def find_flaw(self, path: str, *, places: Sequence[str] = ()) -> str:
+        """Return why a file or folder must not be trusted, or an empty string.
 
-        Links are followed. Whoever can write a file, or move it by writing a folder on the way, decides what runs.
+        Links are followed. A user who can write the file, or replace it through a parent folder, decides what runs.
         """
-        real = self.real(path)
+        real = self.resolve(path)
         try:
-            found = os.stat(real)
+            status = os.stat(real)
         except OSError as problem:
             return (problem.strerror or "cannot be read").lower()
-        if places and not any(self.inside(real, place) for place in places):
+        if places and not any(self.is_inside(real, place) for place in places):
             return f"really is {real}, which is in none of governance.places"
-        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-            return "is no regular file"
-        if stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID):
-            return "runs with the rights of another (setuid or setgid)"
-        if open_to := writable_by_others(real, found):
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            return "is not a regular file"
+        if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            return "runs with another user's rights (setuid or setgid)"
+        if open_to := writable_by_others(real, status):
             return open_to
-        return self._way_flaw(os.path.dirname(real)) or self._way_flaw(os.path.dirname(os.path.abspath(path)))
+        return self._folder_flaw(os.path.dirname(real)) or self._folder_flaw(
+            os.path.dirname(os.path.abspath(path))
+        )
 
-    def _way_flaw(self, folder: str) -> str:
-        """The same of a folder and all above it."""
+    def _folder_flaw(self, folder: str) -> str:
+        """Return why a folder or one of its parents must not be trusted, or an empty string."""
         if folder not in self._folders:
             open_to = writable_by_others(folder, os.stat(folder))
             above = os.path.dirname(folder)
             self._folders[folder] = (
                 f"lies in {folder}, which {open_to}"
                 if open_to
-                else self._way_flaw(above)
+                else self._folder_flaw(above)
                 if above != folder
                 else ""
             )
         return self._folders[folder]
 
 
-def flaw(path: str, *, places: Sequence[str] = ()) -> str:
-    """See `Look.flaw`."""
-    return FileInspector().flaw(path, places=places)
+def find_flaw(path: str, *, places: Sequence[str] = ()) -> str:
+    """Inspect one path; see `FileInspector.find_flaw`."""
+    return FileInspector().find_flaw(path, places=places)
 
 
-def inside(path: str, folder: str) -> bool:
-    """See `Look.inside`."""
-    return FileInspector().inside(path, folder)
+def is_inside(path: str, folder: str) -> bool:
+    """Check one path; see `FileInspector.is_inside`."""
+    return FileInspector().is_inside(path, folder)
 
 
-def writable_by_others(path: str, found: os.stat_result) -> str:
-    """Who besides root and ourselves could change it, or an empty string."""
-    if found.st_uid not in (0, os.geteuid()):
+def writable_by_others(path: str, status: os.stat_result) -> str:
+    """Return which other users can change a file, or an empty string. Root and we ourselves do not count."""
+    if status.st_uid not in (0, os.geteuid()):
         return "belongs to another user"
-    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
-        return ""  # there only the owner of an entry can move it
-    if found.st_mode & stat.S_IWOTH:
-        return "can be written by everybody"
-    if found.st_mode & stat.S_IWGRP and not _alone(found.st_gid, found.st_uid):
-        return "can be written by a group"
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+        return ""  # sticky: only the owner of an entry can replace it
+    if status.st_mode & stat.S_IWOTH:
+        return "is writable by everybody"
+    if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
+        return "is writable by a group"
     return ""
 
 
-def _alone(group: int, user: int) -> bool:
-    """Whether the group is the user's own and has nobody else in it."""
+def _is_private_group(group: int, user: int) -> bool:
+    """Return True if the user is the only member of the group."""
     import grp
     import pwd
 
@@ -201,7 +204,7 @@ def _alone(group: int, user: int) -> bool:
 
 
 def is_script(path: str) -> bool:
-    """Whether the system would start another program to run it, as its first line says."""
+    """Return True if the file has a shebang line, so the system would run another program."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read(2) == b"#!"
@@ -210,7 +213,7 @@ def is_script(path: str) -> bool:
 
 
 def is_shell(path: str) -> bool:
-    """Whether it is a shell of this machine under another name, linked or copied."""
+    """Return True if the file is a link to, or a copy of, a shell of this machine."""
     try:
         size = os.stat(path).st_size
         return any(_size(shell) == size and _same(path, shell) for shell in _SHELLS)

@@ -1,39 +1,84 @@
-"""Where package runners keep what they run: `npx` and its kin, `uvx` and its kin.
+"""Resolves package runners (`npx`, `uvx` and the like) to the installed program that they would run.
 
-Owns the folders of npm, uv and pipx, and which program of a package is meant. Nothing is downloaded or installed: what
-is not here cannot be approved.
+Knows the folders of npm, uv and pipx. Nothing is downloaded or installed: a package that is not installed cannot be
+approved. `resolve` also takes plain programs, which `programs` resolves.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.programs import (
     Resolved,
     Search,
     Unresolved,
-    manifest_of,
-    matching,
-    script,
+    glob_in,
+    read_manifest,
+    resolve_program,
+    resolve_script,
 )
+from switchboard_mcp.policy.launch.text_rules import RUNNERS, program_name
 
+# The subcommands that make a package manager a package runner.
+_VERBS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "npx": ((),),
+    "pnpx": ((),),
+    "bunx": ((),),
+    "uvx": ((),),
+    "npm": (("exec",), ("x",)),
+    "pnpm": (("dlx",),),
+    "yarn": (("dlx",),),
+    "uv": (("tool", "run"),),
+    "pipx": (("run",),),
+}
+_PYTHON = frozenset(("uvx", "uv", "pipx"))
 _EXACT = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 class PackageRequest(Struct, frozen=True):
-    """What a package runner was told: a package, perhaps its version, perhaps one of its programs."""
+    """The arguments of a package runner: a package, and perhaps its version and program."""
 
     package: str
     version: str
     program: str
-    taken: int
+    args_used: int
 
 
-def asked_for(words: Sequence[str], *, python: bool) -> PackageRequest | Unresolved:
+def resolve(spec: ChildSpec, environ: Mapping[str, str]) -> Resolved | Unresolved:
+    """Resolve the command of a child, with variables expanded, to what really runs."""
+    search = Search(spec.cwd, environ)
+    name = program_name(spec.command)
+    if name in RUNNERS:
+        return _resolve_runner(name, spec.args, search)
+    path = search.program(spec.command)
+    if path is None:
+        return Unresolved(f"the program '{spec.command}' was not found")
+    return resolve_program(path, spec.args, search)
+
+
+def _resolve_runner(name: str, args: Sequence[str], search: Search) -> Resolved | Unresolved:
+    for verb in _VERBS.get(name, ()):
+        if tuple(args[: len(verb)]) == verb:
+            break
+    else:
+        return Unresolved(f"what `{name}` runs is unknown", "Configure the program itself.")
+    package = _parse_runner_args(args[len(verb) :], python=name in _PYTHON)
+    if isinstance(package, Unresolved):
+        return package
+    replaces = len(verb) + package.args_used
+    return (
+        _python_tool(package, replaces, search)
+        if name in _PYTHON
+        else _npm_package(package, replaces, search)
+    )
+
+
+def _parse_runner_args(words: Sequence[str], *, python: bool) -> PackageRequest | Unresolved:
     quiet = {"-y", "--yes", "-q", "--quiet", "--offline", "--prefer-offline", "--no-install", "--"}
     naming = {"--from", "--spec"} if python else {"-p", "--package"}
     package = ""
@@ -49,7 +94,7 @@ def asked_for(words: Sequence[str], *, python: bool) -> PackageRequest | Unresol
         elif word in quiet:
             index += 1
         elif word.startswith("-"):
-            return Unresolved(f"`{flag}` of the package runner cannot be followed", "Leave it out.")
+            return Unresolved(f"the package runner's flag `{flag}` is not supported", "Remove it.")
         else:
             name, version = _split(package or word)
             program = _split(word)[0] if package else ""
@@ -57,50 +102,50 @@ def asked_for(words: Sequence[str], *, python: bool) -> PackageRequest | Unresol
     return Unresolved("names no package")
 
 
-def _split(written: str) -> tuple[str, str]:
-    """Name and version of `name@1.2`, `@scope/name@1.2` or `name==1.2`; extras of Python packages are left out."""
-    at = written.find("@", 1)
-    name, version = (written[:at], written[at + 1 :]) if at > 0 else (written, "")
+def _split(text: str) -> tuple[str, str]:
+    """Split `name@1.2`, `@scope/name@1.2` or `name==1.2` into name and version, without extras."""
+    at = text.find("@", 1)
+    name, version = (text[:at], text[at + 1 :]) if at > 0 else (text, "")
     if "==" in name:
         name, _, version = name.partition("==")
     return name.partition("[")[0], version.removeprefix("v")
 
 
-def npm_package(asked: PackageRequest, taken: int, search: Search) -> Resolved | Unresolved:
-    if not re.fullmatch(r"(?:@[\w.~-]+/)?[\w.~-]+", asked.package) or asked.package.startswith("."):
+def _npm_package(request: PackageRequest, replaces: int, search: Search) -> Resolved | Unresolved:
+    if not re.fullmatch(r"(?:@[\w.~-]+/)?[\w.~-]+", request.package) or request.package.startswith("."):
         return Unresolved(
-            f"'{asked.package}' is no name of a package", "Only packages by name can be approved."
+            f"'{request.package}' is not a package name", "Only packages by name can be approved."
         )
     seen: list[str] = []
     for folder in _npm_folders(search):
-        place = os.path.join(folder, asked.package)
-        manifest = manifest_of(place)
+        place = os.path.join(folder, request.package)
+        manifest = read_manifest(place)
         if manifest is None:
             continue
         seen.append(manifest.version)
-        if _EXACT.fullmatch(asked.version) and manifest.version != asked.version:
+        if _EXACT.fullmatch(request.version) and manifest.version != request.version:
             continue
         programs = manifest.bin if isinstance(manifest.bin, dict) else {}
         if isinstance(manifest.bin, str):
-            programs = {asked.package.rpartition("/")[2]: manifest.bin}
-        wanted = asked.program or asked.package.rpartition("/")[2]
-        chosen = programs.get(wanted) or (next(iter(programs.values())) if len(programs) == 1 else "")
+            programs = {request.package.rpartition("/")[2]: manifest.bin}
+        program = request.program or request.package.rpartition("/")[2]
+        chosen = programs.get(program) or (next(iter(programs.values())) if len(programs) == 1 else "")
         if not chosen:
-            return Unresolved(f"{place} has no program '{wanted}' (it has {', '.join(programs) or 'none'})")
+            return Unresolved(f"{place} has no program '{program}' (it has {', '.join(programs) or 'none'})")
         path = os.path.realpath(os.path.join(place, chosen))
         if not path.startswith(os.path.realpath(place) + "/") or not os.path.isfile(path):
             return Unresolved(f"{place}: its program {chosen} is not in the package")
-        return script(path, taken, search, f"npm:{asked.package}@{manifest.version}")
-    version = f"@{asked.version}" if asked.version else ""
+        return resolve_script(path, replaces, search, f"npm:{request.package}@{manifest.version}")
+    version = f"@{request.version}" if request.version else ""
     found = f" (found: {', '.join(seen)})" if seen else ""
     return Unresolved(
-        f"the package {asked.package}{version} is not installed here{found}",
-        f"Install it, for example with `npm install {asked.package}{version}` in the workspace, then approve.",
+        f"the package {request.package}{version} is not installed here{found}",
+        f"Install it, for example with `npm install {request.package}{version}` in the workspace, then approve.",
     )
 
 
 def _npm_folders(search: Search) -> Iterator[str]:
-    """Where npx would find it: the project and those around it, its cache (newest first), the global folder."""
+    """Yield the folders in npx's search order: the project and its parents, the cache (newest first), global."""
     folder = search.folder
     while True:
         yield os.path.join(folder, "node_modules")
@@ -108,58 +153,58 @@ def _npm_folders(search: Search) -> Iterator[str]:
             break
         folder = os.path.dirname(folder)
     cache = search.environ.get("npm_config_cache") or search.home(".npm")
-    yield from _newest(matching(cache, "_npx/*/node_modules"))
+    yield from _newest(glob_in(cache, "_npx/*/node_modules"))
     npx = search.program("npx") or search.program("node")
     if npx:
         yield os.path.join(os.path.dirname(os.path.dirname(npx)), "lib", "node_modules")
 
 
-def python_tool(asked: PackageRequest, taken: int, search: Search) -> Resolved | Unresolved:
-    program = asked.program or asked.package
-    if not re.fullmatch(r"[\w.-]+", program) or not re.fullmatch(r"[\w.-]+", asked.package):
+def _python_tool(request: PackageRequest, replaces: int, search: Search) -> Resolved | Unresolved:
+    program = request.program or request.package
+    if not re.fullmatch(r"[\w.-]+", program) or not re.fullmatch(r"[\w.-]+", request.package):
         return Unresolved(
-            f"'{asked.package}' is no name of a package", "Only packages by name can be approved."
+            f"'{request.package}' is not a package name", "Only packages by name can be approved."
         )
     seen: list[str] = []
-    for folder in _tool_folders(asked.package, search):
+    for folder in _tool_folders(request.package, search):
         path = os.path.join(folder, "bin", program)
         if not os.path.isfile(path):
             continue
-        version = _installed(folder, asked.package)
+        version = _installed(folder, request.package)
         seen.append(version)
-        if _EXACT.fullmatch(asked.version) and version != asked.version:
+        if _EXACT.fullmatch(request.version) and version != request.version:
             continue
-        return script(path, taken, search, f"pypi:{asked.package}@{version}")
+        return resolve_script(path, replaces, search, f"pypi:{request.package}@{version}")
     found = f" (found: {', '.join(filter(None, seen))})" if any(seen) else ""
     return Unresolved(
-        f"the tool {asked.package} is not installed here{found}",
-        f"Install it, for example with `uv tool install {asked.package}`, then approve.",
+        f"the tool {request.package} is not installed here{found}",
+        f"Install it, for example with `uv tool install {request.package}`, then approve.",
     )
 
 
 def _tool_folders(package: str, search: Search) -> Iterator[str]:
-    """Environments of one tool each: uv's, pipx's, then what `uvx` keeps in its cache, newest first."""
+    """Yield the environments of a tool: uv's, pipx's, then the cache of `uvx`, newest first."""
     data = search.environ.get("XDG_DATA_HOME") or search.home(".local/share")
     cache = search.environ.get("XDG_CACHE_HOME") or search.home(".cache")
     yield os.path.join(search.environ.get("UV_TOOL_DIR") or os.path.join(data, "uv/tools"), package)
     for folder in (search.environ.get("PIPX_HOME") or os.path.join(data, "pipx"), search.home(".local/pipx")):
         yield os.path.join(folder, "venvs", package)
     yield from _newest(
-        matching(search.environ.get("UV_CACHE_DIR") or os.path.join(cache, "uv"), "archive-v0/*")
+        glob_in(search.environ.get("UV_CACHE_DIR") or os.path.join(cache, "uv"), "archive-v0/*")
     )
 
 
 def _installed(environment: str, package: str) -> str:
-    """The version of a package in an environment, by the folder that every installer leaves."""
-    wanted = _plain(package)
-    for place in matching(environment, "lib/python3*/site-packages/*.dist-info"):
+    """Return the version of a package in an environment, from its dist-info folder."""
+    canonical = _canonical(package)
+    for place in glob_in(environment, "lib/python3*/site-packages/*.dist-info"):
         name, _, version = os.path.basename(place).removesuffix(".dist-info").rpartition("-")
-        if _plain(name) == wanted:
+        if _canonical(name) == canonical:
             return version
     return ""
 
 
-def _plain(name: str) -> str:
+def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

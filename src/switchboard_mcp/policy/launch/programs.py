@@ -1,7 +1,7 @@
-"""What really runs when a program is named: a binary, an interpreter with its script, or a script of its own.
+"""Resolves a program to what really runs: a binary, an interpreter with its script, or a script with a shebang line.
 
-Owns programs, scripts, what the first line of a script says, and the package a script belongs to. Only looks: nothing
-is run to find out. What it cannot follow it refuses, with what would help.
+Also finds the package that a script belongs to. Nothing is run to find out. What cannot be resolved is refused, with a
+hint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from switchboard_mcp.policy.launch.text_rules import (
 )
 
 _TRAMPOLINE = re.compile(rb"""'''exec' "?([^"\n]+?)"? "\$0" "\$@\"""")
-# The same with the interpreter beside the script, wherever both are: uv's cache has these.
+# The same with the interpreter next to the script, as in uv's cache.
 _BESIDE = re.compile(rb"""'''exec' "\$\(dirname -- "\$\(realpath -- "\$0"\)"\)"/'([\w.-]+)' "\$0" "\$@"\n""")
 _SHIM = re.compile(rb"^from ([A-Za-z_]\w*)[\w.]* import ", re.MULTILINE)
 _BINARY = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa")
@@ -33,7 +33,7 @@ _MODULE_PLACES = ("lib/python3*/site-packages", "lib/python3*", "lib/python3/dis
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
-    """What really runs: `argv` in place of the command and the first `replaces` arguments."""
+    """A resolved program: `argv` replaces the command and its first `replaces` arguments."""
 
     argv: list[str]
     replaces: int = 0
@@ -42,38 +42,38 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 
 class Unresolved(Struct, frozen=True):
-    """Why that cannot be said."""
+    """The reason that a program could not be resolved."""
 
     why: str
     hint: str = ""
 
 
 class Search(Struct, frozen=True):
-    """Where to look: the child's folder, and an environment."""
+    """The folder and the environment in which a program is looked up."""
 
     folder: str
     environ: Mapping[str, str]
 
     def home(self, *path: str) -> str:
-        """A path in the home folder."""
+        """Return a path in the home folder."""
         return os.path.join(self.environ.get("HOME", "/nonexistent"), *path)
 
     def program(self, name: str) -> str | None:
-        """The absolute path of a program."""
+        """Return the absolute path of a program, or None."""
         if "/" in name:
             return name if os.path.isfile(name) and os.access(name, os.X_OK) else None
-        found = shutil.which(name, path=self.environ.get("PATH", os.defpath))
-        return os.path.normpath(found) if found and os.path.isabs(found) else None
+        path = shutil.which(name, path=self.environ.get("PATH", os.defpath))
+        return os.path.normpath(path) if path and os.path.isabs(path) else None
 
 
-def program(path: str, args: Sequence[str], search: Search) -> Resolved | Unresolved:
-    """A program that lies somewhere: a binary, an interpreter with its script, or a script of its own."""
+def resolve_program(path: str, args: Sequence[str], search: Search) -> Resolved | Unresolved:
+    """Resolve a program by its path: a binary, an interpreter with its script, or a script with a shebang line."""
     names = {program_name(path), program_name(os.path.realpath(path))}
     if names & SHELLS:
         return Unresolved(f"{path} is a shell; no shell is ever run")
     if names & WRAPPERS:
         return Unresolved(f"{path} runs another program", "Name that program itself.")
-    head = _head(path)
+    head = _first_bytes(path)
     if head is None:
         return Unresolved(f"{path} cannot be read")
     if names & set(INTERPRETERS) and not head.startswith(b"#!"):
@@ -83,12 +83,10 @@ def program(path: str, args: Sequence[str], search: Search) -> Resolved | Unreso
         pin = "Write NAME@sha256:… as `docker images --digests` shows it."
         return Unresolved(f"{path}: {problem}", pin) if problem else Resolved(argv=[path], files=[path])
     if head.startswith(b"#!"):
-        return script(path, 0, search)
+        return resolve_script(path, 0, search)
     if head.startswith(_BINARY):
         return Resolved(argv=[path], files=[path])
-    return Unresolved(
-        f"{path} is neither a program nor a script with a first line that names its interpreter"
-    )
+    return Unresolved(f"{path} is neither a binary nor a script with a shebang line")
 
 
 def _interpreter(path: str, args: Sequence[str], search: Search) -> Resolved | Unresolved:
@@ -116,7 +114,7 @@ def _interpreter(path: str, args: Sequence[str], search: Search) -> Resolved | U
 
 
 def _module(python: str, flags: list[str], module: str, replaces: int) -> Resolved | Unresolved:
-    """`python -m`: the file behind the name. Isolated, so that neither folder nor environment stands before it."""
+    """Resolve `python -m` to a file. Runs isolated, so neither folder nor environment can shadow it."""
     inner = module.replace(".", "/")
     for place in _library_folders(python):
         for path in (f"{place}/{inner}/__main__.py", f"{place}/{inner}.py"):
@@ -140,22 +138,22 @@ def _library_folders(python: str) -> Iterator[str]:
     for prefix in dict.fromkeys(prefixes):
         for place in _MODULE_PLACES:
             inner = place.replace("3*", version[1]) if version else place
-            yield from matching(prefix, inner)
+            yield from glob_in(prefix, inner)
 
 
-def script(path: str, replaces: int, search: Search, package: str = "") -> Resolved | Unresolved:
-    """A script with a first line: its interpreter, by its absolute path, and the script."""
+def resolve_script(path: str, replaces: int, search: Search, package: str = "") -> Resolved | Unresolved:
+    """Resolve a script by its shebang line: the absolute path of its interpreter, and the script."""
     real = os.path.realpath(path)
     line = _shebang(real)
     if not line:
-        return Unresolved(f"{real} has no first line that names its interpreter")
+        return Unresolved(f"{real} has no shebang line")
     words = line.split()
     if program_name(words[0]) == "env":
         words = words[1:]
         if words and words[0] == "-S":
             words = words[1:]
         if not words or words[0].startswith("-") or "=" in words[0]:
-            return Unresolved(f"{real}: its first line is `{line}`, which cannot be followed")
+            return Unresolved(f"{real}: its shebang line `{line}` cannot be resolved")
     interpreter = search.program(words[0])
     if interpreter is None:
         return Unresolved(f"{real}: its interpreter '{words[0]}' was not found")
@@ -174,22 +172,22 @@ def script(path: str, replaces: int, search: Search, package: str = "") -> Resol
 
 
 def _shebang(path: str) -> str:
-    head = _head(path) or b""
+    head = _first_bytes(path) or b""
     if not head.startswith(b"#!"):
         return ""
     line, _, rest = head[2:].partition(b"\n")
     if program_name(line.decode("utf-8", "replace").strip()) == "sh":
-        # Python installers write this where the path of the interpreter is too long for the first line.
-        found = _TRAMPOLINE.match(rest)
-        if found is not None:
-            return found[1].decode("utf-8", "replace")
+        # Python installers write this if the path of the interpreter is too long for a shebang line.
+        match = _TRAMPOLINE.match(rest)
+        if match is not None:
+            return match[1].decode("utf-8", "replace")
         beside = _BESIDE.match(rest)
         if beside is not None:
             return os.path.join(os.path.dirname(path), beside[1].decode())
     return line.decode("utf-8", "replace").strip()
 
 
-def _head(path: str) -> bytes | None:
+def _first_bytes(path: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
             return file.read(1024)
@@ -198,14 +196,15 @@ def _head(path: str) -> bytes | None:
 
 
 class Manifest(Struct):
-    """What a package says of itself, as far as it matters here."""
+    """The members of `package.json` that are used here."""
 
     name: str = ""
     version: str = ""
     bin: str | dict[str, str] | None = None
 
 
-def manifest_of(folder: str) -> Manifest | None:
+def read_manifest(folder: str) -> Manifest | None:
+    """Read the `package.json` of a folder, or return None."""
     try:
         with open(os.path.join(folder, "package.json"), "rb") as file:
             return msgspec.json.decode(file.read(), type=Manifest)
@@ -214,29 +213,30 @@ def manifest_of(folder: str) -> Manifest | None:
 
 
 def _package_of(script: str) -> list[str]:
-    """The folder of the package a script belongs to, to be pinned as a whole."""
+    """Return the folder of the package that a script belongs to; it is pinned as a whole."""
     before, mark, after = script.rpartition("/node_modules/")
     if mark:
         depth = 2 if after.startswith("@") else 1
         return [f"{before}{mark}{'/'.join(after.split('/')[:depth])}"]
     environment, name = os.path.split(os.path.dirname(script))
-    found = _SHIM.search(_head(script) or b"") if name == "bin" else None
-    if found is None:
+    match = _SHIM.search(_first_bytes(script) or b"") if name == "bin" else None
+    if match is None:
         return []
-    # A script that an installer wrote for a Python package: the code is elsewhere.
-    places = matching(environment, f"lib/python3*/site-packages/{found[1].decode()}")
+    # An entry-point script written by an installer: the code is elsewhere.
+    places = glob_in(environment, f"lib/python3*/site-packages/{match[1].decode()}")
     return [place for place in places if os.path.isdir(place)][:1]
 
 
 def _package_name(script: str) -> str:
     for folder in _package_of(script):
-        manifest = manifest_of(folder)
+        manifest = read_manifest(folder)
         if manifest is not None and manifest.name:
             return f"npm:{manifest.name}@{manifest.version}"
     return ""
 
 
-def matching(folder: str, pattern: str) -> list[str]:
+def glob_in(folder: str, pattern: str) -> list[str]:
+    """Return the sorted paths in a folder that match a pattern."""
     from glob import escape, glob
 
     return sorted(glob(os.path.join(escape(folder), pattern)))

@@ -1,8 +1,8 @@
-"""The launch rules of governed mode: from the entry of a child to a launch that is approved, or to why it is not.
+"""The launch rules of governed mode: turn a child's config entry into an approved launch, or the reason it is refused.
 
-One table of checks over the entry with its variables filled in. All but the last look at text and file rights only, so
-that a whole workspace is judged at its start; the last reads what is pinned, at each launch. Nothing is run here: who
-starts a process needs an `Approved`, and this is the one place that makes them.
+LAUNCH_RULES checks the entry, with its variables expanded, against its approval. These rules look at text and file
+permissions only, so a whole workspace is checked at startup; file hashes are checked at each launch. Nothing is run
+here: starting a process needs an `ApprovedLaunch`, and only this module creates one.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from switchboard_mcp.policy.launch.text_rules import LaunchFault
 
 
 class ApprovedLaunch(Struct, frozen=True):
-    """A launch that may happen as it stands here. `marks` tell whether the files are still those that were read."""
+    """A launch that may be performed exactly as described. `files` identify the files that were hashed."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    marks: tuple[FileIdentity, ...]
+    files: tuple[FileIdentity, ...]
 
 
 class LaunchRequest(Struct, frozen=True):
-    """What the rules look at: the entry, its approval, and what both make."""
+    """The input of the launch rules: a config entry, its approval, and the resulting command."""
 
     spec: ChildSpec
     key: str  # of the approval
     approval: Approval
     governance: GovernanceSettings
     workspace: str
-    words: PathVariables
+    path_variables: PathVariables
     argv: list[str]
-    look: FileInspector
+    inspector: FileInspector
 
     def pinned(self) -> list[str]:
-        """The pinned paths, in the order of the file."""
-        return [self.words.fill(pin.path) for pin in self.approval.files]
+        """Return the pinned paths, in the order of the approvals file."""
+        return [self.path_variables.fill(pin.path) for pin in self.approval.files]
 
     def places(self) -> list[str]:
-        """Where programs may lie; anywhere when empty."""
+        """Return the folders that programs must be in; empty means anywhere."""
         return [os.path.join(self.workspace, place) for place in self.governance.places]
 
     def in_approvals(self, *path: str) -> str:
-        """A key in the approvals file."""
+        """Return a key in the approvals file."""
         key = self.key
         for part in path:
             key = f"{key}{part}" if part.startswith("[") else join_key(key, part)
@@ -65,12 +65,12 @@ class LaunchRequest(Struct, frozen=True):
 
 
 class ApprovalFault(LaunchFault, frozen=True):
-    """What is wrong with the approval, or with the world as it describes it."""
+    """A fault in the approval, or in the files that it describes."""
 
 
-def as_configured(case: LaunchRequest) -> LaunchFault | None:
-    """The entry is the one that was approved."""
-    spec, approval = case.spec, case.approval
+def as_configured(request: LaunchRequest) -> LaunchFault | None:
+    """Require the entry to be the approved one."""
+    spec, approval = request.spec, request.approval
     changed = "is not what was approved"
     if spec.kind != approval.kind:
         return LaunchFault(join_key(spec.key, "type"), changed)
@@ -81,19 +81,19 @@ def as_configured(case: LaunchRequest) -> LaunchFault | None:
             if same
             else LaunchFault(join_key(spec.key, "url"), f"{changed}, which is {approval.origin or 'nothing'}")
         )
-    if spec.command != case.words.fill(approval.command):
+    if spec.command != request.path_variables.fill(approval.command):
         return LaunchFault(text.command_key(spec), changed)
     for index, (word, pattern) in enumerate(zip(spec.args, approval.args, strict=False)):
         if not fits(word, pattern):
             return LaunchFault(text.argument_key(spec, index), changed)
     if len(spec.args) != len(approval.args):
         key = text.argument_key(spec, 0).removesuffix("[0]")
-        return LaunchFault(key, f"has {len(spec.args)} members where {len(approval.args)} were approved")
+        return LaunchFault(key, f"has {len(spec.args)} members; {len(approval.args)} were approved")
     return None
 
 
 def fits(word: str, pattern: str) -> bool:
-    """Whether an argument is what a pattern says. What a `*` stands for cannot become a flag."""
+    """Return True if an argument matches an approved pattern. A `*` never matches a flag."""
     if "*" not in pattern:
         return word == pattern
     parts = [part.replace("\\*", "*") for part in re.split(r"(?<!\\)\*", pattern)]
@@ -104,103 +104,107 @@ def fits(word: str, pattern: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, parts)), word, re.DOTALL) is not None
 
 
-def known_variables(case: LaunchRequest) -> LaunchFault | None:
-    """Every variable that the entry sets is approved by name; one that changes what runs, with its value."""
-    for name, value in case.spec.env.items() if case.spec.kind == "stdio" else ():
-        key = text.variable_key(case.spec, name)
+def known_variables(request: LaunchRequest) -> LaunchFault | None:
+    """Require approval of every environment variable by name, and by value if it changes what runs."""
+    for name, value in request.spec.env.items() if request.spec.kind == "stdio" else ():
+        key = text.variable_key(request.spec, name)
         if text.STEERING.fullmatch(name):
-            if case.approval.env_values.get(name) != value:
-                told = "changes what runs; it needs an approval with this value (approve --allow-env NAME)"
-                return LaunchFault(key, told)
-        elif name not in case.approval.env:
-            return LaunchFault(key, "is not among the approved names of variables")
+            if request.approval.env_values.get(name) != value:
+                message = "changes what runs; it needs an approval of this value (approve --allow-env NAME)"
+                return LaunchFault(key, message)
+        elif name not in request.approval.env:
+            return LaunchFault(key, "is not an approved variable")
     return None
 
 
-def inside_workspace(case: LaunchRequest) -> LaunchFault | None:
-    """The child works in a folder of the workspace, links followed."""
-    if case.spec.kind == "stdio" and not case.look.inside(case.spec.cwd, case.workspace):
-        return LaunchFault(join_key(case.spec.key, "cwd"), f"is outside the workspace {case.workspace}")
+def inside_workspace(request: LaunchRequest) -> LaunchFault | None:
+    """Require a working folder inside the workspace, with links resolved."""
+    if request.spec.kind == "stdio" and not request.inspector.is_inside(request.spec.cwd, request.workspace):
+        return LaunchFault(join_key(request.spec.key, "cwd"), f"is outside the workspace {request.workspace}")
     return None
 
 
-def absolute(case: LaunchRequest) -> LaunchFault | None:
-    """The program is an absolute path that needs no explaining, and so is every pinned file."""
-    if case.spec.kind != "stdio":
+def absolute(request: LaunchRequest) -> LaunchFault | None:
+    """Require normalized absolute paths for the program and every pinned file."""
+    if request.spec.kind != "stdio":
         return None
-    if not case.approval.launch:
-        return ApprovalFault(case.in_approvals("launch"), "names no program")
-    for index, path in enumerate([case.argv[0], *case.pinned()]):
+    if not request.approval.launch:
+        return ApprovalFault(request.in_approvals("launch"), "names no program")
+    for index, path in enumerate([request.argv[0], *request.pinned()]):
         key = (
-            case.in_approvals("launch", "[0]") if not index else case.in_approvals("files", f"[{index - 1}]")
+            request.in_approvals("launch", "[0]")
+            if not index
+            else request.in_approvals("files", f"[{index - 1}]")
         )
         if not os.path.isabs(path) or os.path.normpath(path) != path:
-            return ApprovalFault(key, "is no absolute path in its shortest form")
+            return ApprovalFault(key, "is not a normalized absolute path")
     return None
 
 
-def no_shell_runs(case: LaunchRequest) -> LaunchFault | None:
-    """Neither what is named nor what it really is may be a shell, a wrapper or a package runner."""
-    if case.spec.kind != "stdio":
+def no_shell_runs(request: LaunchRequest) -> LaunchFault | None:
+    """Refuse shells, wrappers and package runners, under their name and behind links."""
+    if request.spec.kind != "stdio":
         return None
-    for path in dict.fromkeys((case.argv[0], case.look.real(case.argv[0]))):
+    for path in dict.fromkeys((request.argv[0], request.inspector.resolve(request.argv[0]))):
         name = text.program_name(path)
         if name in text.SHELLS | text.WRAPPERS | text.RUNNERS:
             return ApprovalFault(
-                case.in_approvals("launch", "[0]"), f"is {name}, which runs what others decide"
+                request.in_approvals("launch", "[0]"), f"is {name}, which runs other programs"
             )
-        flaw = text.interpreter_flaw(name, case.argv[1:])
+        flaw = text.interpreter_flaw(name, request.argv[1:])
         if flaw is not None:
-            return ApprovalFault(case.in_approvals("launch", f"[{flaw[0] + 1}]"), flaw[1])
-        if name in text.CONTAINERS and (problem := image_flaw(case.argv[1:])):
-            return ApprovalFault(case.in_approvals("launch"), problem)
+            return ApprovalFault(request.in_approvals("launch", f"[{flaw[0] + 1}]"), flaw[1])
+        if name in text.CONTAINERS and (problem := image_flaw(request.argv[1:])):
+            return ApprovalFault(request.in_approvals("launch"), problem)
     return None
 
 
-def no_script_runs(case: LaunchRequest) -> LaunchFault | None:
-    """The program is none that the system hands to a shell, and no shell under another name. Looks into files."""
-    if case.spec.kind == "stdio" and (
-        file_inspector.is_script(case.argv[0]) or file_inspector.is_shell(case.argv[0])
+def no_script_runs(request: LaunchRequest) -> LaunchFault | None:
+    """Refuse scripts and renamed shells as the program. Reads files."""
+    if request.spec.kind == "stdio" and (
+        file_inspector.is_script(request.argv[0]) or file_inspector.is_shell(request.argv[0])
     ):
-        told = "is a script or a shell; name the interpreter and the script"
-        return ApprovalFault(case.in_approvals("launch", "[0]"), told)
+        message = "is a script or a shell; name the interpreter and the script"
+        return ApprovalFault(request.in_approvals("launch", "[0]"), message)
     return None
 
 
-def all_pinned(case: LaunchRequest) -> LaunchFault | None:
-    """Program and script have checksums; so has every file that the launch itself names."""
-    if case.spec.kind != "stdio":
+def all_pinned(request: LaunchRequest) -> LaunchFault | None:
+    """Require a hash of the program, the script, and every file that the launch names."""
+    if request.spec.kind != "stdio":
         return None
-    pinned = case.pinned()
-    own = len(case.approval.launch)
-    for index, word in enumerate(case.argv[:own]):
+    pinned = request.pinned()
+    own = len(request.approval.launch)
+    for index, word in enumerate(request.argv[:own]):
         if (index == 0 or word.startswith("/")) and word not in pinned:
-            return ApprovalFault(case.in_approvals("launch", f"[{index}]"), "has no checksum under `files`")
-    if text.program_name(case.argv[0]) in text.INTERPRETERS and len(pinned) < 2:
-        return ApprovalFault(case.in_approvals("files"), "has no checksum of the script that is run")
-    if text.program_name(case.argv[0]) in text.INTERPRETERS and not _script_is_pinned(case, own):
-        return ApprovalFault(case.in_approvals("launch"), "does not name the script that is run")
+            return ApprovalFault(
+                request.in_approvals("launch", f"[{index}]"), "has no checksum under `files`"
+            )
+    if text.program_name(request.argv[0]) in text.INTERPRETERS and len(pinned) < 2:
+        return ApprovalFault(request.in_approvals("files"), "has no checksum of the script that is run")
+    if text.program_name(request.argv[0]) in text.INTERPRETERS and not _script_is_pinned(request, own):
+        return ApprovalFault(request.in_approvals("launch"), "does not name the script that is run")
     return None
 
 
-def _script_is_pinned(case: LaunchRequest, own: int) -> bool:
-    words = case.argv[1:own]
-    return "-m" in words[:-1] or any(word.startswith("/") and word in case.pinned() for word in words)
+def _script_is_pinned(request: LaunchRequest, own: int) -> bool:
+    words = request.argv[1:own]
+    return "-m" in words[:-1] or any(word.startswith("/") and word in request.pinned() for word in words)
 
 
-def safe_files(case: LaunchRequest) -> LaunchFault | None:
-    """Nobody but root and ourselves can change what is pinned, and it lies where it may."""
-    for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
-        key = case.in_approvals("files", f"[{index}]")
-        if problem := case.look.flaw(path, places=case.places()):
+def safe_files(request: LaunchRequest) -> LaunchFault | None:
+    """Require pinned files that only root and we can change, in the allowed folders."""
+    for index, (pin, path) in enumerate(zip(request.approval.files, request.pinned(), strict=True)):
+        key = request.in_approvals("files", f"[{index}]")
+        if problem := request.inspector.find_flaw(path, places=request.places()):
             return ApprovalFault(key, f"{path} {problem}")
-        if case.look.real(path) != (case.words.fill(pin.real) or path):
-            return ApprovalFault(key, f"{path} leads to another place than was approved")
+        if request.inspector.resolve(path) != (request.path_variables.fill(pin.real) or path):
+            return ApprovalFault(key, f"{path} links to a different file than was approved")
     return None
 
 
-Rule = Callable[[LaunchRequest], LaunchFault | None]
-RULES: tuple[Rule, ...] = (
+LaunchRule = Callable[[LaunchRequest], LaunchFault | None]
+LAUNCH_RULES: tuple[LaunchRule, ...] = (
     as_configured,
     known_variables,
     inside_workspace,
@@ -212,95 +216,95 @@ RULES: tuple[Rule, ...] = (
 
 
 class LaunchPolicy(Struct, frozen=True):
-    """Judges launches by one workspace's approvals. `file` is where they stand."""
+    """Decides launches by the approvals of one workspace, read from `file`."""
 
     approvals: Approvals
     file: str
     governance: GovernanceSettings
     workspace: str
-    words: PathVariables
+    path_variables: PathVariables
     environ: Mapping[str, str]
     ask: AskSettings = AskSettings()
-    config: str = ""  # the file that the settings are from
+    config: str = ""  # the config file
     platform: str = ""
 
-    def judge(self, spec: ChildSpec, look: FileInspector | None = None) -> Failure | None:
-        """Why the child may not run, as far as can be said without reading what is pinned."""
+    def check(self, spec: ChildSpec, inspector: FileInspector | None = None) -> Failure | None:
+        """Return the failure if the child may not run, or None. Does not read the pinned files."""
         if spec.wraps:
-            return self.may_be_asked(spec)
-        fault = text.text_fault(spec)
+            return self.check_ask(spec)
+        fault = text.find_text_fault(spec)
         if fault is not None:
             return self.refusal(spec, fault)
-        found = self.approvals.find(spec.name, self.platform)
-        if found is None:
+        entry = self.approvals.find(spec.name, self.platform)
+        if entry is None:
             return self._not_allowed(spec)
-        return self._refused(self._case(spec, found, look or FileInspector()), RULES)
+        return self._refused(self._request(spec, entry, inspector or FileInspector()), LAUNCH_RULES)
 
-    def judge_written(self, spec: ChildSpec) -> Failure | None:
-        """Why the child may not run, by what its entry is filled with: approved is also which secret it is handed."""
-        found = self.approvals.find(spec.name, self.platform)
-        approved = found.approval.variables if found is not None and not spec.wraps else None
-        for asked in used_variables(spec):
-            if approved is not None and asked.variable not in approved:
-                told = f"is filled with {asked.variable}, which is not among the approved variables"
-                return self.refusal(spec, LaunchFault(asked.key, told))
+    def check_variables(self, spec: ChildSpec) -> Failure | None:
+        """Return the failure if the entry references a variable that is not approved: it might be another's secret."""
+        entry = self.approvals.find(spec.name, self.platform)
+        approved = entry.approval.variables if entry is not None and not spec.wraps else None
+        for reference in used_variables(spec):
+            if approved is not None and reference.variable not in approved:
+                message = f"references {reference.variable}, which is not an approved variable"
+                return self.refusal(spec, LaunchFault(reference.key, message))
         return None
 
     def approve(self, spec: ChildSpec) -> ApprovedLaunch | Failure:
-        """The launch of a child, its variables filled in already. Reads what is pinned, which takes a while."""
-        problem = self.judge(spec)
+        """Return the approved launch of a child with expanded variables. Hashes the pinned files, which is slow."""
+        problem = self.check(spec)
         if problem is not None:
             return problem
         if spec.wraps:
             argv = wrappers.argv(spec.name, self.workspace, self.config)
-            return ApprovedLaunch(argv, dict(self.environ), self.workspace, wrappers.marks())
-        found = self.approvals.find(spec.name, self.platform)
-        assert found is not None  # or it had been refused
-        case = self._case(spec, found, FileInspector())
-        problem = self._refused(case, (no_script_runs,))
+            return ApprovedLaunch(argv, dict(self.environ), self.workspace, wrappers.interpreter_files())
+        entry = self.approvals.find(spec.name, self.platform)
+        assert entry is not None  # otherwise refused above
+        request = self._request(spec, entry, FileInspector())
+        problem = self._refused(request, (no_script_runs,))
         if problem is not None:
             return problem
-        marks: list[FileIdentity] = []
-        for index, (pin, path) in enumerate(zip(case.approval.files, case.pinned(), strict=True)):
-            key = case.in_approvals("files", f"[{index}]", "sha256")
+        files: list[FileIdentity] = []
+        for index, (pin, path) in enumerate(zip(request.approval.files, request.pinned(), strict=True)):
+            key = request.in_approvals("files", f"[{index}]", "sha256")
             try:
-                sealed = file_inspector.seal(path)
-            except OSError as trouble:
-                where = trouble.filename or path
-                return self.refusal(spec, ApprovalFault(key, f"{where}: {trouble.strerror}"))
-            if sealed.sha256 != pin.sha256:
-                told = f"{path} is not what was approved (now {sealed.sha256[:12]}…, approved {pin.sha256[:12]}…)"
-                return self.refusal(spec, ApprovalFault(key, told))
-            marks += sealed.marks
-        return ApprovedLaunch(case.argv, self._environment(spec), spec.cwd, tuple(marks))
+                hashed = file_inspector.hash_path(path)
+            except OSError as error:
+                where = error.filename or path
+                return self.refusal(spec, ApprovalFault(key, f"{where}: {error.strerror}"))
+            if hashed.sha256 != pin.sha256:
+                message = f"{path} is not what was approved (now {hashed.sha256[:12]}…, approved {pin.sha256[:12]}…)"
+                return self.refusal(spec, ApprovalFault(key, message))
+            files += hashed.files
+        return ApprovedLaunch(request.argv, self._environment(spec), spec.cwd, tuple(files))
 
-    def may_be_asked(self, spec: ChildSpec) -> Failure | None:
-        """Why sentences may not be turned into calls of a child, be it wrapped or not."""
-        found = self.approvals.find(spec.name, self.platform)
-        if found is None:
+    def check_ask(self, spec: ChildSpec) -> Failure | None:
+        """Return the failure if natural language may not be turned into calls of a child, or None."""
+        entry = self.approvals.find(spec.name, self.platform)
+        if entry is None:
             return self._not_allowed(spec)
-        why = wrappers.flaw(spec.name, found.approval, self.ask, wrapper_folder(self.workspace, spec))
+        why = wrappers.find_flaw(spec.name, entry.approval, self.ask, wrapper_folder(self.workspace, spec))
         if not why:
             return None
         return failure(
             "child_not_allowed",
             f"Child '{spec.name}' ({spec.source}) may not be asked in natural language: {why} ({self.file}).",
             child=spec.name,
-            hint=f"Whoever approves children here runs `switchboard approve {spec.name} --ask`; "
-            f"`switchboard unwrap {spec.name}` gives its subtools back.",
+            hint=f"A person who may approve children runs `switchboard approve {spec.name} --ask`; "
+            f"`switchboard unwrap {spec.name}` restores its subtools.",
         )
 
-    def changed(self, spec: ChildSpec, launched: ApprovedLaunch) -> Failure | None:
-        """What was read before the launch and is another file now; then nobody knows what was run."""
-        path = file_inspector.moved(launched.marks)
+    def check_unchanged(self, spec: ChildSpec, launched: ApprovedLaunch) -> Failure | None:
+        """Return the failure if a file changed after it was hashed: then it is unknown what was run."""
+        path = file_inspector.first_changed(launched.files)
         if not path:
             return None
-        told = f"{path} changed while the child was starting, so that nobody knows what was run"
-        found = self.approvals.find(spec.name, self.platform)
-        return self.refusal(spec, ApprovalFault(found.key if found is not None else "", told))
+        message = f"{path} changed while the child was starting, so it is unknown what was run"
+        entry = self.approvals.find(spec.name, self.platform)
+        return self.refusal(spec, ApprovalFault(entry.key if entry is not None else "", message))
 
     def refusal(self, spec: ChildSpec, fault: LaunchFault) -> Failure:
-        """The fault in words, with file and key."""
+        """Return the failure for a fault, naming file and key."""
         source = self.file if isinstance(fault, ApprovalFault) else spec.source
         where = f"{source}: {fault.key}" if fault.key else source
         return failure(
@@ -310,15 +314,15 @@ class LaunchPolicy(Struct, frozen=True):
             hint=f"Fix what is named, then approve it again: `switchboard approve {spec.name}`.",
         )
 
-    def _case(self, spec: ChildSpec, found: LocatedApproval, look: FileInspector) -> LaunchRequest:
-        approval = found.approval
-        argv = [*map(self.words.fill, approval.launch), *spec.args[approval.replaces :]]
+    def _request(self, spec: ChildSpec, entry: LocatedApproval, inspector: FileInspector) -> LaunchRequest:
+        approval = entry.approval
+        argv = [*map(self.path_variables.fill, approval.launch), *spec.args[approval.replaces :]]
         return LaunchRequest(
-            spec, found.key, approval, self.governance, self.workspace, self.words, argv, look
+            spec, entry.key, approval, self.governance, self.workspace, self.path_variables, argv, inspector
         )
 
     def _not_allowed(self, spec: ChildSpec) -> Failure:
-        """What is said of a child that nobody has approved."""
+        """Return the failure for a child without an approval."""
         where = f"{spec.source}: {spec.key}" if spec.key else spec.source
         others = ", ".join(self.approvals.elsewhere(spec.name, self.platform))
         on = f" on {self.platform}, only on {others}" if others else ""
@@ -326,14 +330,14 @@ class LaunchPolicy(Struct, frozen=True):
             "child_not_allowed",
             f"Child '{spec.name}' ({where}) is not approved in {self.file}{on}.",
             child=spec.name,
-            hint=f"Whoever approves children here runs `switchboard approve {spec.name}`"
-            + (f" on {self.platform}, as this machine is." if others else "."),
+            hint=f"A person who may approve children runs `switchboard approve {spec.name}`"
+            + (f" on {self.platform}, the platform of this machine." if others else "."),
         )
 
-    def _refused(self, case: LaunchRequest, rules: Sequence[Rule]) -> Failure | None:
-        fault = text.first(rule(case) for rule in rules)
-        return None if fault is None else self.refusal(case.spec, fault)
+    def _refused(self, request: LaunchRequest, rules: Sequence[LaunchRule]) -> Failure | None:
+        fault = text.first_fault(rule(request) for rule in rules)
+        return None if fault is None else self.refusal(request.spec, fault)
 
     def _environment(self, spec: ChildSpec) -> dict[str, str]:
-        handed_on = {name: self.environ[name] for name in self.governance.env if name in self.environ}
-        return {**handed_on, **spec.env}
+        inherited = {name: self.environ[name] for name in self.governance.env if name in self.environ}
+        return {**inherited, **spec.env}

@@ -1,7 +1,7 @@
-"""What may stand in the entry of a child in governed mode: pure rules over text, before any file is looked at.
+"""Text rules for a child's config entry in governed mode. Pure: no files, no approvals.
 
-Owns what looks like a shell, code in an argument, a path that climbs, a variable that changes what runs. Knows nothing
-of files or approvals. A value is never repeated where it may be a secret; its key is named instead.
+They refuse shells, code in arguments, paths with `..`, and variables that change what runs. Values are never repeated,
+since they may be secrets; keys are named instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from switchboard_mcp.config.variables import expandable_strings
 
 
 class LaunchFault(Struct, frozen=True):
-    """What is wrong, and the key it stands under."""
+    """A broken rule: the reason, and the config key."""
 
     key: str
     why: str
@@ -29,7 +29,7 @@ SHELLS = frozenset(
     "sh ash bash csh dash elvish fish ksh mksh nu oksh osh pwsh powershell rbash rc rksh sash tcsh xonsh yash zsh cmd "
     "busybox toybox".split()
 )
-# Programs whose work is to run another program, which would then be what really runs.
+# Programs that run another program, which would then be what really runs.
 WRAPPERS = frozenset(
     "awk bwrap chroot chrt command crontab dbus-run-session doas docker-compose emacs env eval exec expect fakeroot "
     "find firejail flock gawk gdb git ionice kubectl ld-linux lldb ltrace make mawk nc ncat netcat nice nohup nsenter "
@@ -37,18 +37,18 @@ WRAPPERS = frozenset(
     "ssh sshpass start-stop-daemon stdbuf strace su sudo systemd-run tar taskset tclsh time timeout tmux unbuffer "
     "unshare valgrind vi vim watch xargs xvfb-run".split()
 )
-# Package runners: what they run is looked up, and perhaps downloaded, anew at each start.
+# Package runners look up, and perhaps download, what they run at each start.
 RUNNERS = frozenset("npx npm pnpm pnpx yarn bunx uvx uv pipx pdm poetry hatch rye conda mamba".split())
 CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
 
 
 class Interpreter(Struct, frozen=True):
-    """A program that runs a script: which of its flags are harmless. Any other is refused, known to be bad or not."""
+    """An interpreter and its harmless flags. All other flags are refused."""
 
     flags: frozenset[str] = frozenset()
-    # Flags that begin so, with their value in the same word.
+    # Prefixes of flags with the value in the same word.
     prefixes: tuple[str, ...] = ()
-    # A word before the script.
+    # A subcommand before the script.
     verb: str = ""
 
 
@@ -76,9 +76,9 @@ INTERPRETERS: dict[str, Interpreter] = {
 INTERPRETERS["nodejs"] = INTERPRETERS["node"]
 INTERPRETERS["pypy"] = INTERPRETERS["graalpy"] = INTERPRETERS["python"]
 
-# Never, whoever approves it: the loader runs foreign code in the program's place.
+# Never approved: these make the loader run foreign code.
 NEVER_SET = re.compile(r"(?:LD|DYLD)_.*|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|NLSPATH|MALLOC_CONF", re.IGNORECASE)
-# These change what runs. Each needs an approval of its very value.
+# These change what runs. Each needs an approval of its exact value.
 STEERING = re.compile(
     r"PATH|IFS|ENV|HOME|TMPDIR|SHELL|SHELLOPTS|BASH_.*|BASHOPTS|ZDOTDIR|PS4|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|BROWSER|"
     r".*_(?:PAGER|EDITOR|ASKPASS|PROXY)|NODE_(?:OPTIONS|PATH|REPL_.*|EXTRA_.*|V8_.*|COMPILE_CACHE|TLS_.*)|BUN_.*|"
@@ -90,17 +90,17 @@ STEERING = re.compile(
     r"GIT_(?:SSH.*|EXEC_PATH|CONFIG.*|EXTERNAL_DIFF|PROXY_COMMAND|TEMPLATE_DIR|DIR|WORK_TREE)|OPENSSL_.*|SSL_CERT_.*",
     re.IGNORECASE,
 )
-# Of Switchboard's own environment these may be handed on: they are the operator's, not the developer's.
-HANDED_ON = frozenset(
+# Children may inherit these from Switchboard's environment: they are set by the operator, not the developer.
+INHERITABLE = frozenset(
     "PATH HOME TMPDIR SHELL SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS KUBECONFIG JAVA_HOME "
     "XDG_RUNTIME_DIR XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME XDG_STATE_HOME "
     "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy".split()
 )
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SIGNS = re.compile(r"&&|[;`|<>&]|\$[({]")
+_METACHARACTERS = re.compile(r"&&|[;`|<>&]|\$[({]")
 _ADDRESS = re.compile(r"(?:--?[\w-]+=)?https?://[^\s&]+(?:&[^\s&]+)*")
 _SHELL_AND_CODE = re.compile(r"-[a-z]*c[a-z]*|/[ck]", re.IGNORECASE)
-# Invisible, or turning the order of what is read: nobody can approve what they cannot see.
+# Invisible characters and those that reorder text: what cannot be seen cannot be approved.
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"))
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1", re.IGNORECASE)
 _SECURE = {"https": 443, "wss": 443}
@@ -109,24 +109,24 @@ MAX_ARGUMENTS, MAX_LENGTH = 256, 8_192
 
 
 def program_name(path: str) -> str:
-    """The name a program goes by: without folder, extension, version or case."""
+    """Return the name of a program without folder, extension, version or case."""
     name = path.replace("\\", "/").rpartition("/")[2].lower()
     name = re.sub(r"\.(?:exe|cmd|bat|com|js|cjs|mjs|sh)$", "", name)
     return re.sub(r"[-.]?\d[\d.]*[a-z]?$", "", name) or name
 
 
 def command_key(spec: ChildSpec) -> str:
-    """Where the command stands."""
+    """Return the config key of the command."""
     return next(expandable_strings(spec))[0]
 
 
 def argument_key(spec: ChildSpec, index: int) -> str:
-    """Where an argument stands."""
+    """Return the config key of an argument."""
     return f"{join_key(_inner(spec), 'args')}[{index}]"
 
 
 def variable_key(spec: ChildSpec, name: str) -> str:
-    """Where a variable stands."""
+    """Return the config key of an environment variable."""
     return join_key(join_key(_inner(spec), "env"), name)
 
 
@@ -140,8 +140,8 @@ def _words(spec: ChildSpec) -> Iterator[tuple[str, str]]:
         yield argument_key(spec, index), word
 
 
-def only_what_is_seen(spec: ChildSpec) -> LaunchFault | None:
-    """No newline, NUL or other control character, nothing invisible; lengths and counts that a person can read."""
+def no_invisible_characters(spec: ChildSpec) -> LaunchFault | None:
+    """Refuse control and invisible characters, and entries too long for a person to review."""
     places = [*_words(spec), (join_key(spec.key, "cwd"), spec.cwd), (join_key(spec.key, "url"), spec.url)]
     places += [
         (join_key(join_key(spec.key, "headers"), name), name + value) for name, value in spec.headers.items()
@@ -151,30 +151,30 @@ def only_what_is_seen(spec: ChildSpec) -> LaunchFault | None:
             return LaunchFault(key, f"is longer than {MAX_LENGTH} characters")
         plain = text.isascii() and text.isprintable()
         if not plain and any(unicodedata.category(character) in _UNSEEN for character in text):
-            return LaunchFault(key, "holds a newline, a control character or one that cannot be seen")
+            return LaunchFault(key, "contains a newline, a control character or an invisible character")
     if len(spec.args) > MAX_ARGUMENTS:
         return LaunchFault(join_key(_inner(spec), "args"), f"has more than {MAX_ARGUMENTS} members")
     for name, value in spec.env.items():
         if "\0" in value:
-            return LaunchFault(variable_key(spec, name), "holds a NUL character")
+            return LaunchFault(variable_key(spec, name), "contains a NUL character")
     return None
 
 
-def no_shell_signs(spec: ChildSpec) -> LaunchFault | None:
-    """Nothing that means something to a shell: there is none, so it was meant for one that somebody hopes to reach."""
+def no_shell_metacharacters(spec: ChildSpec) -> LaunchFault | None:
+    """Refuse shell metacharacters. No shell is ever used, so their presence suggests an injection attempt."""
     for key, word in _words(spec):
-        # In the query of an address it joins two members.
+        # In the query of a URL, `&` is harmless.
         plain = word.replace("&", "") if _ADDRESS.fullmatch(word) else word
-        found = _SIGNS.search(plain)
-        if found:
+        match = _METACHARACTERS.search(plain)
+        if match:
             return LaunchFault(
-                key, f"holds `{found[0].strip()}`, which only a shell understands; no shell is ever used"
+                key, f"contains the shell metacharacter `{match[0].strip()}`; no shell is ever used"
             )
     return None
 
 
 def no_shell(spec: ChildSpec) -> LaunchFault | None:
-    """No shell as the program, and none among the arguments with code to run."""
+    """Refuse a shell as the program, or in the arguments with code to run."""
     for index, (key, word) in enumerate(_words(spec)):
         if program_name(word) not in SHELLS:
             continue
@@ -185,48 +185,48 @@ def no_shell(spec: ChildSpec) -> LaunchFault | None:
 
 
 def no_wrapper(spec: ChildSpec) -> LaunchFault | None:
-    """No program that only runs another."""
+    """Refuse programs that only run another."""
     name = program_name(spec.command)
     if name in WRAPPERS:
         return LaunchFault(command_key(spec), f"`{name}` runs another program; name that program itself")
     return None
 
 
-def one_word(spec: ChildSpec) -> LaunchFault | None:
-    """A command is a program; its arguments stand in `args`."""
+def command_without_arguments(spec: ChildSpec) -> LaunchFault | None:
+    """Require the command to be a program name or path, without arguments."""
     if not spec.command:
         return LaunchFault(command_key(spec), "is empty")
     if re.search(r"\s", spec.command) and not spec.command.startswith("/"):
-        return LaunchFault(command_key(spec), "holds a space; put the arguments into `args`")
+        return LaunchFault(command_key(spec), "contains a space; put the arguments in `args`")
     if spec.command.startswith(("-", "~", "%", "$", "@", "\\")):
         return LaunchFault(command_key(spec), "is neither the name of a program nor an absolute path")
     return None
 
 
 def no_relative_path(spec: ChildSpec) -> LaunchFault | None:
-    """A command with a folder is absolute; nothing climbs with `..`."""
+    """Refuse relative paths as the command, and `..` anywhere."""
     if "/" in spec.command and not spec.command.startswith("/"):
-        return LaunchFault(command_key(spec), "is a relative path; write it from the root")
+        return LaunchFault(command_key(spec), "is a relative path; use an absolute path")
     for key, word in [*_words(spec), (join_key(spec.key, "cwd"), spec.cwd)]:
-        if _climbs(word):
-            return LaunchFault(key, "climbs with `..`; write the path from the root")
+        if _has_parent_reference(word):
+            return LaunchFault(key, "contains `..`; use an absolute path")
     if "\\" in spec.command:
-        return LaunchFault(command_key(spec), "holds a backslash")
+        return LaunchFault(command_key(spec), "contains a backslash")
     return None
 
 
-def _climbs(word: str) -> bool:
+def _has_parent_reference(word: str) -> bool:
     return ".." in word and ".." in re.split(r"[/\\=:,]", word)
 
 
 def no_code(spec: ChildSpec) -> LaunchFault | None:
-    """An interpreter runs a file; code in an argument, or a module loaded before the file, is refused."""
+    """Require interpreters to run a script file: no code in arguments, no preloaded modules."""
     flaw = interpreter_flaw(program_name(spec.command), spec.args)
     return LaunchFault(argument_key(spec, flaw[0]), flaw[1]) if flaw else None
 
 
 def interpreter_flaw(name: str, args: Sequence[str]) -> tuple[int, str] | None:
-    """The first argument that keeps an interpreter from simply running a script, and why. None for other programs."""
+    """Return the index of the first argument that is not allowed before a script, and why, or None."""
     interpreter = INTERPRETERS.get(name)
     if interpreter is None:
         return None
@@ -240,7 +240,7 @@ def interpreter_flaw(name: str, args: Sequence[str]) -> tuple[int, str] | None:
             return None if named else (index, "`-m` needs the name of a module")
         if not word.startswith("-"):
             if "://" in word or word.startswith(("data:", "npm:", "jsr:")):
-                return index, f"is no file; {name} would load its code from elsewhere"
+                return index, f"is not a file; {name} would load its code from elsewhere"
             return None
         if word not in interpreter.flags and not word.startswith(interpreter.prefixes or ("\0",)):
             return (
@@ -250,39 +250,39 @@ def interpreter_flaw(name: str, args: Sequence[str]) -> tuple[int, str] | None:
     return max(len(args) - 1, 0), f"{name} has no script to run, and would read code from its input"
 
 
-def only_names(spec: ChildSpec) -> LaunchFault | None:
-    """Variables have ordinary names, and none is of those that nobody may set."""
+def valid_variable_names(spec: ChildSpec) -> LaunchFault | None:
+    """Refuse environment variables with invalid names, and those that are never allowed."""
     for name in spec.env:
         if not _ENV_NAME.fullmatch(name):
-            return LaunchFault(join_key(_inner(spec), "env"), "has a name that no variable should have")
+            return LaunchFault(join_key(_inner(spec), "env"), "has an invalid variable name")
         if NEVER_SET.fullmatch(name):
             return LaunchFault(
-                variable_key(spec, name), "makes the system load other code; it cannot be approved"
+                variable_key(spec, name), "makes the system load other code, so it cannot be approved"
             )
     return None
 
 
 def safe_address(spec: ChildSpec) -> LaunchFault | None:
-    """Encrypted, or on this machine; no password in it."""
+    """Require an encrypted URL, or one on this machine, without a password."""
     problem = address_flaw(spec.url)
     return LaunchFault(join_key(spec.key, "url"), problem) if problem else None
 
 
 def address_flaw(url: str) -> str:
-    """What is wrong with an address, or an empty string."""
+    """Return why a URL is not allowed, or an empty string."""
     parts = _split(url)
     if parts is None or not parts.hostname:
-        return "is no address"
+        return "is not a valid URL"
     if "@" in parts.netloc:
-        return "holds a user name or a password; use `headers` with a variable"
+        return "contains a user name or a password; use `headers` with a variable"
     local = parts.scheme in _PLAIN and _LOOPBACK.fullmatch(parts.hostname)
     if parts.scheme not in _SECURE and not local:
-        return "is not encrypted; use https:// or wss://, or an address of this machine"
+        return "is not encrypted; use https:// or wss://, or a loopback address"
     return ""
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of an address, always in the same form; empty where it is none."""
+    """Return scheme, host and port of a URL in canonical form, or an empty string for an invalid one."""
     parts = _split(url)
     if parts is None or not parts.hostname:
         return ""
@@ -299,25 +299,27 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-Rule = Callable[[ChildSpec], LaunchFault | None]
-LOCAL: tuple[Rule, ...] = (
-    only_what_is_seen,
-    one_word,
-    no_shell_signs,
+TextRule = Callable[[ChildSpec], LaunchFault | None]
+LOCAL_TEXT_RULES: tuple[TextRule, ...] = (
+    no_invisible_characters,
+    command_without_arguments,
+    no_shell_metacharacters,
     no_shell,
     no_wrapper,
     no_relative_path,
     no_code,
-    only_names,
+    valid_variable_names,
 )
-REMOTE: tuple[Rule, ...] = (only_what_is_seen, safe_address)
+REMOTE_TEXT_RULES: tuple[TextRule, ...] = (no_invisible_characters, safe_address)
 
 
-def text_fault(spec: ChildSpec) -> LaunchFault | None:
-    """The first rule that the entry breaks, its variables filled in already."""
-    return first(rule(spec) for rule in (LOCAL if spec.kind == "stdio" else REMOTE))
+def find_text_fault(spec: ChildSpec) -> LaunchFault | None:
+    """Return the fault of the first rule that the entry, with variables expanded, breaks, or None."""
+    return first_fault(
+        rule(spec) for rule in (LOCAL_TEXT_RULES if spec.kind == "stdio" else REMOTE_TEXT_RULES)
+    )
 
 
-def first(faults: Iterable[LaunchFault | None]) -> LaunchFault | None:
-    """The first that is one."""
+def first_fault(faults: Iterable[LaunchFault | None]) -> LaunchFault | None:
+    """Return the first fault, or None."""
     return next((fault for fault in faults if fault is not None), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from switchboard_mcp.children.builtin import BuiltinChild
-from switchboard_mcp.children.recent_errors import MOST, RecentErrors
+from switchboard_mcp.children.recent_errors import MAX_ERRORS, RecentErrors
 from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Expose
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import failure
@@ -185,9 +185,9 @@ def test_recent_tells_everybody_of_a_child_that_crashed_unless_it_is_hidden(home
 def test_the_memory_is_short_and_counts_what_repeats() -> None:
     now = [0.0]
     recent = RecentErrors(lambda: now[0])
-    for number in range(MOST + 5):
+    for number in range(MAX_ERRORS + 5):
         recent.note(failure("child_crashed", f"{number}", child="kid"))
     now[0] = 7.0
-    recent.note(failure("child_crashed", f"{MOST + 4}", child="kid"))
+    recent.note(failure("child_crashed", f"{MAX_ERRORS + 4}", child="kid"))
     latest, *rest = recent.seen_by("")
-    assert (latest.times, latest.at, len(rest)) == (2, 7.0, MOST - 1)
+    assert (latest.times, latest.at, len(rest)) == (2, 7.0, MAX_ERRORS - 1)

@@ -10,7 +10,7 @@ from msgspec import structs
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, path_variables
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import GovernanceSettings
-from switchboard_mcp.policy.launch.file_inspector import seal
+from switchboard_mcp.policy.launch.file_inspector import hash_path
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 
 ENVIRON = {"HOME": "/home/ada", "PATH": "/usr/bin", "SECRET": "not for children"}
@@ -41,7 +41,7 @@ class Place:
         )
 
     def pin(self, path: Path) -> FilePin:
-        return FilePin(path=str(path), sha256=seal(str(path)).sha256)
+        return FilePin(path=str(path), sha256=hash_path(str(path)).sha256)
 
     def spec(self, **changes: Any) -> ChildSpec:
         """The child as it was approved, but for the changes."""

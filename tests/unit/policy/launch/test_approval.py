@@ -66,7 +66,7 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"args": ["; rm -rf /"]}, "args[0]: holds `;`"),
+        ({"args": ["; rm -rf /"]}, "args[0]: contains the shell metacharacter `;`"),
         ({"args": ["--token", "hunter2hunter2"]}, "args[1]: looks like a secret"),
         ({"args": ["ghp_" + "a1B2" * 9]}, "args[0]: looks like a secret"),
         ({"env": {"LD_PRELOAD": "/x.so"}}, "env.LD_PRELOAD: makes the system load other code"),
@@ -98,7 +98,7 @@ def test_a_program_that_everybody_can_write_is_not_approved(place: Place, tool: 
     outcome = propose(place.spec(command=str(tool), args=[], env={}), place.guard(), NOTHING)
     assert isinstance(outcome, Failure)
     assert "command: " in outcome.message
-    assert "can be written by everybody" in outcome.message
+    assert "is writable by everybody" in outcome.message
 
 
 def test_what_cannot_be_followed_is_named_with_file_and_key(place: Place) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.policy.launch import file_inspector
-from switchboard_mcp.policy.launch.file_inspector import flaw, inside, moved, seal, writable_by_others
+from switchboard_mcp.policy.launch.file_inspector import (
+    find_flaw,
+    first_changed,
+    hash_path,
+    is_inside,
+    writable_by_others,
+)
 
 
 @pytest.fixture
@@ -24,7 +30,7 @@ def stat_of(mode: int, uid: int, gid: int = 0) -> os.stat_result:
 
 
 def test_a_file_that_only_its_owner_can_write_is_fine(program: Path) -> None:
-    assert flaw(str(program)) == ""
+    assert find_flaw(str(program)) == ""
 
 
 @pytest.mark.parametrize(
@@ -37,29 +43,29 @@ def test_a_file_that_only_its_owner_can_write_is_fine(program: Path) -> None:
 )
 def test_rights_that_let_others_in_are_refused(program: Path, mode: int, why: str) -> None:
     program.chmod(mode)
-    assert why in flaw(str(program))
+    assert why in find_flaw(str(program))
 
 
 def test_a_group_with_others_in_it_may_not_write(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.chmod(0o775)
-    monkeypatch.setattr(file_inspector, "_alone", lambda group, user: False)
-    assert "by a group" in flaw(str(program))
-    monkeypatch.setattr(file_inspector, "_alone", lambda group, user: True)
-    assert flaw(str(program)) == ""
+    monkeypatch.setattr(file_inspector, "_is_private_group", lambda group, user: False)
+    assert "by a group" in find_flaw(str(program))
+    monkeypatch.setattr(file_inspector, "_is_private_group", lambda group, user: True)
+    assert find_flaw(str(program)) == ""
 
 
 def test_a_group_is_ones_own_when_nobody_else_is_in_it() -> None:
-    assert not file_inspector._alone(2**31 - 7, os.getuid())  # a group that nobody knows
+    assert not file_inspector._is_private_group(2**31 - 7, os.getuid())  # a group that nobody knows
 
 
 def test_a_folder_that_everybody_can_write_is_refused_wherever_it_is_on_the_way(program: Path) -> None:
     program.parent.chmod(0o777)
-    assert f"lies in {program.parent}, which can be written by everybody" in flaw(str(program))
+    assert f"lies in {program.parent}, which is writable by everybody" in find_flaw(str(program))
 
 
 def test_in_a_sticky_folder_entries_are_their_owners(program: Path) -> None:
     program.parent.chmod(0o1777)
-    assert flaw(str(program)) == ""
+    assert find_flaw(str(program)) == ""
 
 
 def test_a_file_of_another_user_is_refused() -> None:
@@ -71,13 +77,13 @@ def test_a_file_of_another_user_is_refused() -> None:
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: Path) -> None:
     pipe = tmp_path.resolve() / "pipe"
     os.mkfifo(pipe, 0o600)
-    assert flaw(str(pipe)) == "is no regular file"
-    with pytest.raises(OSError, match="no regular file"):
-        seal(str(pipe))
+    assert find_flaw(str(pipe)) == "is not a regular file"
+    with pytest.raises(OSError, match="not a regular file"):
+        hash_path(str(pipe))
 
 
 def test_what_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
-    assert flaw(str(tmp_path / "nothing")) == "no such file or directory"
+    assert find_flaw(str(tmp_path / "nothing")) == "no such file or directory"
 
 
 def test_a_link_out_of_the_places_is_refused(program: Path, tmp_path: Path) -> None:
@@ -85,15 +91,15 @@ def test_a_link_out_of_the_places_is_refused(program: Path, tmp_path: Path) -> N
     allowed.mkdir()
     link = allowed / "program"
     link.symlink_to(program)
-    assert "in none of governance.places" in flaw(str(link), places=[str(allowed)])
-    assert flaw(str(link), places=[str(allowed), str(program.parent)]) == ""
+    assert "in none of governance.places" in find_flaw(str(link), places=[str(allowed)])
+    assert find_flaw(str(link), places=[str(allowed), str(program.parent)]) == ""
 
 
 def test_a_link_is_judged_by_what_it_leads_to(program: Path, tmp_path: Path) -> None:
     link = tmp_path.resolve() / "link"
     link.symlink_to(program)
     program.chmod(0o757)
-    assert "by everybody" in flaw(str(link))
+    assert "by everybody" in find_flaw(str(link))
 
 
 def test_inside_follows_links_on_both_sides(tmp_path: Path) -> None:
@@ -101,34 +107,34 @@ def test_inside_follows_links_on_both_sides(tmp_path: Path) -> None:
     folder.mkdir()
     outside.mkdir()
     (folder / "link").symlink_to(outside)
-    assert inside(str(folder / "deep" / "er"), str(folder))
-    assert not inside(str(folder / "link"), str(folder))
-    assert not inside(str(tmp_path / "folder2"), str(folder))
+    assert is_inside(str(folder / "deep" / "er"), str(folder))
+    assert not is_inside(str(folder / "link"), str(folder))
+    assert not is_inside(str(tmp_path / "folder2"), str(folder))
 
 
 def test_a_checksum_is_of_the_content_alone(program: Path) -> None:
-    first = seal(str(program))
+    first = hash_path(str(program))
     os.utime(program, ns=(1, 1))
-    assert seal(str(program)).sha256 == first.sha256
+    assert hash_path(str(program)).sha256 == first.sha256
     program.write_bytes(b"\x7fELF2")
-    assert seal(str(program)).sha256 != first.sha256
+    assert hash_path(str(program)).sha256 != first.sha256
 
 
 def test_a_folder_is_sealed_by_names_and_contents(tmp_path: Path) -> None:
     folder = tmp_path / "package"
     (folder / "lib").mkdir(parents=True)
     (folder / "lib" / "a.js").write_text("a")
-    first = seal(str(folder)).sha256
+    first = hash_path(str(folder)).sha256
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "a.pyc").write_text("made by running")
     (folder / "node_modules").mkdir()
     (folder / "node_modules" / "b.js").write_text("another package")
-    assert seal(str(folder)).sha256 == first
+    assert hash_path(str(folder)).sha256 == first
     (folder / "lib" / "a.js").rename(folder / "lib" / "b.js")
-    assert seal(str(folder)).sha256 != first
+    assert hash_path(str(folder)).sha256 != first
     (folder / "lib" / "b.js").rename(folder / "lib" / "a.js")
     (folder / "lib" / "c.js").write_text("")
-    assert seal(str(folder)).sha256 != first
+    assert hash_path(str(folder)).sha256 != first
 
 
 def test_a_link_to_a_folder_inside_a_package_counts(tmp_path: Path) -> None:
@@ -136,9 +142,9 @@ def test_a_link_to_a_folder_inside_a_package_counts(tmp_path: Path) -> None:
     folder.mkdir()
     elsewhere.mkdir()
     (folder / "a.js").write_text("a")
-    first = seal(str(folder)).sha256
+    first = hash_path(str(folder)).sha256
     (folder / "lib").symlink_to(elsewhere)
-    assert seal(str(folder)).sha256 != first
+    assert hash_path(str(folder)).sha256 != first
 
 
 def let_clock_tick(path: Path) -> None:
@@ -152,8 +158,8 @@ def let_clock_tick(path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["write", "replace", "remove", "touch and set back"])
 def test_any_change_since_it_was_read_is_noticed(program: Path, change: str) -> None:
-    sealed = seal(str(program))
-    assert moved(sealed.marks) == ""
+    sealed = hash_path(str(program))
+    assert first_changed(sealed.files) == ""
     let_clock_tick(program)
     before = program.stat()
     if change == "write":
@@ -167,4 +173,4 @@ def test_any_change_since_it_was_read_is_noticed(program: Path, change: str) -> 
     else:
         program.write_bytes(b"\x7fELF")
         os.utime(program, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert moved(sealed.marks) == str(program)
+    assert first_changed(sealed.files) == str(program)

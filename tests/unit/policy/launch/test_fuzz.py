@@ -27,7 +27,7 @@ from switchboard_mcp.config.entries import read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.governance import judge_child, take_posture
+from switchboard_mcp.policy.governance import check_child, govern
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from tests.unit.policy.launch.launching import Place
 
@@ -225,7 +225,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 async def test_what_is_approved_does_reach_the_launcher(ground: Ground) -> None:
     spec = ground.read("good", copy.deepcopy(good()))
     assert spec is not None
-    assert judge_child(spec, ground.guard) is None
+    assert check_child(spec, ground.guard) is None
     assert isinstance(await ground.launch(spec), Launched)
     assert ground.trap.asked == [[str(ground.place.node), str(ground.place.script), "--root", "data"]]
     ground.trap.asked.clear()
@@ -241,7 +241,7 @@ def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
             spec = ground.read(name, entry)
             if spec is None:
                 continue  # left out before there is anything to judge
-            problem = judge_child(spec, ground.guard)
+            problem = check_child(spec, ground.guard)
             assert isinstance(problem, Failure), entry
             assert problem.code in ("child_not_allowed", "launch_refused"), problem
             # Should a child exist all the same, its launch is refused for itself.
@@ -275,10 +275,10 @@ def test_no_hostile_approval_reaches_the_launcher(ground: Ground, launched: list
     assert ground.trap.asked == []
 
 
-def test_a_workspace_isjudge_childd_as_its_children_are(ground: Ground) -> None:
+def test_a_workspace_is_judged_as_its_children_are(ground: Ground) -> None:
     specs = [ground.place.spec(name="bad", args=["index.js", "; rm -rf /"])]
     config = structs.replace(Config(), governance=ground.guard.governance)
     workspace = Workspace(folder=str(ground.place.folder), config=config, children=specs, warnings=[])
-    posture = take_posture(workspace, {})
+    posture = govern(workspace, {})
     assert posture.workspace.children == []
     assert posture.workspace.absent["bad"].code == "launch_refused"

@@ -10,7 +10,7 @@ from msgspec import structs
 from switchboard_mcp.config.approvals import FilePin
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch.rules import RULES, ApprovedLaunch, fits
+from switchboard_mcp.policy.launch.rules import LAUNCH_RULES, ApprovedLaunch, fits
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
@@ -35,12 +35,12 @@ def test_children_get_named_variables_only(place: Place) -> None:
 
 
 def test_a_child_nobody_approved_is_not_allowed(place: Place) -> None:
-    problem = place.guard().judge(place.spec(name="other"))
+    problem = place.guard().check(place.spec(name="other"))
     assert isinstance(problem, Failure)
     assert problem.code == "child_not_allowed"
     assert place.file in problem.message
     assert f"{place.folder}/switchboard.config.json: mcpServers.good" in problem.message
-    assert problem.hint == "Whoever approves children here runs `switchboard approve other`."
+    assert problem.hint == "A person who may approve children runs `switchboard approve other`."
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_a_child_nobody_approved_is_not_allowed(place: Place) -> None:
         ({"command": "nodejs"}, "command", "is not what was approved"),
         ({"args": ["other.js", "--root", "data"]}, "args[0]", "is not what was approved"),
         ({"args": ["index.js", "--root", "-rf"]}, "args[2]", "is not what was approved"),
-        ({"args": ["index.js", "--root"]}, "args", "has 2 members where 3 were approved"),
-        ({"args": ["index.js", "--root", "data", "more"]}, "args", "has 4 members where 3 were approved"),
-        ({"env": {"OTHER": "x"}}, "env.OTHER", "not among the approved names"),
+        ({"args": ["index.js", "--root"]}, "args", "has 2 members; 3 were approved"),
+        ({"args": ["index.js", "--root", "data", "more"]}, "args", "has 4 members; 3 were approved"),
+        ({"env": {"OTHER": "x"}}, "env.OTHER", "not an approved variable"),
         ({"env": {"NODE_OPTIONS": "--import /evil.js"}}, "env.NODE_OPTIONS", "changes what runs"),
         ({"env": {"PYTHONPATH": "/evil"}}, "env.PYTHONPATH", "changes what runs"),
         ({"cwd": "/"}, "cwd", "outside the workspace"),
@@ -121,14 +121,14 @@ def test_a_file_that_is_gone_is_refused(place: Place) -> None:
 @pytest.mark.parametrize(("mode", "why"), [(0o777, "everybody"), (0o4755, "setuid")])
 def test_rights_are_looked_at_before_anything_is_read(place: Place, mode: int, why: str) -> None:
     place.node.chmod(mode)
-    assert why in refusal(place.guard().judge(place.spec()))
+    assert why in refusal(place.guard().check(place.spec()))
 
 
 def test_a_link_put_in_the_place_of_an_approved_file_is_refused(place: Place) -> None:
     twin = place.folder / "twin.js"
     place.script.rename(twin)
     place.script.symlink_to(twin)
-    assert "leads to another place than was approved" in refusal(place.guard().judge(place.spec()))
+    assert "links to a different file than was approved" in refusal(place.guard().check(place.spec()))
 
 
 def test_a_link_that_was_approved_may_be_followed_to_where_it_led(place: Place) -> None:
@@ -146,14 +146,14 @@ def test_a_link_that_was_approved_may_be_followed_to_where_it_led(place: Place) 
     copy.write_bytes(place.node.read_bytes())
     link.unlink()
     link.symlink_to(copy)
-    assert "leads to another place" in refusal(guard.approve(place.spec()))
+    assert "links to a different file" in refusal(guard.approve(place.spec()))
 
 
 def test_a_link_to_a_shell_is_a_shell(place: Place) -> None:
     link = place.bin / "tool"
     link.symlink_to("/bin/sh")
     guard = place.guard(launch=[str(link)], files=[FilePin(path=str(link), sha256="0" * 64)])
-    assert "runs what others decide" in refusal(guard.judge(place.spec()))
+    assert "runs other programs" in refusal(guard.check(place.spec()))
 
 
 def test_a_copy_of_a_shell_is_a_shell(place: Place) -> None:
@@ -174,14 +174,14 @@ def test_a_script_is_not_a_program(place: Place) -> None:
 
 def test_programs_lie_in_the_places_that_are_named(place: Place) -> None:
     guard = place.guard(GovernanceSettings(mode="governed", places=["bin", str(place.folder / "srv")]))
-    assert f"{place.script} really is {place.script}, which is in none" in refusal(guard.judge(place.spec()))
+    assert f"{place.script} really is {place.script}, which is in none" in refusal(guard.check(place.spec()))
     guard = place.guard(GovernanceSettings(mode="governed", places=["."]))
-    assert guard.judge(place.spec()) is None
+    assert guard.check(place.spec()) is None
 
 
 def test_a_folder_of_the_workspace_that_leads_out_of_it_is_outside(place: Place) -> None:
     (place.folder / "out").symlink_to("/")
-    told = refusal(place.guard().judge(place.spec(cwd=str(place.folder / "out"))))
+    told = refusal(place.guard().check(place.spec(cwd=str(place.folder / "out"))))
     assert "cwd: is outside the workspace" in told
 
 
@@ -189,21 +189,21 @@ def test_a_file_exchanged_after_it_was_read_is_noticed(place: Place) -> None:
     guard = place.guard()
     approved = guard.approve(place.spec())
     assert isinstance(approved, ApprovedLaunch)
-    assert guard.changed(place.spec(), approved) is None
+    assert guard.check_unchanged(place.spec(), approved) is None
     other = place.folder / "other"
     other.write_text("evil()")
     os.replace(other, place.script)
-    assert f"{place.script} changed while" in refusal(guard.changed(place.spec(), approved))
+    assert f"{place.script} changed while" in refusal(guard.check_unchanged(place.spec(), approved))
 
 
 def test_a_remote_child_is_held_to_its_origin(place: Place) -> None:
     guard = place.guard(kind="http", origin="https://mcp.example.com:443", command="", args=[], launch=[])
     remote = place.spec(kind="http", url="https://mcp.example.com/mcp", command="", args=[], env={}, cwd="/")
-    assert guard.judge(remote) is None
+    assert guard.check(remote) is None
     elsewhere = structs.replace(remote, url="https://mcp.example.com.evil.example/mcp")
-    assert "url: is not what was approved" in refusal(guard.judge(elsewhere))
+    assert "url: is not what was approved" in refusal(guard.check(elsewhere))
     plain = structs.replace(remote, url="http://mcp.example.com:443/mcp")
-    assert "not encrypted" in refusal(guard.judge(plain))
+    assert "not encrypted" in refusal(guard.check(plain))
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_patterns_of_arguments(word: str, pattern: str, fitting: bool) -> None:
 
 
 def test_every_rule_says_what_it_is_for() -> None:
-    assert all(rule.__doc__ for rule in RULES)
+    assert all(rule.__doc__ for rule in LAUNCH_RULES)

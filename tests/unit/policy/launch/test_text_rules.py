@@ -8,9 +8,9 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.text_rules import (
     NEVER_SET,
     STEERING,
+    find_text_fault,
     origin_of,
     program_name,
-    text_fault,
 )
 
 FINE: list[dict[str, Any]] = [
@@ -47,8 +47,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"command": "node", "args": ["/x.js", "https://a/?b=1&&c"]}, "args[1]", "`&&`"),
     ({"command": "node", "args": ["/x.js", "a\nb"]}, "args[1]", "newline"),
     ({"command": "node", "args": ["/x.js", "a\x00b"]}, "args[1]", "control character"),
-    ({"command": "node", "args": ["/x.js", "\u202egnp.exe"]}, "args[1]", "cannot be seen"),
-    ({"command": "node", "args": ["/x.js", "zero\u200bwidth"]}, "args[1]", "cannot be seen"),
+    ({"command": "node", "args": ["/x.js", "\u202egnp.exe"]}, "args[1]", "invisible"),
+    ({"command": "node", "args": ["/x.js", "zero\u200bwidth"]}, "args[1]", "invisible"),
     ({"command": "node", "args": ["/x.js"] * 300}, "args", "256"),
     ({"command": "node", "args": ["/" + "x" * 9000]}, "args[0]", "8192"),
     ({"command": "sh", "args": ["-c", "id"]}, "command", "a shell (sh)"),
@@ -96,15 +96,15 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"command": "php", "args": ["-r", "code"]}, "args[0]", "`-r`"),
     ({"command": "tool", "env": {"LD_PRELOAD": "/evil.so"}}, "env.LD_PRELOAD", "cannot be approved"),
     ({"command": "tool", "env": {"DYLD_INSERT_LIBRARIES": "x"}}, "env.DYLD_INSERT_LIBRARIES", "cannot"),
-    ({"command": "tool", "env": {"A B": "x"}}, "env", "no variable"),
+    ({"command": "tool", "env": {"A B": "x"}}, "env", "invalid variable name"),
     ({"command": "tool", "env": {"A": "x\0"}}, "env.A", "NUL"),
     ({"kind": "http", "url": "http://mcp.example.com/"}, "url", "not encrypted"),
     ({"kind": "ws", "url": "ws://10.0.0.1/"}, "url", "not encrypted"),
     ({"kind": "http", "url": "http://127.0.0.1.evil.example/"}, "url", "not encrypted"),
     ({"kind": "http", "url": "http://localhost@evil.example/"}, "url", "user name"),
     ({"kind": "http", "url": "https://user:pass@mcp.example.com/"}, "url", "user name"),
-    ({"kind": "http", "url": "file:///etc/passwd"}, "url", "no address"),
-    ({"kind": "http", "url": "https://good.example\\@evil.example/"}, "url", "no address"),
+    ({"kind": "http", "url": "file:///etc/passwd"}, "url", "not a valid URL"),
+    ({"kind": "http", "url": "https://good.example\\@evil.example/"}, "url", "not a valid URL"),
     ({"kind": "http", "url": "https://x/\r\nHost: y"}, "url", "newline"),
     ({"kind": "http", "url": "https://x/", "headers": {"A": "b\nC: d"}}, "headers.A", "newline"),
 ]  # fmt: skip
@@ -116,12 +116,12 @@ def spec(entry: dict[str, Any]) -> ChildSpec:
 
 @pytest.mark.parametrize("entry", FINE)
 def test_ordinary_entries_break_no_rule(entry: dict[str, Any]) -> None:
-    assert text_fault(spec(entry)) is None
+    assert find_text_fault(spec(entry)) is None
 
 
 @pytest.mark.parametrize(("entry", "key", "why"), REFUSED)
 def test_a_hostile_entry_is_refused_with_its_key(entry: dict[str, Any], key: str, why: str) -> None:
-    fault = text_fault(spec(entry))
+    fault = find_text_fault(spec(entry))
     assert fault is not None
     assert fault.key == key
     assert why in fault.why
@@ -131,7 +131,7 @@ def test_keys_are_those_of_the_dialect_it_is_written_in() -> None:
     written = ChildSpec(
         name="c", source="f", key="mcpServers.c", command="node", args=["/x.js", ";"], nested=True
     )
-    fault = text_fault(written)
+    fault = find_text_fault(written)
     assert fault is not None
     assert fault.key == "mcpServers.c.command.args[1]"
 

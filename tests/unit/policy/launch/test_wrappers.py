@@ -44,7 +44,7 @@ def test_the_settings_say_who_plans(settings: AskSettings, expected: list[str]) 
             AskSettings(backend="host", base_url="http://plain.example"),
             "ask.baseUrl is not encrypted",
         ),
-        (["host"], AskSettings(backend="host", base_url="https://me:pw@x.example"), "holds a user name"),
+        (["host"], AskSettings(backend="host", base_url="https://me:pw@x.example"), "contains a user name"),
         (["host"], AskSettings(backend="host", confirm="never"), "ask.confirm"),
         (["host"], AskSettings(backend="host", confirm="writes"), ""),
         (["host"], AskSettings(backend="host", trust={"kid": ["get_*"], "other": ["*"]}), ""),
@@ -56,23 +56,23 @@ def test_sentences_need_an_approval_of_who_plans(
     tmp_path: Path, models: list[str] | None, settings: AskSettings, why: str
 ) -> None:
     approval = Approval(ask=None if models is None else AskApproval(models=models, trust=["get_*"]))
-    found = wrappers.flaw("kid", approval, settings, str(tmp_path))
+    found = wrappers.find_flaw("kid", approval, settings, str(tmp_path))
     assert why in found
     assert bool(found) == bool(why)
 
 
 def test_what_the_model_is_told_is_what_was_approved(tmp_path: Path) -> None:
     settings, folder = AskSettings(backend="host"), str(tmp_path)
-    without = Approval(ask=wrappers.asking("kid", settings, folder))
+    without = Approval(ask=wrappers.propose_ask("kid", settings, folder))
     (tmp_path / "CLAUDE.md").write_text("Be kind.")
-    kind = Approval(ask=wrappers.asking("kid", settings, folder))
-    assert "is not what was approved" in wrappers.flaw("kid", without, settings, folder)
-    assert wrappers.flaw("kid", kind, settings, folder) == ""
+    kind = Approval(ask=wrappers.propose_ask("kid", settings, folder))
+    assert "is not what was approved" in wrappers.find_flaw("kid", without, settings, folder)
+    assert wrappers.find_flaw("kid", kind, settings, folder) == ""
     (tmp_path / "CLAUDE.md").write_text("Be cruel.")
-    assert "is not what was approved" in wrappers.flaw("kid", kind, settings, folder)
+    assert "is not what was approved" in wrappers.find_flaw("kid", kind, settings, folder)
     (tmp_path / "CLAUDE.md").unlink()
     (tmp_path / "CLAUDE.md").mkdir()
-    assert wrappers.flaw("kid", kind, settings, folder)
+    assert wrappers.find_flaw("kid", kind, settings, folder)
 
 
 def test_the_address_of_the_api_is_never_left_to_the_environment() -> None:
@@ -82,8 +82,8 @@ def test_the_address_of_the_api_is_never_left_to_the_environment() -> None:
 
 def test_asking_less_than_was_approved_is_refused(tmp_path: Path) -> None:
     strict = Approval(
-        ask=wrappers.asking("kid", AskSettings(backend="host", confirm="writes"), str(tmp_path))
+        ask=wrappers.propose_ask("kid", AskSettings(backend="host", confirm="writes"), str(tmp_path))
     )
-    assert "ask.confirm is `destructive`" in wrappers.flaw(
+    assert "ask.confirm is `destructive`" in wrappers.find_flaw(
         "kid", strict, AskSettings(backend="host"), str(tmp_path)
     )

@@ -67,7 +67,7 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
         "driftMark": digest(changes) if changes else "",
         # `told` is the former name of `text`, removed in the next release.
         "driftChanges": [
-            {"tool": change.tool, "text": change.told(), "told": change.told()} for change in changes
+            {"tool": change.tool, "text": change.describe(), "told": change.describe()} for change in changes
         ],
     }
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.policy.launch.packages import resolve
 from switchboard_mcp.policy.launch.programs import Resolved, Unresolved
-from switchboard_mcp.policy.launch.runners import resolve
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 SHIM = "#!{python}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
@@ -130,9 +130,9 @@ def test_a_program_outside_its_package_is_refused(tmp_path: Path) -> None:
     [
         (["-c", "evil"], "`-c`"),
         (["--call=evil"], "`--call`"),
-        (["https://evil.example/x.tgz"], "no name of a package"),
-        (["git+ssh://evil"], "no name of a package"),
-        (["./local"], "no name of a package"),
+        (["https://evil.example/x.tgz"], "not a package name"),
+        (["git+ssh://evil"], "not a package name"),
+        (["./local"], "not a package name"),
         (["-y"], "names no package"),
         (["-p", "a", "-p", "b", "c"], "several packages"),
     ],
@@ -145,7 +145,7 @@ def test_what_a_package_runner_could_mean_otherwise_is_refused(
 
 @pytest.mark.parametrize("command", ["npm", "yarn", "uv", "pipx", "poetry", "conda"])
 def test_a_package_manager_that_runs_something_else_is_refused(tmp_path: Path, command: str) -> None:
-    assert "cannot be told" in why(resolve(spec(tmp_path, command, "start"), ENVIRON))
+    assert "is unknown" in why(resolve(spec(tmp_path, command, "start"), ENVIRON))
 
 
 def test_an_installed_program_is_followed_through_its_link(npm: Path, node: str) -> None:
@@ -253,9 +253,9 @@ def test_a_binary_is_itself(tmp_path: Path) -> None:
     [
         ("#!/bin/sh\necho", "no shell is ever run"),
         ("#!/usr/bin/env bash\necho", "no shell is ever run"),
-        ("#!/usr/bin/env -S A=b node\n", "cannot be followed"),
+        ("#!/usr/bin/env -S A=b node\n", "cannot be resolved"),
         ("#!/no/such/interpreter\n", "was not found"),
-        ("just text", "neither a program nor a script"),
+        ("just text", "neither a binary nor a script"),
     ],
 )
 def test_a_script_that_no_rule_covers_is_refused(tmp_path: Path, text: str, told: str) -> None:
