@@ -1,1 +1,4 @@
-"""How tools are presented to a model: introspection, schemas, signatures, search and token counts. Pure."""
+"""Presents tools to a model: introspection, schemas, signatures, search and token counts. Pure: no I/O.
+
+Start with `introspect`.
+"""

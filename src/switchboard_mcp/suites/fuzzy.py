@@ -1,6 +1,6 @@
-"""Which tools of a list a few words mean, and which name a misspelt one means.
+"""Ranks documents for a query and suggests known names for a misspelled one.
 
-It does not know what the documents are, nor what may be shown of them.
+Not aware of what the documents are, nor of who may see them.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from collections.abc import Iterable, Sequence
 
 from switchboard_mcp.suites.text_analysis import stem, words
 
-# From here a spelling counts as near.
+# Minimum similarity of two spellings, as defined by difflib.
 SIMILAR = 0.6
 
 
 def rank(query: str, documents: Sequence[tuple[str, str]], floor: float = 0.0) -> list[int]:
-    """The places of the (name, text) documents that match `query`, best first; equals keep their order.
+    """Return the indexes of the (name, text) documents that match `query`, best first; ties keep their order.
 
-    Only documents that share a word with the query are returned, and of these only such as reach `floor` times the best
-    score.
+    Only documents that share a word with the query and reach `floor` times the best score are returned.
     """
-    from switchboard_mcp.suites.search import Index, SearchDocument  # Only where somebody searches.
+    from switchboard_mcp.suites.search import Index, SearchDocument  # Only needed for searches.
 
     index = Index([SearchDocument(name, text) for name, text in documents])
     return [hit.place for hit in index.search(query, floor=floor)]
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Up to `count` known names that `name` may have meant, likeliest first; empty when nothing is near."""
-    # Loaded only when a name was wrong.
+    """Return up to `count` known names that are similar to `name`, best first."""
+    # Only needed for unknown names.
     from difflib import SequenceMatcher
 
     plain_name = _plain(name)
@@ -55,7 +54,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question to put after what says that there is no such name; empty when nothing is near."""
+    """Return a question to append to an error about an unknown name; empty if no name is similar."""
     near = nearest(name, known)
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
@@ -65,7 +64,7 @@ def _plain(name: str) -> str:
 
 
 def _closeness(name: str, plain: str) -> float:
-    """3 for the same letters, 1 to 2 for one name inside the other, else 0."""
+    """Return 3 for the same letters, 1 to 2 if one name contains the other, else 0."""
     if name == plain:
         return 3.0
     short, long = sorted((name, plain), key=len)

@@ -1,10 +1,8 @@
-"""What a suite answers when it is opened.
+"""Builds the result of `introspect`: a child's tools, described within a token budget.
 
-Owns how much to say about a child's tools within a token budget: which detail, which page, and how to ask for more. It
-does not know how tools were fetched, which were denied, or how the answer travels.
-
-Without being told otherwise an answer steps down `LADDER` until the whole of it fits the budget; what does not fit on
-the last step is cut into pages. A detail asked for by name is given as asked, cut only by the limits of a page.
+If the request does not name a verbosity, the levels of `LADDER` are tried in order until the whole result fits the
+budget; what does not fit at the last level is split into pages. A requested verbosity is honoured, limited only by the
+page size. Not aware of how tools were fetched, which were denied, or how the result is sent.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ VERBOSITIES = ("names", "signature", "summary", "full")
 PAGE_TOOLS = 200
 # Claude Code cuts the output of a tool at 25,000 tokens; the estimate and the wrapping need room below that.
 PAGE_TOKENS = 20_000
-# How much of the budget a child's instructions may take from its tools.
+# Share of the budget for the child's instructions.
 INSTRUCTIONS_SHARE = 0.25
-# Matches weaker than this share of the best one are noise more often than what was meant.
+# Matches below this share of the best score are usually noise.
 QUERY_FLOOR = 0.4
-# No schema shrinks tenfold, and a token is about four bytes: beyond this compaction need not be tried.
+# No schema shrinks tenfold, and a token is about four bytes: beyond this, compaction is not worth trying.
 HOPELESS_BYTES_PER_TOKEN = 40
 
 
 class ToolView(Struct, frozen=True):
-    """One tool as the child sent it, as far as it may be shown."""
+    """A tool as the child sent it, limited to the parts that are shown."""
 
     name: str
     description: str = ""
@@ -43,7 +41,7 @@ class ToolView(Struct, frozen=True):
 
 
 class IntrospectRequest(Struct, frozen=True):
-    """What the host wants to see; empty means it did not say."""
+    """The arguments of an introspect request; empty if not given."""
 
     subtool: str = ""
     query: str = ""
@@ -52,7 +50,7 @@ class IntrospectRequest(Struct, frozen=True):
 
 
 class IntrospectSettings(Struct, frozen=True):
-    """How the suite is configured to answer."""
+    """The suite's settings for introspection."""
 
     mode: str = "summary"
     summary_max_chars: int = 160
@@ -60,7 +58,7 @@ class IntrospectSettings(Struct, frozen=True):
 
 
 class Level(Struct, frozen=True):
-    """One step of detail. Summaries are also bounded by the settings."""
+    """A level of detail. Summaries are also limited by the settings."""
 
     detail: str
     summary_chars: int
@@ -76,7 +74,8 @@ FORCED = {
     "summary": SUMMARY,
     "full": Level("full", WHOLE),
 }
-# Docs go before summaries, summaries before signatures, one-liners before a tool is put on another page.
+# Parameter docs are dropped first, then summaries, then signatures; one-line summaries before tools move to another
+# page.
 LADDER = (
     SUMMARY,
     SIGNATURE,
@@ -99,7 +98,7 @@ MORE = {
 
 
 class _Plan(Struct, frozen=True):
-    """Which tools to show, from where on, and in how much detail."""
+    """The tools to show, the index of the first one, and the levels of detail to try."""
 
     tools: Sequence[ToolView]
     levels: tuple[Level, ...]
@@ -116,7 +115,7 @@ def answer(
     settings: IntrospectSettings,
     instructions: str = "",
 ) -> bytes | Failure:
-    """The introspect answer as compact JSON, or why there is none."""
+    """Return the introspect result as compact JSON, or a failure."""
     if request.verbosity and request.verbosity not in VERBOSITIES:
         allowed = ", ".join(VERBOSITIES)
         message = f"Child {child!r}: verbosity is one of {allowed}, not {request.verbosity!r}."
@@ -132,7 +131,7 @@ def answer(
 
 
 def _one(child: str, tools: Sequence[ToolView], name: str, settings: IntrospectSettings) -> bytes | Failure:
-    """One tool in full, whatever it costs."""
+    """Return one tool in full, regardless of the budget."""
     tool = next((tool for tool in tools if tool.name == name), None)
     if tool is None:
         return failure(
@@ -154,14 +153,14 @@ def _plan(
     if request.cursor:
         read = _read_cursor(request.cursor)
         if read is None or (request.query and request.query != read.query):
-            return _bad_cursor(child, "It is not one this suite gave for this question.")
+            return _bad_cursor(child, "This suite did not issue it for this query.")
         place = read
     chosen: Sequence[ToolView] = tools
     if place.query.strip():
         documents = [(tool.name, tool.description) for tool in tools]
         chosen = [tools[index] for index in rank(place.query, documents, QUERY_FLOOR)]
     if request.cursor and (place.stamp != _stamp(chosen) or place.start >= len(chosen)):
-        return _bad_cursor(child, "The child's tools have changed since it was given.")
+        return _bad_cursor(child, "The child's tools have changed since it was issued.")
     detail = request.verbosity or place.detail or ("full" if settings.mode == "full" else "")
     budget = PAGE_TOKENS if detail else min(settings.budget_tokens, PAGE_TOKENS)
     if settings.mode == "redacted":
@@ -176,7 +175,7 @@ def _plan(
 
 
 class _Pages:
-    """Finds the step of detail that fits. Each schema is decoded once, however many steps are tried."""
+    """Finds the level of detail that fits the budget. Each schema is decoded once, however many levels are tried."""
 
     def __init__(self, plan: _Plan, settings: IntrospectSettings, instructions: str) -> None:
         self.plan = plan
@@ -202,7 +201,7 @@ class _Pages:
         return written
 
     def entries(self, level: Level) -> list[bytes]:
-        """Tools from the start of the page on, as many as the budget and a page take, and at least one."""
+        """Render as many tools as fit the budget and the page, but at least one."""
         plan = self.plan
         tools = plan.tools[plan.start : plan.start + PAGE_TOOLS]
         room = plan.budget - estimate(_assemble([], self.tail(level, len(tools)))) - self.instruction_tokens
@@ -211,7 +210,7 @@ class _Pages:
         entries: list[bytes] = []
         for place, tool in enumerate(tools, plan.start):
             entry = _entry(tool, self.schema(place, tool, level), level, self.settings)
-            # Apart, an entry counts for up to a token more than inside the whole, which is measured in the end.
+            # A separate entry is estimated up to one token higher than within the whole, which is measured in the end.
             room -= estimate(entry) - 1
             if room < 0 and entries:
                 break
@@ -230,7 +229,7 @@ class _Pages:
         return self.decoded[place]
 
     def written(self, level: Level, entries: list[bytes]) -> bytes:
-        """The page with as much of the instructions as their share and the room left over allow."""
+        """Return the page, with as much of the instructions as their share and the remaining budget allow."""
         tail = self.tail(level, len(entries))
         bare = _assemble(entries, tail)
         if not self.instructions:
@@ -240,7 +239,7 @@ class _Pages:
         return _assemble(entries, {**tail, "instructions": text}) if text else bare
 
     def tail(self, level: Level, shown: int) -> dict[str, object]:
-        """What stands after the tools."""
+        """Return the members after the tools: detail, cursor and hints."""
         plan = self.plan
         tail: dict[str, object] = {"detail": level.detail}
         more = REDACTED_NOTE if self.settings.mode == "redacted" else MORE.get(level.detail, "")
@@ -256,7 +255,7 @@ class _Pages:
 
 
 def _entry(tool: ToolView, schema: object, level: Level, settings: IntrospectSettings) -> bytes:
-    """One tool in the given detail."""
+    """Render one tool at a level of detail."""
     shown: dict[str, object] = {"name": tool.name}
     if level.detail == "full":
         shown["description"] = tool.description
@@ -273,12 +272,12 @@ def _entry(tool: ToolView, schema: object, level: Level, settings: IntrospectSet
     try:
         return msgspec.json.encode({**shown, "inputSchema": compact(schema)})
     except (OverflowError, RecursionError):
-        # Numbers beyond 64 bits, or nesting without end: as the child sent it.
+        # Integers beyond 64 bits or extreme nesting cannot be encoded: pass the schema on as the child sent it.
         return msgspec.json.encode({**shown, "inputSchema": tool.input_schema})
 
 
 def _decoded(tool: ToolView) -> object:
-    """The schema as values; one that cannot be read stays as the child sent it."""
+    """Return the decoded schema, or the raw one if it cannot be decoded."""
     if not isinstance(tool.input_schema, Raw):
         return {"type": "object"}
     try:
@@ -305,7 +304,7 @@ def _assemble(entries: list[bytes], tail: dict[str, object]) -> bytes:
 
 
 def _clip(text: str, tokens: int) -> str:
-    """As much of a text as the tokens pay for, without blank lines; cut at a line or sentence where one is near."""
+    """Truncate a text to a number of tokens, without blank lines, preferably after a line or sentence."""
     lines = [one_line(line) for line in text.splitlines()]
     whole = "\n".join(line for line in lines if line)
     if not whole or tokens < 1:
@@ -326,7 +325,7 @@ def _clip(text: str, tokens: int) -> str:
 
 
 class _Place(Struct, frozen=True):
-    """Where a cursor points."""
+    """The content of a cursor."""
 
     query: str = ""
     detail: str = ""
@@ -335,7 +334,7 @@ class _Place(Struct, frozen=True):
 
 
 def _cursor(plan: _Plan, level: Level, start: int) -> str:
-    """The detail when it was asked for, the next tool's place, a stamp of the list, and the query."""
+    """Encode the requested detail, the index of the next tool, a checksum of the list, and the query."""
     mark = CURSOR_MARKS[level.detail] if plan.forced else ""
     cursor = f"{mark}{start}.{_stamp(plan.tools)}"
     return f"{cursor}.{plan.query}" if plan.query else cursor
@@ -352,7 +351,7 @@ def _read_cursor(cursor: str) -> _Place | None:
 
 
 def _stamp(tools: Sequence[ToolView]) -> str:
-    """Changes when the list does, so that a page never skips or repeats a tool unnoticed."""
+    """Return a checksum of the tool list, so that a page never silently skips or repeats a tool."""
     return f"{crc32(chr(0).join(tool.name for tool in tools).encode('utf-8', 'surrogatepass')):08x}"
 
 

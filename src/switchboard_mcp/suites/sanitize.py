@@ -1,9 +1,8 @@
-"""Texts of children made fit for a model to read: nothing hidden, nothing endless.
+"""Cleans texts of children before a model reads them: removes hidden characters and limits lengths.
 
-A description is written by a stranger and read by a model. What a person who looks at it would not see (control
-characters, zero-width and tag characters, characters that turn the direction of writing) is taken out, and what is
-longer than anybody needs is cut. Owns what is hidden and how long is too long; it does not judge what the words say,
-and never touches what a program goes by: names, enums, defaults, patterns.
+Descriptions are untrusted. Characters that a person would not see (control, zero-width, tag and bidirectional
+characters) are removed, and very long texts are truncated. The wording is not judged, and values that programs use
+(names, enums, defaults, patterns) are never changed.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from msgspec import Raw
 
 from switchboard_mcp.suites.schema import MANY, MAPS, MAX_DEPTH, ONE
 
-# Of 1,915 tools of published servers 3 say more than this; 2,000 tokens for one tool pay for any manual.
+# Of 1,915 tools of published servers only 3 exceed this; 2,000 tokens for one tool are enough for any manual.
 DESCRIPTION_CHARS = 8_000
-# Where every tool is listed all the time: hosts cut there anyway.
+# For tools that are always listed: hosts truncate there anyway.
 LISTED_CHARS = 2_000
-# One parameter. Some carry a small grammar or a table; of 15,821 there 4 say more.
+# One parameter. Some contain a small grammar or a table; of 15,821 only 4 are longer.
 DOC_CHARS = 2_000
 TITLE_CHARS = 200
-# A child's manual. The introspect answer gives it a share of its budget, far below this.
+# A child's instructions. The introspect result gives them a share of its budget, far below this.
 INSTRUCTIONS_CHARS = 8_000
 UNREADABLE = Raw(b'{"type":"object"}')
 ELLIPSIS = " …"
 # A boundary further back than this share of the text would throw away more than it tidies.
 BOUNDARY_SHARE = 0.8
 
-# What nobody sees, by what it is called in Unicode.
+# Invisible characters, by their Unicode names.
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners, fillers, Mongolian selectors
@@ -39,16 +38,16 @@ _HIDDEN = (
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # musical formatting; tags and more variation selectors
     "\ud800-\udfff"
 )
-# Where two of them are no trick but writing: they make one picture of several, or join letters of some scripts.
+# Legitimate uses of joiners: they combine several pictures into one, or join letters of some scripts.
 _PICTURES = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _SCRIPTS = "\u0600-\u06ff\u0750-\u077f\u08a0-\u0dff"  # Arabic, and those of India
 _JOINERS = (
     f"(?:(?<=[{_PICTURES}])|(?<=[{_PICTURES}]\ufe0f))\u200d(?=[{_PICTURES}])|(?<=[{_PICTURES}])\ufe0f"
     f"|(?<=[{_SCRIPTS}])[\u200c\u200d](?=[{_SCRIPTS}])"
 )
-_ORDERS = "\x1b\\[[0-9;:?]{0,32}[@-~]|\x1b\\][^\x07\x1b]{0,256}(?:\x07|\x1b\\\\)?"  # to a terminal, whole
+_ORDERS = "\x1b\\[[0-9;:?]{0,32}[@-~]|\x1b\\][^\x07\x1b]{0,256}(?:\x07|\x1b\\\\)?"  # complete terminal escape sequences
 _BREAKS = "\r\n?|[\u2028\u2029\x0b\x0c\x85]"
-# Room that pushes what follows out of sight.
+# White space that pushes the text after it out of sight.
 _VOID = "\n{4,}|[ \t\u00a0\u2000-\u200a\u3000]{40,}"
 _SPACES, _LINES = b" " * 40, b"\\n" * 4
 _PROSE = {
@@ -59,7 +58,7 @@ _PROSE = {
 
 
 def clean(text: str) -> str:
-    """The text without what is hidden in it."""
+    """Return the text without hidden characters."""
     if text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()):
         return _without_void(text) if len(text) >= 40 and ("\n\n\n\n" in text or " " * 40 in text) else text
     text = _compiled(_BREAKS).sub("\n", _compiled(_ORDERS).sub("", text))
@@ -67,9 +66,9 @@ def clean(text: str) -> str:
 
 
 def for_model(text: str, limit: int = DESCRIPTION_CHARS) -> str:
-    """The text as a model may read it: clean, and at most so long. A cut shows as `…`."""
+    """Return the text for a model: cleaned, and truncated with `…` to `limit` characters."""
     whole = len(text) <= 4 * limit
-    text = clean(text if whole else text[: 4 * limit])  # what is cut off anyway need not be looked at
+    text = clean(text if whole else text[: 4 * limit])  # the part beyond is truncated anyway
     if whole and len(text) <= limit:
         return text
     room = limit - len(ELLIPSIS)
@@ -80,25 +79,25 @@ def for_model(text: str, limit: int = DESCRIPTION_CHARS) -> str:
 
 
 def escape_hidden(text: str) -> str:
-    """JSON with what is hidden in it written as escapes: the same to a program, and plain to see for a person."""
+    """Write hidden characters in JSON as escapes: the same for a program, but visible to a person."""
     return _compiled(f"[{_HIDDEN}]").sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
     character = found[0]
-    if character < " ":  # only between values: inside texts JSON has them as escapes already
+    if character < " ":  # only between values: inside strings JSON has them as escapes already
         return character
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
 def is_plain(raw: Raw) -> bool:
-    """Whether JSON is sure to need no cleaning: nearly all of it is, and this is much quicker than to look inside."""
+    """Return True if JSON certainly needs no cleaning. True for nearly all, and much faster than decoding it."""
     data = bytes(raw)
     quoted = 0
     if b"\\" in data:
         quoted = data.count(b'\\"')
-        # Every backslash belongs to a newline or a quotation mark, and there are not too many newlines in a row.
+        # Every backslash must belong to a newline or a quotation mark, without too many newlines in a row.
         if data.count(b"\\") != data.count(b"\\n") + quoted or _LINES in data:
             return False
     if b"\x7f" in data or _SPACES in data:
@@ -112,7 +111,7 @@ def is_plain(raw: Raw) -> bool:
 
 
 def clean_schema(raw: Raw) -> Raw:
-    """A schema with every doc in it as a model may read it; the same object where there is nothing to do."""
+    """Clean all descriptions in a schema. Returns the same object if nothing changes."""
     if is_plain(raw):
         return raw
     data = bytes(raw)
@@ -121,11 +120,11 @@ def clean_schema(raw: Raw) -> Raw:
         after = _clean_node(before, 0)
         return raw if after is before else Raw(msgspec.json.encode(after))
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
-        return UNREADABLE  # else one broken character would be a way around all of this
+        return UNREADABLE  # otherwise one broken character would bypass all of this
 
 
 def clean_tool(raw: Raw) -> Raw:
-    """A whole tool, prompt or resource for a list that a model reads all the time."""
+    """Clean a whole tool, prompt or resource that is always listed."""
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])
         for name, limit in (("title", TITLE_CHARS), ("description", LISTED_CHARS)):
@@ -151,7 +150,7 @@ def _annotations(raw: Raw) -> Raw:
 
 
 def _clean_node(node: object, depth: int) -> object:
-    """The same object where nothing in it had to be changed."""
+    """Clean a part of a schema. Returns the same object if nothing changes."""
     if not isinstance(node, dict) or depth > MAX_DEPTH:
         return node
     changed: dict[str, object] = {}

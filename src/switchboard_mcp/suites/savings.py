@@ -1,8 +1,8 @@
-"""What suites save: the tokens of tools listed flat, and of the same tools behind suites.
+"""Computes the token savings of suites compared with tools listed flat.
 
-Owns the base line, what a session costs, and how sets of servers are drawn. The base line is what a host without
-Switchboard pays: name, description and input schema of every tool, as compact JSON. It does not know where servers come
-from, which tokenizer counts, or how a figure is shown.
+The baseline is the cost for a host without Switchboard: name, description and input schema of every tool, as compact
+JSON. Also estimates the cost of a session and draws sets of servers. Not aware of where servers come from, of the
+tokenizer, or of how figures are displayed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Count = Callable[[bytes], int]
 OPENED = 2
 CALLS = 4
 SET_SIZE = 5
-# Where there are more sets than this, as many are drawn.
+# If there are more sets than this, this many are sampled.
 MOST_SETS = 2_000
-# What a model writes to open a suite, and what a call through a suite costs more than the same call without.
+# The arguments that open a suite, and the extra arguments of a call through a suite.
 OPENING = b'{"action":"introspect"}'
 WRAPPING = b'"action":"call","subtool":"","args":'
 WRAPPING_TOKENS = 10
@@ -32,7 +32,7 @@ LOOKING_UP = b'{"action":"introspect","subtool":""}'
 
 
 class ServerTools(Struct, frozen=True):
-    """One server: what it offers, and its suite tool as hosts see it."""
+    """A server: its tools, and its suite tool as hosts see it."""
 
     name: str
     tools: list[ToolView]
@@ -41,22 +41,22 @@ class ServerTools(Struct, frozen=True):
 
 
 class Costs(Struct, frozen=True, rename="camel"):
-    """The tokens of one server, shown in every way."""
+    """The token costs of one server, in every presentation."""
 
     name: str
     tools: int
     flat: int
     suite: int
     introspect: int
-    """The answer a model gets that says nothing about verbosity."""
+    """The result of introspect with default verbosity."""
     detail: str
     verbosities: dict[str, int]
     lookup: float
-    """What it costs to look one tool up before it is called, where the answer told names only."""
+    """The cost of looking up one tool before calling it, if the result contains only names."""
 
     @property
     def saved(self) -> float:
-        """At listing, in percent of flat."""
+        """The saving at listing, in percent of flat."""
         return saving(self.suite, self.flat)
 
 
@@ -69,7 +69,7 @@ class Spread(Struct, frozen=True):
 
 
 class Savings(Struct, frozen=True, rename="camel"):
-    """The sum of it: at listing, and over sessions."""
+    """Savings at listing and over sessions."""
 
     sets: int
     servers_per_set: int
@@ -80,12 +80,12 @@ class Savings(Struct, frozen=True, rename="camel"):
 
 
 def saving(with_suites: float, flat: float) -> float:
-    """In percent; negative where suites cost more."""
+    """Return the saving in percent; negative if suites cost more."""
     return 100.0 * (1 - with_suites / flat) if flat else 0.0
 
 
 def flat_listing(tools: Iterable[ToolView]) -> list[bytes]:
-    """The base line: every tool as a host would send it to a model."""
+    """Return the baseline: every tool as a host would send it to a model."""
     return [
         msgspec.json.encode(
             {
@@ -99,11 +99,11 @@ def flat_listing(tools: Iterable[ToolView]) -> list[bytes]:
 
 
 def measure(server: ServerTools, count: Count, settings: IntrospectSettings) -> Costs:
-    """Count the tokens of one server in every way it can be shown."""
+    """Count the tokens of one server in every presentation."""
     flat = [count(tool) for tool in flat_listing(server.tools)]
     opened = _answer(server, IntrospectRequest(), settings)
     detail = str(msgspec.json.decode(opened).get("detail", ""))
-    # Names alone do not tell how to call: a tool is looked up first, in full.
+    # Names do not tell how to call a tool: it is looked up first, in full.
     lookup = count(LOOKING_UP) + sum(flat) / len(flat) if detail == "names" and flat else 0.0
     return Costs(
         name=server.name,
@@ -121,26 +121,26 @@ def measure(server: ServerTools, count: Count, settings: IntrospectSettings) -> 
 
 
 class Weight(Struct, frozen=True):
-    """The tokens of one server: its tools listed flat, its suite tool, and what opening that costs."""
+    """The token costs of one server: its tools listed flat, its suite tool, and opening the suite."""
 
     flat: int
     suite: int
     opening: float
-    """The answer to introspect, and a look at one tool where that told names only."""
+    """The result of introspect, plus the lookup of one tool if it contains only names."""
 
     @property
     def expected(self) -> float:
-        """What the suite costs in a session of the usual kind, in which it may be opened or not."""
+        """The expected cost of the suite in a typical session, in which it may or may not be opened."""
         return self.suite + OPENED / SET_SIZE * (self.opening + CALLS / OPENED * WRAPPING_TOKENS)
 
     @property
     def flat_is_cheaper(self) -> bool:
-        """Whether a host that sees the tools as they are pays less."""
+        """True if listing the tools flat costs less."""
         return 0 < self.flat <= self.expected
 
 
 def measure_weight(server: ServerTools, count: Count, settings: IntrospectSettings) -> Weight:
-    """What one server costs, flat and behind a suite."""
+    """Return the cost of one server, flat and as a suite."""
     flat = [count(tool) for tool in flat_listing(server.tools)]
     suite = count(server.descriptor)
     if not flat:
@@ -157,14 +157,14 @@ class _Detail(Struct):
 
 def _answer(server: ServerTools, request: IntrospectRequest, settings: IntrospectSettings) -> bytes:
     answer = introspect.answer(server.name, server.tools, request, settings, server.instructions)
-    assert isinstance(answer, bytes)  # there is neither a cursor nor a name in what is asked
+    assert isinstance(answer, bytes)  # the request contains neither a cursor nor a name, so it cannot fail
     return answer
 
 
 def session(servers: Sequence[Costs], opened: Sequence[Costs], count: Count, calls: int = CALLS) -> float:
-    """The tokens of a session: every suite listed, some opened, in each of these one tool called by turns.
+    """Return the tokens of a session: all suites are listed, some opened, and their tools called in turn.
 
-    What both ways cost alike, such as arguments and results, is left out.
+    Costs that are equal without suites, such as arguments and results, are left out.
     """
     listed = sum(server.suite for server in servers)
     return listed + sum(server.introspect + server.lookup for server in opened) + calls * count(WRAPPING)
@@ -173,7 +173,7 @@ def session(servers: Sequence[Costs], opened: Sequence[Costs], count: Count, cal
 def summarise(
     servers: Sequence[Costs], count: Count, set_size: int = SET_SIZE, opened: int = OPENED
 ) -> Savings:
-    """Savings over sets of servers of which some are opened: all such sets, or many drawn the same way every time."""
+    """Return the savings over sets of servers: all possible sets, or a fixed sample of them."""
     usable = [server for server in servers if server.flat]
     set_size, opened = min(set_size, len(usable)), min(opened, set_size, len(usable))
     listing: list[float] = []
@@ -205,7 +205,7 @@ def _sets(
 
 
 def _drawn(servers: Sequence[Costs], size: int) -> Iterable[list[Costs]]:
-    """Sets without repeats, by a generator of our own: the same ones every time, whatever the version of Python."""
+    """Yield sets without duplicates. A generator of our own gives the same sets with every version of Python."""
     state = 1
     for _ in range(MOST_SETS):
         left = list(servers)

@@ -1,10 +1,10 @@
-"""JSON Schemas made smaller without changing what they accept.
+"""Compacts JSON Schemas without changing what they accept.
 
-Owns which keywords may go, which references may be written out in place, and how a local reference is read. Works on
-decoded JSON and never changes its input. It does not know tokens, tools or budgets.
+Removes redundant keywords and inlines references. Works on decoded JSON and never modifies its input. Not aware of
+tokens, tools or budgets.
 
-A validator must give the same verdict before and after. Where that is not plain, because a schema names parts of
-itself in other ways than by path or is of a draft unknown here, only annotations are touched.
+A validator must give the same verdict before and after. If that is not certain, because a schema refers to its parts
+other than by path or uses an unknown draft, only annotations are changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.suites.summary import one_line
 
-# Deeper parts are passed on as they are: the stack must not run out on a hostile schema.
+# Deeper parts are passed on unchanged: a hostile schema must not exhaust the stack.
 MAX_DEPTH = 64
 
 DEFS = ("$defs", "definitions")
@@ -29,18 +29,18 @@ LITERALS = frozenset("const default enum required type".split())
 ANNOTATIONS = frozenset(
     "$comment default deprecated description examples nullable readOnly title writeOnly".split()
 )
-# Keywords that say nothing while false.
+# Keywords that are redundant if false.
 FALSE_IS_NOTHING = frozenset("deprecated nullable readOnly uniqueItems writeOnly".split())
-# Names by which a schema can be reached other than by its path.
+# Keywords by which a schema can be referenced other than by its path.
 NAMED = frozenset("$anchor $dynamicAnchor $dynamicRef $id $recursiveAnchor $recursiveRef".split())
-# Keywords whose meaning hangs on the draft, so that `$schema` has to stay beside them.
+# Keywords whose meaning depends on the draft, so `$schema` has to be kept.
 DRAFT_BOUND = frozenset(
     "additionalItems dependencies dependentRequired dependentSchemas else if maxContains minContains prefixItems "
     "then unevaluatedItems unevaluatedProperties".split()
 )
 DEFAULT_DRAFT = "2020-12/schema"
 KNOWN_DRAFTS = (DEFAULT_DRAFT, "2019-09/schema", "draft-07/schema", "draft-06/schema")
-# A branch that holds only these, for a type that is not null, says nothing about null.
+# A branch with only these keywords, for a type that is not null, does not constrain null.
 TYPED = frozenset(
     "additionalProperties contains contentEncoding contentMediaType default dependentRequired description enum "
     "exclusiveMaximum exclusiveMinimum format items maxItems maxLength maxProperties maximum minItems minLength "
@@ -50,18 +50,18 @@ TYPED = frozenset(
 
 
 def compact(schema: object) -> object:
-    """The same schema without what carries nothing for a caller. What is no schema comes back as it is."""
+    """Return the schema without parts that are irrelevant to a caller. A value that is not a schema is unchanged."""
     if not isinstance(schema, dict):
         return schema
     return _Compactor(schema).whole()
 
 
 def pointer(ref: object) -> tuple[str, ...] | None:
-    """The steps of a local reference (`#` has none), or None when it does not point by path into its own document."""
+    """Return the steps of a local reference (`#` has none), or None if it is not a path in the same document."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     if "%" in ref:
-        # Rare enough not to be paid for by every start.
+        # Rare, so not imported at every start.
         from urllib.parse import unquote
 
         ref = unquote(ref)
@@ -69,7 +69,7 @@ def pointer(ref: object) -> tuple[str, ...] | None:
 
 
 def resolve(root: object, path: tuple[str, ...]) -> object:
-    """What a path points at, or None."""
+    """Return the part of a document at a path, or None."""
     node: Any = root
     for step in path:
         if isinstance(node, dict) and step in node:
@@ -83,12 +83,12 @@ def resolve(root: object, path: tuple[str, ...]) -> object:
 
 
 class _Inspection(Struct):
-    """What has to be known of the whole document before any part of it may change."""
+    """Facts about the whole document that decide which parts may change."""
 
     uses: dict[tuple[str, ...], int]  # definition → references to it or into it
-    by_name: bool = False  # some part is reached other than by path
-    by_path: bool = False  # some reference points outside the definitions: paths must stay true
-    unevaluated: bool = False  # what `additionalProperties: true` covers matters elsewhere
+    by_name: bool = False  # some part is referenced other than by path
+    by_path: bool = False  # some reference points outside the definitions: paths must stay valid
+    unevaluated: bool = False  # `additionalProperties: true` has an effect elsewhere
     draft_bound: bool = False
 
 
@@ -126,7 +126,7 @@ def _note_reference(seen: _Inspection, node: dict[str, Any], ref: str) -> None:
 
 
 class _Compactor:
-    """Writes one document anew. Definitions are written last, when it is known which are still referred to."""
+    """Rewrites one document. Definitions come last, when it is known which are still referenced."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
@@ -176,7 +176,7 @@ class _Compactor:
         return node
 
     def keyword(self, node: dict[str, Any], key: str, value: Any, into: dict[str, Any], depth: int) -> None:
-        """Write one keyword of a schema, or leave it out."""
+        """Write one keyword of a schema, or omit it."""
         if key in DEFS and node.get(key) is self.root.get(key):
             return
         if self.says_nothing(node, key, value):
@@ -201,7 +201,7 @@ class _Compactor:
         if key == "$schema":
             return not self.frozen and not (self.keeps_draft and bool(value == self.root.get(key)))
         if key == "title":
-            # Beside a constant a title is what the choice is called; elsewhere it repeats the name.
+            # Next to a constant, the title names the choice; elsewhere it repeats the property name.
             return isinstance(value, str) and not ("const" in node and "description" not in node)
         if key == "$comment":
             return True
@@ -210,7 +210,7 @@ class _Compactor:
         if key == "required":
             return isinstance(value, list) and not value
         if key == "additionalProperties":
-            # `1 == True` in Python, so the type is asked first.
+            # `1 == True` in Python, so compare by identity.
             is_open = value is True or (isinstance(value, dict) and not value)
             return is_open and not (self.seen.unevaluated or self.seen.by_path)
         if key == "examples":
@@ -218,9 +218,9 @@ class _Compactor:
         return key in FALSE_IS_NOTHING and value is False
 
     def inlined(self, node: dict[str, Any]) -> Any:
-        """What to write instead of a reference, or None when the reference has to stay.
+        """Return the replacement of a reference, or None if the reference has to stay.
 
-        A definition with one use cannot be recursive: its only use would lie in itself, and nothing would reach it.
+        A definition with one use cannot be recursive: its only use would be inside itself, and it would be unreachable.
         """
         path = pointer(node["$ref"])
         if self.frozen or path is None or len(path) != 2 or self.seen.uses.get(path) != 1:
@@ -249,7 +249,7 @@ class _Compactor:
             self.needed.append(definition)
 
     def need_all(self, node: Any) -> None:
-        """Keep every definition that a part written as it is refers to."""
+        """Keep every definition that an unchanged part refers to."""
         stack = [node]
         while stack:
             value = stack.pop()
@@ -261,7 +261,7 @@ class _Compactor:
 
 
 def _nullable(node: dict[str, Any]) -> dict[str, Any]:
-    """`anyOf: [T, null]` as a list of types, where that accepts the same values."""
+    """Rewrite `anyOf: [T, null]` as a list of types, if that accepts the same values."""
     branches = node.get("anyOf")
     if not isinstance(branches, list) or not ANNOTATIONS.issuperset(node.keys() - {"anyOf"}):
         return node

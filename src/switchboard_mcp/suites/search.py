@@ -1,7 +1,7 @@
-"""A search over tools: which of them a sentence means.
+"""Full-text search over tools.
 
-BM25 over several fields with stems, near words and mended spelling. The index is built once and asked often: a query
-looks only at the tools that share a word with it. It does not know what may be shown of them, nor to whom.
+BM25 over several fields, with stemming, synonyms and tolerance for misspellings. The index is built once and queried
+often; a query considers only the tools that share a word with it. Not aware of who may see which tool.
 """
 
 from __future__ import annotations
@@ -16,53 +16,53 @@ from msgspec import Struct
 
 from switchboard_mcp.suites.text_analysis import meaningful, stem, synonyms, words
 
-# How much a word counts by where it stands; the first sentence of a description says what the tool is for.
+# Weight of a word by field; the first sentence of a description states the purpose of the tool.
 WEIGHTS = {"name": 3.0, "server": 1.0, "first": 1.0, "rest": 0.5, "parameters": 0.4, "about": 0.1}
-# How soon repeating a word stops to count, and how much a long text is held back.
+# BM25's k1 (saturation of repeated words) and b (length normalization).
 SATURATION = 1.2
 LENGTH_SHARE = 0.6
-# What a word that only means nearly the same is worth, and one of which only the spelling is near.
+# Weight of synonyms, and of words with the same beginning or a similar spelling.
 KIN_WORTH = 0.3
 BEGINNING_WORTH = 0.6
 SPELLING_WORTH = 0.6
-# A tool that says it is deprecated has a better one beside it.
+# A deprecated tool usually has a better replacement.
 DATED_WORTH = 0.5
 _DATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
 # Shorter words have too many neighbours.
 SHORTEST_BEGINNING = 4
 SHORTEST_MISSPELT = 5
 LONGEST_REST = 5
-# From here a spelling counts as near: the share of three-letter pieces that two words have in common.
+# Minimum share of trigrams that two similar words have in common.
 SIMILAR = 0.5
-# A word that stands in more tools than this only moves those that another word has found, so that a query costs little
-# however many tools there are.
+# A word in more tools than this only reorders the results of other words, so a query stays cheap however many tools
+# there are.
 COMMON = 1_000
 
 
 class SearchDocument(Struct, frozen=True):
-    """One tool as the search sees it."""
+    """One tool as indexed."""
 
     name: str
     description: str = ""
     server: str = ""
     about: str = ""
-    """What the server says of itself."""
+    """Description of the server."""
     parameters: str = ""
 
 
 class SearchHit(Struct, frozen=True):
-    """The place of an entry among those indexed, and how well it fits."""
+    """The index of an entry, and its score."""
 
     place: int
     score: float
 
 
 class Index:
-    """See the module."""
+    """An inverted index over tools. It is immutable after construction."""
 
     def __init__(self, entries: Sequence[SearchDocument]) -> None:
         self.size = len(entries)
-        self._known: dict[str, str] = {}  # the same words come again and again
+        self._known: dict[str, str] = {}  # cache of stems: the same words occur again and again
         self._rarity: dict[str, float] = {}
         self._postings = self._weighed(entries)
         self._dated = {place for place, entry in enumerate(entries) if _is_dated(entry.description)}
@@ -70,9 +70,9 @@ class Index:
         self._pieces: dict[str, list[str]] = {}
 
     def search(self, query: str, limit: int = 0, floor: float = 0.0) -> list[SearchHit]:
-        """The entries that match, best first; equals keep their order.
+        """Return the matching entries, best first; ties keep their order.
 
-        Only such as share a word with the query, and of these only such as reach `floor` times the best score.
+        Only entries that share a word with the query and reach `floor` times the best score are returned.
         """
         groups = [self._group(word) for word in sorted({stem(word) for word in meaningful(query)})]
         scores = self._scores([group for group in groups if group])
@@ -86,7 +86,7 @@ class Index:
         return hits[:limit] if limit else hits
 
     def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:
-        """For each stem, what it adds to the score of each entry it stands in."""
+        """Return, for each stem, its contribution to the score of each entry that contains it."""
         rows = [self._fields(entry) for entry in entries]
         average = {
             field: sum(len(row[field]) for row in rows) / max(1, len(rows)) or 1.0 for field in WEIGHTS
@@ -127,9 +127,9 @@ class Index:
         return [known[word] for word in found]
 
     def _group(self, word: str) -> dict[str, float]:
-        """The stems that stand for one word of the query, with what each is worth."""
+        """Return the stems that match one word of the query, with their weights."""
         group = {word: 1.0} if word in self._postings else self._near(word)
-        # A near word that happens to be rarer than the one that was said must not count for more.
+        # A synonym that happens to be rarer than the word of the query must not count more.
         most = self._rarity.get(word)
         for other in synonyms().get(word, ()):
             if other in self._postings:
@@ -138,7 +138,7 @@ class Index:
         return group
 
     def _near(self, word: str) -> dict[str, float]:
-        """For a word that stands nowhere: those it begins, or is begun by; else those it is a misspelling of."""
+        """Return replacements for an unknown word: words with the same beginning, else similar spellings."""
         found = dict.fromkeys(self._begun_by(word), BEGINNING_WORTH)
         for size in range(max(SHORTEST_BEGINNING, len(word) - LONGEST_REST), len(word)):
             if word[:size] in self._postings:
@@ -172,7 +172,9 @@ class Index:
         return {other: SPELLING_WORTH} if alike >= SIMILAR else {}
 
     def _scores(self, groups: list[dict[str, float]]) -> dict[int, float]:
-        """Of each group its best stem counts. Rare words find; common ones then only tell the found apart."""
+        """Score entries by the best stem of each group. Rare words select; common words then only rank the
+        selection.
+        """
         groups.sort(key=self._holders)
         scores: dict[int, float] = {}
         for group in groups:
@@ -197,12 +199,12 @@ class Index:
 
 
 def _is_dated(description: str) -> bool:
-    """Whether it begins by saying so, or shouts it."""
+    """Return True if a description begins with "deprecated", or contains it in capitals."""
     return _DATED.match(description) is not None or "DEPRECATED" in description
 
 
 def _halves(description: str) -> tuple[str, str]:
-    """The first sentence, and what follows it."""
+    """Return the first sentence and the rest."""
     text = description.strip()
     ends = [end for end in (text.find(". "), text.find("\n")) if end >= 0]
     end = min(ends, default=len(text))
@@ -210,6 +212,6 @@ def _halves(description: str) -> tuple[str, str]:
 
 
 def _pieces(word: str) -> set[str]:
-    """The word in overlapping pieces of three letters, its ends marked."""
+    """Return the trigrams of a word, with its ends marked."""
     marked = f"^{word}$"
     return {marked[place : place + 3] for place in range(len(marked) - 2)}

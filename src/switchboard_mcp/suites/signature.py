@@ -1,12 +1,11 @@
-"""A tool's input schema as one line a model can read.
+"""Renders a tool's input schema as one readable line.
 
     (path: string, head?: integer=10 "first N lines", mode: "a"|"b", opts?: {deep: boolean, tags?: string[]})
 
-Owns the notation: every parameter name, type, enum value and required mark at every depth, plus short
-defaults, formats, numeric bounds and clipped parameter docs. Lengths and patterns of texts are left out. A
-definition used more than once is written out where it first stands (`Point{x: number, y: number}`) and is only
-named after that: recursion ends, and the line grows with the schema, not with the paths through it. It does
-not know tools, tokens or budgets.
+The notation has every parameter name, type, enum value and optional mark at every depth, plus short defaults, formats,
+numeric bounds and truncated parameter docs. Lengths and patterns of strings are omitted. A definition that is used more
+than once is written out at its first use (`Point{x: number, y: number}`) and only named after that: recursion ends, and
+the line grows with the schema, not with the paths through it. Not aware of tools, tokens or budgets.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from switchboard_mcp.suites.schema import pointer, resolve
 from switchboard_mcp.suites.summary import summarise
 
 DOC_CHARS = 60
-# Beyond this a reader is lost anyway, and the stack must not run out on a hostile schema.
+# Nobody can follow deeper nesting, and a hostile schema must not exhaust the stack.
 MAX_DEPTH = 64
-# Up to here repeating a definition is cheaper than naming it.
+# Up to this length, repeating a definition is cheaper than naming it.
 SHORT = 24
 # A longer default is data, not a hint.
 DEFAULT_CHARS = 40
-# What JavaScript generators write for "any integer".
+# JavaScript generators write this for "any integer".
 SAFE_INTEGER = 2**53 - 1
 ANY = "any"
 BARE_OBJECT = "object"
 
-# How tightly an expression binds; a looser one needs parentheses inside a tighter one.
+# Precedence of expressions; a looser one needs parentheses inside a tighter one.
 ATOM, BOTH, EITHER = 0, 1, 2
 Expression = tuple[str, int]
 
 
 def signature(schema: object, doc_chars: int = DOC_CHARS) -> str:
-    """One line for the parameters of `schema`; `doc_chars` bounds each parameter's doc, 0 leaves docs out."""
+    """Return one line for the parameters of `schema`. `doc_chars` limits each parameter's doc; 0 omits docs."""
     text, level = _Reader(schema, doc_chars).expression(schema, 0)
     text = text.replace("\n", " ").replace("\r", " ")
     if text in (ANY, BARE_OBJECT, "{}"):
@@ -47,7 +46,7 @@ def signature(schema: object, doc_chars: int = DOC_CHARS) -> str:
 
 
 class _Reader:
-    """Reads one schema, keeping in mind which definitions have been written out already."""
+    """Renders one schema and remembers which definitions have been written out."""
 
     def __init__(self, root: object, doc_chars: int) -> None:
         self.root = root
@@ -59,7 +58,7 @@ class _Reader:
         self.recursive: set[tuple[str, ...]] = set()
 
     def expression(self, node: Any, depth: int) -> Expression:
-        """What a value of this schema may be."""
+        """Return the type expression of a schema."""
         if node is False:
             return "never", ATOM
         if not isinstance(node, dict) or depth > MAX_DEPTH:
@@ -80,7 +79,7 @@ class _Reader:
         return _both(parts)
 
     def conditions(self, node: dict[str, Any], depth: int) -> list[Expression]:
-        """Parameters that exist only in some cases: shown as one more alternative, without the case."""
+        """Return conditional parameters as alternatives, without their conditions."""
         found = []
         cases = [node[keyword] for keyword in ("then", "else") if isinstance(node.get(keyword), dict)]
         if cases:
@@ -129,7 +128,7 @@ class _Reader:
         if fields:
             return "{" + ", ".join(fields) + "}"
         if isinstance(node.get("items"), dict):
-            # Says nothing to a validator, yet its author means what it holds.
+            # Has no meaning for a validator, but shows what the author meant.
             return f"{BARE_OBJECT}<{self.expression(node['items'], depth + 1)[0]}>"
         return "{}" if others is False else BARE_OBJECT
 
@@ -137,7 +136,7 @@ class _Reader:
         text = f"{_name(name)}{'' if required else '?'}: {self.expression(node, depth + 1)[0]}"
         if not isinstance(node, dict):
             return text
-        # A default of null says no more than the question mark.
+        # A default of null adds nothing to the question mark.
         if node.get("default") is not None:
             default = _literal(node["default"])
             if len(default) <= DEFAULT_CHARS:
@@ -179,7 +178,7 @@ class _Reader:
         return (f"{name}{text}" if level == ATOM and text.startswith("{") else f"{name}<{text}>"), ATOM
 
     def name(self, path: tuple[str, ...]) -> str:
-        """The definition's own name, numbered when two share it."""
+        """Return the name of a definition, numbered if two have the same."""
         if path not in self.names:
             base = name = path[-1] if path else "self"
             count = 1
@@ -190,7 +189,7 @@ class _Reader:
         return self.names[path]
 
     def used(self, path: tuple[str, ...]) -> int:
-        """How often the document refers to a path."""
+        """Return the number of references to a path."""
         if self.uses is None:
             self.uses = {}
             stack: list[Any] = [self.root]
@@ -207,7 +206,7 @@ class _Reader:
 
 
 def _either(options: list[Expression]) -> Expression:
-    """One of several; the same option is written once."""
+    """Join alternatives; equal ones are written once."""
     options = list(dict.fromkeys(options))
     if not options:
         return ANY, ATOM
@@ -217,7 +216,7 @@ def _either(options: list[Expression]) -> Expression:
 
 
 def _both(parts: list[Expression]) -> Expression:
-    """All of several; what adds nothing is left out."""
+    """Join expressions that all apply; redundant ones are omitted."""
     telling = [part for part in dict.fromkeys(parts) if part[0] != ANY]
     if len(telling) > 1:
         telling = [part for part in telling if part[0] != BARE_OBJECT]
@@ -233,7 +232,7 @@ def _tight(part: Expression) -> str:
 
 
 def _implied(node: dict[str, Any]) -> str | None:
-    """The type a schema means when it does not say it."""
+    """Return the implied type of a schema without `type`."""
     if any(word in node for word in ("properties", "required", "patternProperties")):
         return "object"
     if isinstance(node.get("additionalProperties"), dict) and node["additionalProperties"]:
@@ -265,6 +264,6 @@ def _literal(value: object) -> str:
 
 
 def _name(name: str) -> str:
-    """A parameter's name, quoted where it could be read as notation."""
+    """Return a parameter's name, quoted if it could be mistaken for notation."""
     plain = name and not any(mark in name for mark in " :?,\"{}[]()|&=<>'\n\t")
     return name if plain else _literal(name)

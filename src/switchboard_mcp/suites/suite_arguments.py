@@ -1,8 +1,8 @@
-"""What a host means by the arguments of a suite tool.
+"""Normalizes the arguments of a suite tool.
 
-`read` accepts what hosts and models were seen to send (`op`, `args` as a JSON string, `arguments`, null for what is not
-given, a call wrapped once more) and gives one form, or a refusal that says what to send. Pure; it does not know which
-suites or subtools exist.
+`parse` accepts the variants that hosts and models send in practice (`op`, `args` as a JSON string, `arguments`, null
+for missing values, a call wrapped twice) and returns one form, or a failure that says what to send. Pure; not aware of
+which suites or subtools exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPENING_BRACE = 0x7B
 
 
 class SuiteCall(Struct, gc=False):
-    """A suite call as hosts send it and, once settled, in its one form: `action` as advertised, `args` an object."""
+    """A suite call as sent by a host. Once normalized, `action` is as advertised and `args` is an object."""
 
     action: str = ""
     subtool: str = ""
@@ -42,7 +42,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def parse(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
-    """The call a host means."""
+    """Decode and normalize the arguments of a suite call."""
     if arguments is UNSET:
         return _no_action(child)
     call = _decode_call(bytes(arguments), child)
@@ -50,7 +50,7 @@ def parse(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
 
 
 def normalize(call: SuiteCall, child: str) -> SuiteCall | Failure:
-    """The call a host means by arguments that are read already. Changes `given`, which is right as a rule."""
+    """Normalize decoded arguments in place. Most calls need no change."""
     if call.action not in ADVERTISED:
         action = ACTIONS.get(call.action or call.op)
         if action is None:
@@ -72,7 +72,7 @@ def normalize(call: SuiteCall, child: str) -> SuiteCall | Failure:
 
 
 def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
-    """The inner arguments where `args` only wraps them and the subtool has no parameter of that name."""
+    """Return the inner arguments if `args` only wraps them and the subtool has no parameter of that name."""
     while True:
         members = _decode_object(args)
         if len(members) != 1:
@@ -88,7 +88,7 @@ def _decode_call(arguments: bytes, child: str) -> SuiteCall | Failure:
         return _decode(arguments)
     except (msgspec.DecodeError, RecursionError) as problem:
         reason = str(problem)
-    try:  # hosts that must name every field send null for what is not given
+    try:  # hosts that must send every field send null for missing ones
         members = _decode_object(arguments)
         return _decode(
             msgspec.json.encode({name: raw for name, raw in members.items() if bytes(raw) != b"null"})
@@ -98,7 +98,7 @@ def _decode_call(arguments: bytes, child: str) -> SuiteCall | Failure:
 
 
 def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
-    """`args` as an object: a JSON string that holds one is taken, null means none, the rest is refused."""
+    """Return `args` as an object: a JSON string that contains one is decoded, null is empty, the rest is refused."""
     first = args[:1]
     if first == b"{":
         return args
@@ -118,18 +118,19 @@ def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
 
 
 def _object_in(string: bytes) -> bytes:
-    """The JSON object that a JSON string holds; `{}` where it is blank, nothing where it holds anything else."""
+    """Return the JSON object in a JSON string: `{}` if blank, empty if it contains anything else."""
     try:
         held = replace_lone_surrogates(_decode_text(string).strip().encode()) or b"{}"
         _decode_object(held)
     except (msgspec.DecodeError, RecursionError):
         return b""
-    # Newlines can only be white space between tokens here; without them the object fits on one line.
+    # Newlines here can only be white space between tokens; replacing them puts the object on one line, as stdio
+    # requires.
     return held.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _unwrap_call(call: SuiteCall, child: str) -> SuiteCall | Failure:
-    """No known action: perhaps the whole call is wrapped once more, as in {"arguments": {"action": …}}."""
+    """Handle an unknown action. The whole call may be wrapped, as in {"arguments": {"action": …}}."""
     word = call.action or call.op
     if word:
         shown = msgspec.json.encode(word).decode()

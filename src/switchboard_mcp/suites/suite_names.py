@@ -1,10 +1,7 @@
-"""Names of suite tools: unique, and made only of what every host takes.
+"""Assigns names to suite tools: unique, and valid for every host.
 
-Owns how a child's name becomes a tool name and who gives way in a clash. It does not know where the names come from.
-
-The rules, in order: a configured name stands as it is written; a child whose name needs no change keeps
-`<child>_suite`; whoever else would share a name gets a mark made from its own child name, so the same child gets the
-same name whatever other children there are beside those it clashes with.
+The rules, in order: a configured name is used as written; a child with a valid name gets `<child>_suite`; any other
+conflict is resolved by a hash of the child's name, so a child's name depends only on the children it conflicts with.
 """
 
 from __future__ import annotations
@@ -13,17 +10,17 @@ from collections.abc import Container, Iterable, Sequence
 from zlib import crc32
 
 MAX_LENGTH = 64
-# Hosts put `mcp__<server>__` and the like before a name and have limits of their own.
+# Hosts prepend a prefix such as `mcp__<server>__` and have limits of their own.
 MAX_GENERATED = 40
 SUFFIX = "_suite"
 ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = ()) -> dict[str, str]:
-    """The suite tool's name for each (child name, configured suite name or ""); none gets a reserved one."""
+    """Return the suite tool name for each (child name, configured suite name or ""). Reserved names are not used."""
     names: dict[str, str] = {}
     taken = set(reserved)
-    # The sort makes the outcome independent of the order in which children were found.
+    # Sorted, so that the result does not depend on the order in which children were found.
     claims = sorted(
         (_claim(child, configured) for child, configured in children), key=lambda claim: claim[:2]
     )
@@ -37,7 +34,7 @@ def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = (
 
 
 def unique_tool_name(taken: Container[str], name: str, child: str) -> str:
-    """A name that is not taken: the tool's own, else with its child's before it."""
+    """Return a free name: the tool's own, or prefixed with the name of its child."""
     if name not in taken:
         return name
     wanted = _fitted(_allowed(f"{child}_{name}"), "", f"{child}\0{name}", MAX_LENGTH)
@@ -45,7 +42,7 @@ def unique_tool_name(taken: Container[str], name: str, child: str) -> str:
 
 
 def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
-    """(precedence, child, wanted name, longest length)."""
+    """Return (precedence, child, wanted name, maximum length)."""
     written = _allowed(configured)
     if written:
         exact = written == configured and len(written) <= MAX_LENGTH
@@ -54,20 +51,20 @@ def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
     plain = _allowed(child)
     if plain and plain == child and len(child) + len(SUFFIX) <= MAX_GENERATED:
         return 2, child, child + SUFFIX, MAX_GENERATED
-    # A digit left over from a name in another script says nothing about the child.
+    # If only digits remain of a name in another script, they do not identify the child.
     base = plain if any(character.isalpha() for character in plain) else ""
     return 3, child, _fitted(base, SUFFIX, child, MAX_GENERATED), MAX_GENERATED
 
 
 def _fitted(text: str, suffix: str, source: str, limit: int) -> str:
-    """Text and suffix within the limit; what had to be cut, or has no usable character, is told apart by a mark."""
+    """Return text and suffix within the limit. A truncated or empty text gets a hash."""
     if text and len(text) + len(suffix) <= limit:
         return text + suffix
     return _with_hash(text or "child", suffix, _hash(source), limit)
 
 
 def _hashed(wanted: str, child: str, limit: int, taken: Container[str]) -> str:
-    """The wanted name with the child's mark, tried until it is free."""
+    """Return the wanted name with the child's hash, varied until it is free."""
     suffix = SUFFIX if wanted.endswith(SUFFIX) else ""
     text = wanted.removesuffix(SUFFIX)
     attempt = 0
@@ -84,14 +81,14 @@ def _with_hash(text: str, suffix: str, mark: str, limit: int) -> str:
 
 
 def _hash(source: str) -> str:
-    """Six characters that stand for a text, the same on every machine and in every run."""
+    """Return a hash of six characters, the same on every machine and in every run."""
     return f"{crc32(source.encode('utf-8', 'surrogatepass')):08x}"[:6]
 
 
 def _allowed(text: str) -> str:
-    """The text with accents taken off and each run of other characters made one underscore."""
+    """Remove accents, and replace each run of characters that are not allowed by an underscore."""
     if not text.isascii():
-        # Loaded only for names that need it.
+        # Only needed for non-ASCII names.
         import unicodedata
 
         decomposed = unicodedata.normalize("NFKD", text)

@@ -1,12 +1,12 @@
-"""Long text to one line of bounded length.
+"""Shortens a text to one line of limited length.
 
-Owns where a text may be cut. It does not know what the text describes, nor how many tokens the line costs.
+Not aware of what the text describes, nor of token counts.
 """
 
 from __future__ import annotations
 
 ELLIPSIS = "…"
-# A boundary further back than this share of the line would throw away more than it tidies.
+# Cutting at an earlier boundary than this share of the line would lose too much text.
 SENTENCE_SHARE = 0.5
 WORD_SHARE = 0.6
 ZERO_WIDTH_JOINER = "\u200d"
@@ -18,19 +18,19 @@ ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "incl.")
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space made one space."""
+    """Collapse every run of white space to one space."""
     return " ".join(text.split())
 
 
 def summarise(text: str, limit: int) -> str:
-    """At most `limit` characters of `text` on one line; a cut shows as `…`.
+    """Return at most `limit` characters of `text` on one line, truncated with `…`.
 
-    A cut falls after a sentence when one ends in the second half of the line, else between words when a gap is near,
-    else between two visible characters.
+    The cut is after a sentence if one ends in the second half of the line, else between words if a gap is near, else
+    between two visible characters.
     """
     if limit < 1:
         return ""
-    # Every word takes a character, so no more words than this can matter, however long the text is.
+    # Every word has at least one character, so no more words than this can matter, however long the text is.
     line = " ".join(text.split(None, limit)) if len(text) > limit else one_line(text)
     if len(line) <= limit:
         return line
@@ -45,7 +45,7 @@ def summarise(text: str, limit: int) -> str:
 
 
 def _sentence_end(line: str, limit: int) -> int:
-    """Where the last whole sentence ends that leaves room for a space and the ellipsis; 0 when none is near."""
+    """Return the end of the last sentence that leaves room for a space and the ellipsis; 0 if none is near."""
     for end in range(limit - 2, max(int(limit * SENTENCE_SHARE), 1) - 1, -1):
         last = line[end - 1]
         if last in WIDE_STOPS:
@@ -59,7 +59,7 @@ def _sentence_end(line: str, limit: int) -> int:
 
 
 def _between_graphemes(line: str, cut: int) -> int:
-    """The nearest place at or before `cut` that does not split what a reader sees as one character."""
+    """Return the nearest position at or before `cut` that does not split a grapheme."""
     start = cut
     while 0 < cut < len(line) and (_extends(line[cut]) or line[cut - 1] == ZERO_WIDTH_JOINER):
         cut -= 1
@@ -68,19 +68,19 @@ def _between_graphemes(line: str, cut: int) -> int:
         while first > 0 and _is_flag_half(line[first - 1]):
             first -= 1
         cut -= (cut - first) % 2
-    # One endless cluster fills the whole line: showing a part of it is better than showing nothing.
+    # One grapheme cluster fills the whole line: a part of it is better than nothing.
     return cut or start
 
 
 def _extends(character: str) -> bool:
-    """Whether the character only modifies the one before it."""
+    """Return True if the character modifies the one before it."""
     if character < "\u0300":
         return False
     if character == ZERO_WIDTH_JOINER or "\U0001f3fb" <= character <= "\U0001f3ff":
         return True
     if "\U000e0020" <= character <= "\U000e007f":
         return True
-    # Loaded only for text that needs it: most descriptions are plain ASCII.
+    # Only needed for non-ASCII text: most descriptions are plain ASCII.
     import unicodedata
 
     return unicodedata.category(character).startswith("M")

@@ -1,7 +1,6 @@
-"""Words: how a text or a tool's name is cut into them, which forms are one word, which words mean nearly the same.
+"""Splits texts and tool names into words, and provides stemming, stop words and synonyms.
 
-Owns the language, which is English where it matters; other scripts are cut so that their parts can be compared. It does
-not know what is searched.
+The language is English; scripts without spaces are split into pairs of characters. Not aware of what is searched.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from functools import cache
 
 # Runs of capitals, capitalised or small words, numbers, and runs of any other letters.
 WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+"
-# What people say around a request, and what holds sentences together: neither tells one tool from another.
+# Filler words of requests and sentences, which do not distinguish tools.
 STOP_WORDS = frozenset(
     "a about again all also am an and any are as at be been being both but by can could did do does doing don each few "
     "finally for from further give had has have he help her here him his how i if im in into is it its just know let "
@@ -20,7 +19,7 @@ STOP_WORDS = frozenset(
     "so some such tell than that the their them then there these they this those three to today too two under until up "
     "us use used using very via want was we what when where which while who whom why will with would you your".split()
 )
-# The longest ending that fits is cut where at least `SHORTEST_STEM` letters stay; "->" puts something in its place.
+# The longest matching suffix is removed if at least `SHORTEST_STEM` letters remain; "->" gives its replacement.
 SHORTEST_STEM = 4
 ENDINGS = tuple(
     tuple(rule.partition("->")[::2])
@@ -29,7 +28,7 @@ ENDINGS = tuple(
         "ence ical->ic ally ial ful ive ity ize ise ing ion er or ed al ly"
     ).split()
 )
-# Each line: words that tools and people use for nearly the same thing.
+# Each line: words that tools and users use for nearly the same thing.
 SYNONYMS = """
 create make add new generate build produce
 delete remove erase drop clear
@@ -86,9 +85,9 @@ download fetch
 
 
 def words(text: str) -> list[str]:
-    """The words of a text or of a camelCase, snake_case or kebab-case name, in lower case.
+    """Return the words of a text or of a camelCase, snake_case or kebab-case name, in lower case.
 
-    Scripts that write no spaces yield pairs of neighbouring characters.
+    Scripts without spaces yield pairs of adjacent characters.
     """
     found: list[str] = []
     for run in re.findall(WORD, text):
@@ -100,7 +99,7 @@ def words(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """The word without its commonest English endings: `creates`, `creating`, `created` and `creation` become one."""
+    """Return the word without common English suffixes: `creates`, `creating` and `creation` have the same stem."""
     if len(word) < 4 or not word.isascii():
         return word
     if word.endswith("ies"):
@@ -119,14 +118,14 @@ def stem(word: str) -> str:
 
 
 def meaningful(text: str) -> list[str]:
-    """The words that say something; all of them where none does."""
+    """Return the words that are not stop words; all of them if there are no others."""
     all_words = words(text)
     return [word for word in all_words if word not in STOP_WORDS] or all_words
 
 
 @cache
 def synonyms() -> Mapping[str, frozenset[str]]:
-    """For a stem, the stems that mean nearly the same. Made when first asked for."""
+    """Return the synonyms of each stem. Computed on first use."""
     related: dict[str, set[str]] = {}
     for line in SYNONYMS.split("\n"):
         stems = {stem(word) for word in line.split()}

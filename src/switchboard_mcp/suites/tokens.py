@@ -1,7 +1,6 @@
-"""How many tokens a text will cost a model, estimated.
+"""Estimates the number of tokens of a text.
 
-Owns the formula and its weights. A real tokenizer is megabytes of tables; a budget needs only to be about right, and
-right in the same way each time. It does not know budgets or what the text is.
+A real tokenizer needs megabytes of tables; a budget only needs a consistent approximation.
 
 The weights were fitted to the o200k vocabulary on 1,915 tools of 65 published MCP servers. Absolute error per tool,
 against the real tokenizer:
@@ -26,7 +25,7 @@ BEYOND_ASCII = bytes(range(128, 256))
 
 
 def _only(kept: bytes) -> bytes:
-    """A table that turns every byte but the kept ones into a space, so that `split` yields the runs of them."""
+    """Return a table that maps all other bytes to spaces, so that `split` yields the runs of the kept ones."""
     return bytes(code if code in kept else 32 for code in range(256))
 
 
@@ -36,7 +35,7 @@ MARKS_ONLY = _only(MARKS)
 
 
 def estimate(text: str | bytes) -> int:
-    """About how many o200k tokens `text` is. Linear in its length."""
+    """Estimate the number of o200k tokens in `text`. Linear in its length."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
     size = len(data)
 
@@ -49,7 +48,7 @@ def estimate(text: str | bytes) -> int:
     cost = (
         0.12 * runs(WORDS_ONLY)
         + 0.071 * count(LOWER)
-        + 0.41 * count(UPPER)  # capitals start a new piece inside a word
+        + 0.41 * count(UPPER)  # capitals start a new token inside a word
         + 1.1 * runs(NUMBERS_ONLY)
         + 0.29 * count(DIGITS)
         + 0.47 * runs(MARKS_ONLY)
