@@ -1,9 +1,9 @@
-"""What a middleware sees: one call of a subtool, and how to let it go on. The public interface for writing one.
+"""The public interface for writing middleware.
 
 A middleware is an async callable `(call, next) -> answer`. It may refuse the call, answer it itself, change it before
 `next`, change the answer after it, or call `next` again. An answer is the JSON text of an MCP tool result, as the child
-sent it, or a `Failure`. A factory makes it: `factory(options)`, where options stand in the config. Pure: how a chain is
-run is not known here.
+sent it, or a `Failure`. A factory creates it: `factory(options)`, with the options from the config. Pure: the pipeline
+that runs middleware is in `gateway.pipeline`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NONE: Mapping[str, Raw] = {}
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """One call of a subtool. `args` is the JSON text of its arguments; `principal` who calls, empty over stdio."""
+    """One call of a subtool. `args` is the JSON text of its arguments; `principal` is the caller, empty over stdio."""
 
     principal: str
     suite: str
@@ -32,16 +32,16 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     read_only: bool = False
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments, decoded: each time anew, so ask once."""
+        """Decode the arguments. Not cached, so call it once."""
         decoded: dict[str, Any] = msgspec.json.decode(self.args, type=dict[str, Any])
         return decoded
 
     def with_arguments(self, arguments: Mapping[str, object]) -> ToolCall:
-        """The same call with other arguments."""
+        """Return the call with different arguments."""
         return msgspec.structs.replace(self, args=msgspec.json.encode(arguments))
 
     def with_subtool(self, subtool: str) -> ToolCall:
-        """The same call of another subtool of the same child. What is denied stays denied."""
+        """Return the call for a different subtool of the same child. A denied subtool stays denied."""
         return msgspec.structs.replace(self, subtool=subtool)
 
 
@@ -49,10 +49,10 @@ Next = Callable[[ToolCall], Awaitable[Answer]]
 
 
 class Middleware(Protocol):
-    """See the module."""
+    """The type of a middleware."""
 
     async def __call__(self, call: ToolCall, next: Next) -> Answer:
-        """Serve the call, or let `next` do it."""
+        """Answer the call, or let `next` do it."""
 
 
 Factory = Callable[[dict[str, Any]], Middleware]
@@ -61,7 +61,7 @@ Factory = Callable[[dict[str, Any]], Middleware]
 def refuse(
     call: ToolCall, message: str, *, hint: str = "", retry_after_ms: int | UnsetType = UNSET
 ) -> Failure:
-    """A refusal of the call, in words a model can act on."""
+    """Return a refusal of the call, with a message that a model can act on."""
     return failure(
         "middleware_refused",
         message,
@@ -80,8 +80,8 @@ _decode_flag = msgspec.json.Decoder(_Flag).decode
 
 
 def is_error(result: bytes) -> bool:
-    """Whether a tool result says that it is one of an error."""
-    if result.find(b'"isError"') < 0:  # `in` takes twice the time
+    """Return whether a tool result has `isError` set."""
+    if result.find(b'"isError"') < 0:  # `in` takes twice as long
         return False
     try:
         return _decode_flag(result).is_error
@@ -90,5 +90,5 @@ def is_error(result: bytes) -> bool:
 
 
 def text_result(text: str) -> bytes:
-    """A tool result that holds one text."""
+    """Return a tool result with one text block."""
     return msgspec.json.encode({"content": [{"type": "text", "text": text}]})

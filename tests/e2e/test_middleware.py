@@ -155,16 +155,9 @@ def test_middleware_that_never_ends_does_not_keep_switchboard_alive(workspace: P
 
 def test_without_any_of_it_nothing_of_it_is_loaded(workspace: Path) -> None:
     add_child(workspace, "mock", MOCK_CHILD)
-    rooms = (
-        "gateway.chain",
-        "gateway.limits",
-        "gateway.cache",
-        "core.limits",
-        "core.middleware",
-        "observe.audit",
-    )
+    optional = ("gateway.pipeline", "middleware", "observability.audit")
     modules = loaded(workspace, [*LIST, INTROSPECT, CALL])
-    assert not [name for name in modules if name.removeprefix("switchboard_mcp.").startswith(rooms)]
+    assert not [name for name in modules if name.removeprefix("switchboard_mcp.").startswith(optional)]
 
 
 def test_with_limits_alone_no_middleware_and_no_cache_is_loaded(workspace: Path) -> None:
@@ -172,5 +165,10 @@ def test_with_limits_alone_no_middleware_and_no_cache_is_loaded(workspace: Path)
     configure(workspace, {"limits": {"concurrent": 5}})
     modules = loaded(workspace, [*LIST, CALL])
     assert "switchboard_mcp.gateway.pipeline.rate_limit" in modules
-    lazy = {"gateway.chain_load", "gateway.cache", "gateway.limits_result", "observe.audit"}
+    lazy = {
+        "gateway.pipeline.plugins",
+        "gateway.pipeline.cache",
+        "gateway.pipeline.result_paging",
+        "observability.audit.audit_log",
+    }
     assert not modules & {f"switchboard_mcp.{name}" for name in lazy}

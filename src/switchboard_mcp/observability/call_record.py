@@ -15,7 +15,7 @@ from switchboard_mcp.errors import Failure
 
 # `array_like` and `gc=False`: records are built for every call and sent to the audit writer process by the thousand.
 class CallRecord(Struct, array_like=True, gc=False):
-    """How one call ended, or what was decided instead of it."""
+    """The end of one call, or a decision that was made instead of it."""
 
     kind: str
     principal: str = ""

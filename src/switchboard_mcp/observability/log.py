@@ -1,8 +1,7 @@
 """Structured logs on stderr, as a chain of functions: level, fields, redaction, rendering, writing.
 
-Owns how a line looks and that writing it never blocks: nobody may be reading stderr, and a server that waits
-for its log is dead. Lines that do not fit are dropped, and the next line says how many. Does not know what
-events mean.
+Owns the format of a line, and that writing one never blocks: stderr may have no reader, and a server that waits for its
+log is dead. Lines that do not fit are dropped, and the next line reports how many.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from switchboard_mcp.redaction.redactor import Redactor
 Level = Literal["debug", "info", "warning", "error"]
 Style = Literal["text", "json"]
 Fields = dict[str, object]
-# Writes one line; False tells that it was dropped.
+# Writes one line; returns False if it was dropped.
 Write = Callable[[bytes], bool | None]
 
 LEVELS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # A pipe that is writable at all takes this much without blocking, and in one piece.
 MAX_LINE = 4096
-# What is cut out of a line must leave room for the rest of it.
+# Fields of a line that is too long are cut to these lengths in turn.
 _CLIPS = (1024, 256, 64)
 _COLOURS = {"debug": "\x1b[2m", "info": "\x1b[36m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 _RESET = "\x1b[0m"
@@ -46,7 +45,7 @@ class LogRecord(Struct):
 
 
 class Sink(Struct):
-    """What all logs bound from one share: how lines are made and written, and how many were lost."""
+    """State shared by a log and all logs bound from it."""
 
     threshold: int
     redactor: Redactor | None
@@ -57,7 +56,7 @@ class Sink(Struct):
 
 
 class Log:
-    """A log with fields of its own. `bind` gives another with more."""
+    """A log with fields of its own. `bind` returns one with more."""
 
     __slots__ = ("fields", "sink")
 
@@ -76,30 +75,30 @@ class Log:
         self.fields: Fields = {}
 
     def bind(self, **fields: object) -> Log:
-        """The same log with these fields on every line."""
+        """Return the same log with these fields on every line."""
         bound = Log.__new__(Log)
         bound.sink = self.sink
         bound.fields = {**self.fields, **fields}
         return bound
 
     def enabled(self, level: Level) -> bool:
-        """Whether a line of this level would be written: ask before gathering costly fields."""
+        """Return whether a line of this level would be written; check before computing costly fields."""
         return LEVELS[level] >= self.sink.threshold
 
     def debug(self, event: str, **fields: object) -> None:
-        """What only somebody who looks for a fault wants to read."""
+        """Log details that help to find a fault."""
         self._log("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """What happened as it should."""
+        """Log a normal event."""
         self._log("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """What is wrong and does not stop the rest."""
+        """Log a problem that does not stop anything."""
         self._log("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """What failed."""
+        """Log a failure."""
         self._log("error", event, fields)
 
     def _log(self, level: Level, event: str, fields: Fields) -> None:
@@ -116,12 +115,12 @@ class Log:
 
 
 def plain_fields(fields: Mapping[str, object]) -> Fields:
-    """Fields as plain values, so that the links after this one need to know no other types."""
+    """Return the fields as plain values, so later functions of the chain need not handle other types."""
     return {name: plain(value) for name, value in fields.items()}
 
 
 def plain(value: object) -> object:
-    """Text, numbers, lists and objects as they are; anything else as text."""
+    """Return text, numbers, lists and objects as they are; anything else as text."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, BaseException):
@@ -130,7 +129,7 @@ def plain(value: object) -> object:
         return value.decode("utf-8", "replace")
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_fallback, builtin_types=(bytes,))
-    except Exception:  # noqa: BLE001 - whatever a stranger's value does, logging it must not fail
+    except Exception:  # noqa: BLE001 - logging must not fail, whatever the value does
         return f"<{type(value).__name__}>"
 
 
@@ -146,17 +145,17 @@ def redact(record: LogRecord, redactor: Redactor) -> None:
 
 
 def render_text(record: LogRecord) -> bytes:
-    """A line for people: time, level, event, then `name=value`."""
+    """Render a line for people: time, level, event, then `name=value`."""
     return _text_line(record, "", "")
 
 
 def render_colour(record: LogRecord) -> bytes:
-    """The same with the level in colour, for a terminal."""
+    """Render a line for people with the level in colour, for a terminal."""
     return _text_line(record, _COLOURS[record.level], _RESET)
 
 
 def render_json(record: LogRecord) -> bytes:
-    """A line for programs: one object with time, level, event, and the fields."""
+    """Render a line for programs: one object with time, level, event and the fields."""
     seconds = int(record.time // 1)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     head: Fields = {
@@ -179,7 +178,7 @@ def render_json(record: LogRecord) -> bytes:
 
 
 def stderr_writer(descriptor: int = 2) -> Write:
-    """A writer that gives up rather than wait."""
+    """Return a writer that drops lines rather than wait."""
     torn = False
 
     def write(line: bytes) -> bool:
@@ -187,7 +186,7 @@ def stderr_writer(descriptor: int = 2) -> Write:
         try:
             if not _is_writable(descriptor):
                 return False
-            # A line that was cut short must not run into this one.
+            # Start a new line after one that was written in part.
             data = b"\n" + line[: MAX_LINE - 1] if torn else line
             torn = os.write(descriptor, data) < len(data)
         except (OSError, ValueError):
@@ -246,7 +245,7 @@ def _json(value: object) -> bytes:
         line = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         line = msgspec.json.encode(_encodable(value)).decode()
-    # What JSON leaves as it is and a terminal does not, such as U+009B, can only stand inside its strings.
+    # Control characters that JSON does not escape, such as U+009B, can only occur inside its strings.
     return _escaped(line).encode()
 
 

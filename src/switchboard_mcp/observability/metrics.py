@@ -1,7 +1,6 @@
-"""Metrics: which there are, how long calls took, and how all of it is written for Prometheus.
+"""The table of metrics, the histogram of durations, and the Prometheus text format.
 
-Owns the table of metrics, the histogram and the text format. Counts are not kept here: who has them is asked when
-somebody looks, so that counting costs nothing.
+Counts are not kept here: they are collected from their owners when the metrics are read, so counting costs nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Literal
 from msgspec import Struct
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# The boundaries that OpenTelemetry's conventions for MCP ask for, with two for children that only look something up.
+# The boundaries of OpenTelemetry's conventions for MCP, and two more for fast children.
 BOUNDARIES = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 Labels = Mapping[str, str]
 
 
 class Metric(Struct, frozen=True):
-    """One line of the table. `labels` is what tells its values apart."""
+    """One metric of the table and the names of its labels."""
 
     kind: Literal["counter", "gauge", "histogram"]
     help: str
@@ -28,7 +27,7 @@ class Metric(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """What one metric is, for one set of labels."""
+    """The value of one metric for one set of labels."""
 
     metric: str
     value: float
@@ -37,59 +36,61 @@ class Value(Struct, frozen=True):
 
 DURATION = "switchboard_request_duration_seconds"
 METRICS: dict[str, Metric] = {
-    "switchboard_info": Metric("gauge", "Always 1; its labels tell what runs.", ("version",)),
-    "switchboard_uptime_seconds": Metric("gauge", "How long this process has served."),
-    "switchboard_hosts": Metric("gauge", "Hosts that are connected."),
-    "switchboard_requests_under_way": Metric("gauge", "Requests of hosts that wait for their answer."),
+    "switchboard_info": Metric("gauge", "Always 1; the label is the running version.", ("version",)),
+    "switchboard_uptime_seconds": Metric("gauge", "Time since this process started to serve."),
+    "switchboard_hosts": Metric("gauge", "Connected hosts."),
+    "switchboard_requests_under_way": Metric("gauge", "Requests of hosts that are in progress."),
     "switchboard_child_up": Metric("gauge", "Processes or connections of the child that are up.", ("child",)),
     "switchboard_child_healthy": Metric("gauge", "1 unless calls to the child are refused.", ("child",)),
     "switchboard_child_calls_total": Metric(
-        "counter", "Requests that came for the child, looks inside its suite not counted.", ("child",)
+        "counter", "Requests for the child, without introspections of its suite.", ("child",)
     ),
     "switchboard_child_errors_total": Metric(
         "counter", "Calls of the child's subtools that failed. At `/metrics` only.", ("child",)
     ),
-    "switchboard_child_looks_total": Metric("counter", "Looks inside the child's suite.", ("child",)),
-    "switchboard_child_under_way": Metric("gauge", "Requests that the child works on.", ("child",)),
-    "switchboard_child_failures": Metric("gauge", "Starts and runs that failed in a row.", ("child",)),
-    "switchboard_child_subtools": Metric("gauge", "Subtools that hosts may use.", ("child",)),
+    "switchboard_child_looks_total": Metric("counter", "Introspections of the child's suite.", ("child",)),
+    "switchboard_child_under_way": Metric("gauge", "Requests that the child is working on.", ("child",)),
+    "switchboard_child_failures": Metric("gauge", "Consecutive failures to start or run.", ("child",)),
+    "switchboard_child_subtools": Metric("gauge", "Subtools that hosts may call.", ("child",)),
     "switchboard_child_tokens_saved": Metric(
-        "gauge", "Tokens a host has saved: the tools listed flat, less what it saw of them.", ("child",)
+        "gauge", "Tokens a host has saved: the flat tool list, less what it was shown.", ("child",)
     ),
     "switchboard_ask_requests_total": Metric(
         "counter",
-        "Requests in natural language to a wrapped child, by what they came to.",
+        "Requests in natural language to a wrapped child, by outcome.",
         ("child", "outcome"),
     ),
-    "switchboard_ask_turns_total": Metric("counter", "Turns of the model in them.", ("child",)),
+    "switchboard_ask_turns_total": Metric("counter", "Model turns in them.", ("child",)),
     "switchboard_ask_tokens_total": Metric(
         "counter",
-        "Tokens that they cost: `input`, `output`, `cached`. Estimated for a host's model.",
+        "Tokens they used: `input`, `output`, `cached`. Estimated for a host's model.",
         ("child", "kind"),
     ),
     "switchboard_ask_seconds_total": Metric(
-        "counter", "Time that they took: in the `model`, in `steps`, and `all` of it.", ("child", "kind")
+        "counter", "Time they took: in the `model`, in `steps`, and `all` of it.", ("child", "kind")
     ),
     DURATION: Metric(
         "histogram",
-        "How long requests to the child took, waiting for its start included. Only with `telemetry.metrics`.",
+        "Duration of requests to the child, including its start. Only with `telemetry.metrics`.",
         ("child", "method", "outcome"),
     ),
-    "process_cpu_seconds_total": Metric("counter", "Processor time of this process, children not counted."),
-    "process_resident_memory_bytes": Metric("gauge", "Memory of this process, children not counted. Linux."),
-    "process_open_fds": Metric("gauge", "Files that this process has open. Linux."),
+    "process_cpu_seconds_total": Metric("counter", "CPU time of this process, without children."),
+    "process_resident_memory_bytes": Metric(
+        "gauge", "Resident memory of this process, without children. Linux."
+    ),
+    "process_open_fds": Metric("gauge", "Open file descriptors of this process. Linux."),
 }
 
 
 class Timings:
-    """How long requests took, by child, method and outcome."""
+    """Durations of requests by child, method and outcome."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str, str], list[int]] = {}
         self.sums: dict[tuple[str, str, str], float] = {}
 
     def record(self, child: str, method: str, outcome: str, seconds: float) -> None:
-        """One more."""
+        """Count one request."""
         key = (child, method, outcome)
         counts = self.counts.get(key)
         if counts is None:
@@ -100,7 +101,7 @@ class Timings:
 
 
 def render(values: Iterable[Value], timings: Timings | None = None) -> bytes:
-    """The text that Prometheus reads, in the order of the table."""
+    """Return the metrics in the Prometheus text format, in the order of the table."""
     by_metric: dict[str, list[Value]] = {}
     for value in values:
         by_metric.setdefault(value.metric, []).append(value)

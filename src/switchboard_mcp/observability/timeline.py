@@ -1,7 +1,7 @@
-"""How calls went, for one child and over time: fine for the last minutes, coarser before, in memory that does not grow.
+"""Statistics of calls per child and over time, in bounded memory: fine for the last minutes, coarser before.
 
-Whoever sees calls end adds them; a span of time is closed when the first call after it comes, so that no timer is
-needed and quiet times take no room. Knows no clock.
+Observers add finished calls. A span is closed by the first call after it, so no timer is needed and idle times take no
+memory. The time is passed in.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-# Width in seconds, and how many that had calls are kept: 24 minutes, four hours, three days.
+# Width in seconds and number of spans with calls that are kept: 24 minutes, four hours, three days.
 TIERS = ((5, 288), (60, 240), (900, 288))
 # In milliseconds, each a fifth above the one before, up to a quarter of an hour.
 BOUNDS = tuple(0.05 * 2 ** (step / 4) for step in range(97))
-# The last calls of a child, of which it is told how long they took.
+# Number of calls of a child that its percentiles are computed from.
 MAX_TIMES = 256
 
 
 class ChildTimeline:
-    """What was seen of one child."""
+    """Counts and recent durations of one child."""
 
     __slots__ = ("calls", "errors", "times")
 
@@ -31,13 +31,13 @@ class ChildTimeline:
         self.times: deque[float] = deque(maxlen=MAX_TIMES)
 
     def percentile_ms(self, part: float) -> float:
-        """Milliseconds within which that part of the last calls ended."""
+        """Return the duration in milliseconds that this part of the last calls did not exceed."""
         ordered = sorted(self.times)
         return round(ordered[round((len(ordered) - 1) * part)], 2)
 
 
 class TimelinePoint(Struct, array_like=True, frozen=True):
-    """One span: its begin (ms) and width (s), its calls and how many failed, and how long they took (ms)."""
+    """One span: start (ms), width (s), calls, errors, and percentiles of the duration (ms)."""
 
     at: int
     seconds: int
@@ -48,7 +48,7 @@ class TimelinePoint(Struct, array_like=True, frozen=True):
 
 
 class Span:
-    """What is counted now."""
+    """The counters of a span that is still open."""
 
     __slots__ = ("at", "bins", "calls", "errors", "until")
 
@@ -60,57 +60,57 @@ class Span:
         self.bins = [0] * (len(BOUNDS) + 1)
 
     def merge(self, finer: Span) -> None:
-        """Take in a part of it."""
+        """Add the counts of a finer span."""
         self.calls += finer.calls
         self.errors += finer.errors
         self.bins = [mine + its for mine, its in zip(self.bins, finer.bins, strict=True)]
 
     def to_point(self) -> TimelinePoint:
-        """As it is told."""
+        """Return the span as a point."""
         p50, p95 = percentile(self.bins, 0.5), percentile(self.bins, 0.95)
         return TimelinePoint(self.at * 1000, self.until - self.at, self.calls, self.errors, p50, p95)
 
 
 class Timeline:
-    """See the module."""
+    """Collects finished calls in spans of several widths."""
 
     def __init__(self) -> None:
         self._spans = [Span(0, 0) for _ in TIERS]
         self._closed: list[deque[TimelinePoint]] = [deque(maxlen=most) for _, most in TIERS]
 
     def add(self, at_s: float, ms: float, failed: bool) -> None:
-        """One call has ended."""
+        """Count a finished call."""
         span = self._spans[0]
-        if not span.at <= at_s < span.until:  # before it, where somebody has set the clock back
+        if not span.at <= at_s < span.until:  # earlier than the span if the clock was set back
             span = self._rotate(0, at_s)
         span.calls += 1
         span.errors += failed
         span.bins[bisect_left(BOUNDS, ms)] += 1
 
     def current(self) -> TimelinePoint | None:
-        """The newest span, which may still grow; None before the first call."""
+        """Return the newest span, which may still grow; None before the first call."""
         span = self._spans[0]
         return span.to_point() if span.calls else None
 
     def points(self) -> list[TimelinePoint]:
-        """All that is known, oldest first, each time once and as fine as it is kept."""
+        """Return all points, oldest first, without overlaps and as fine as they are kept."""
         points: list[TimelinePoint] = []
         begin_ms = None
         for tier, closed in enumerate(self._closed):
             span = self._spans[tier]
             tier_points = [*closed, span.to_point()] if span.calls else [*closed]
-            # Where calls are rare, fine spans may reach back further than coarser ones, which then add nothing.
+            # If calls are rare, fine spans may reach back further than coarser ones, which then add nothing.
             points = [*(point for point in tier_points if begin_ms is None or point.at < begin_ms), *points]
             if len(closed) < TIERS[tier][1] or tier + 1 == len(TIERS) or not points:
-                break  # nothing was ever dropped here
-            # What coarser spans tell begins and ends where theirs do.
+                break  # nothing was dropped from this tier yet
+            # Switch to the coarser tier at one of its boundaries.
             coarse_ms = TIERS[tier + 1][0] * 1000
             begin_ms = -(-points[0].at // coarse_ms) * coarse_ms
             points = [point for point in points if point.at >= begin_ms]
         return points
 
     def _rotate(self, tier: int, at_s: float) -> Span:
-        """Close a span, hand it on to the coarser ones, and begin the next."""
+        """Close a span, merge it into the coarser tier, and open the next."""
         span, width = self._spans[tier], TIERS[tier][0]
         if span.calls:
             self._closed[tier].append(span.to_point())
@@ -125,7 +125,7 @@ class Timeline:
 
 
 def percentile(bins: Sequence[int], part: float) -> float:
-    """Milliseconds within which that part of all calls ended, told within a tenth or so."""
+    """Return the duration in milliseconds that this part of all calls did not exceed, to within about 10 %."""
     target, seen = part * sum(bins), 0
     for index, count in enumerate(bins):
         seen += count

@@ -1,9 +1,9 @@
-"""OpenTelemetry: a span for each request that goes to a child, and the metrics, sent wherever its variables say.
+"""OpenTelemetry: a span for each request to a child, and the metrics, exported as its environment variables say.
 
-Loaded only where `telemetry.otel` is on; nothing else imports the library. The trace of a host goes on: its context
-comes in `_meta`, or in the headers of an HTTP request, and the child is given that of our own span in `_meta`, as MCP
-has it. Names follow OpenTelemetry's conventions for MCP. Of arguments and results nothing is told. Does not know
-gateways or children.
+Loaded only if `telemetry.otel` is on; nothing else imports the library. A host's trace is continued: its context comes
+in `_meta` or in the headers of an HTTP request, and the child gets the context of our own span in `_meta`, as MCP
+specifies. Names follow OpenTelemetry's conventions for MCP. Arguments and results are never exported. It is not aware
+of gateways or children.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 Collect = Callable[[], Iterable[Value]]
 NAME = "switchboard"
 HEADERS = frozenset(key.encode() for key in KEYS)
-# What went well as far as the protocol goes. A host that cancels is no error either.
+# A host that cancels is not an error.
 NOT_ERRORS = frozenset({"ok", "cancelled"})
-# One look at the children serves all metrics of one report.
+# All metrics of one report share a snapshot.
 SNAPSHOT_S = 1.0
 _PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
 
 
 class OpenTelemetry:
-    """See the module."""
+    """Exports spans and metrics."""
 
     def __init__(
         self, processor: SpanProcessor | None, reader: MetricReader | None, *, named: bool = False
@@ -73,17 +73,17 @@ class OpenTelemetry:
         )
 
     def attach_context(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """An HTTP request has come: whatever it starts is part of the trace that its headers name."""
+        """Attach the trace context of an HTTP request's headers to the current task."""
         carrier = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in HEADERS
         }
-        # Without one too: requests that come close after another on one connection begin where that was served.
+        # Also without headers: a pipelined request starts in the context of the one before it.
         context.attach(_PROPAGATOR.extract(carrier, Context()))
 
     def start_span(
         self, method: str, target: str, attributes: Mapping[str, str], meta: Meta
     ) -> tuple[Span, Meta]:
-        """A request begins. Gives its span, and the `_meta` for the child, in which that span is the parent."""
+        """Start the span of a request. Returns it and the `_meta` for the child, with the span as parent."""
         carrier = {key: text for key in KEYS if (text := decode_text(meta.get(key))) is not None}
         parent = _PROPAGATOR.extract(carrier, Context()) if "traceparent" in carrier else None
         span_attributes = {"mcp.method.name": method, **attributes}
@@ -96,7 +96,7 @@ class OpenTelemetry:
     def end_span(
         self, span: Span, method: str, attributes: Mapping[str, str], outcome: str, seconds: float
     ) -> None:
-        """A request has its answer, or nobody waits for it any more."""
+        """End the span of a request and record its duration."""
         span_attributes = {"mcp.method.name": method, **attributes}
         if outcome not in NOT_ERRORS:
             span_attributes["error.type"] = "tool_error" if outcome == "error" else outcome
@@ -108,20 +108,20 @@ class OpenTelemetry:
         self._durations.record(seconds, span_attributes)
 
     def report_metrics(self, collect: Collect) -> None:
-        """Report what is counted elsewhere; `collect` is called from another thread."""
+        """Export the metrics that `collect` returns; it is called from another thread."""
         look = _MetricSnapshot(collect)
         for name, metric in METRICS.items():
             if metric.kind != "histogram":
                 _instrument(self._meter, name, look)
 
     def close(self) -> None:
-        """Send what has not been sent. May take as long as the exporters wait."""
+        """Flush and stop. May take as long as the timeouts of the exporters."""
         self._traces.shutdown()
         self._metrics.shutdown()
 
 
 class _MetricSnapshot:
-    """What was counted at one moment."""
+    """The values of all metrics at one moment."""
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
@@ -142,7 +142,7 @@ def _instrument(meter: Meter, name: str, look: _MetricSnapshot) -> None:
 
 
 class _WarningHandler(logging.Handler):
-    """Takes what the library has to say, which else would go to stderr in a form of its own."""
+    """Passes the library's warnings to our log instead of stderr."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -153,7 +153,7 @@ class _WarningHandler(logging.Handler):
 
 
 def from_environment(environ: Mapping[str, str], warn: Callable[[str], None]) -> OpenTelemetry:
-    """As OpenTelemetry's own variables say; of exporters `otlp` and `none` are known."""
+    """Create the exporters that OpenTelemetry's environment variables name: `otlp` or `none`."""
     for name in ("opentelemetry", "urllib3"):
         logging.getLogger(name).propagate = False
         logging.getLogger(name).addHandler(_WarningHandler(warn))
@@ -175,6 +175,6 @@ def from_environment(environ: Mapping[str, str], warn: Callable[[str], None]) ->
 def _is_enabled(environ: Mapping[str, str], variable: str) -> bool:
     exporter = environ.get(variable, "") or "otlp"
     if exporter not in ("otlp", "none"):
-        message = f"{variable} is '{exporter}'; Switchboard knows 'otlp' and 'none'."
+        message = f"{variable} is '{exporter}'. Switchboard supports 'otlp' and 'none'."
         raise refused("config_invalid", message, hint=f"Set {variable} to one of them, or unset it.")
     return exporter == "otlp"

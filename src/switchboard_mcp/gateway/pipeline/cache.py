@@ -1,7 +1,7 @@
-"""Answers of read-only subtools that may be given again, where the config asks for it.
+"""A cache for the results of read-only subtools, if the config asks for one.
 
-An answer is kept for the principal who got it, and for a child that is not shared, for its host. Any call that is not
-known to be read-only empties the cache of the suite, when it begins and when it ends. Failures are never kept.
+Results are cached per principal, and per host for a child that is not shared. Any call that is not known to be
+read-only clears the suite's cache when it begins and when it ends. Failures are never cached.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from switchboard_mcp.middleware import is_error
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.protocol import message_meta
 
-# Enough for what an agent asks again and again; nobody's memory is filled by it.
+# Enough for what an agent repeats, and at most 128 MiB per suite.
 MAX_RESULTS = 512
 MAX_RESULT_BYTES = 256 * 1024
 
 
 class CachedResult(Struct, frozen=True, gc=False):
-    """A result, and expires_at when it is good."""
+    """A result and the time at which it expires."""
 
     result: bytes
     expires_at: float
 
 
 class ResultCache:
-    """The answers of one suite. `age` grows whenever something may have changed."""
+    """The cached results of one suite. `generation` grows whenever something may have changed."""
 
     def __init__(self, settings: Settings) -> None:
         self.generation = 0
@@ -39,11 +39,11 @@ class ResultCache:
         self._results: OrderedDict[Hashable, CachedResult] = OrderedDict()
 
     def covers(self, subtool: str) -> bool:
-        """Whether answers of this subtool are wanted; that it is read-only somebody else has to know."""
+        """Return whether results of this subtool may be cached. The caller checks that it is read-only."""
         return self._subtools.permits(subtool)
 
     def get(self, key: Hashable, now: float) -> bytes | None:
-        """The answer that was kept, while it is good."""
+        """Return the cached result, or None if there is none or it has expired."""
         cached = self._results.get(key)
         if cached is None:
             return None
@@ -53,7 +53,7 @@ class ResultCache:
         return cached.result
 
     def put(self, key: Hashable, result: bytes, generation: int, now: float) -> None:
-        """Keep an answer, unless something may have changed since it was asked for (at `age`)."""
+        """Cache a result, unless something may have changed since its call began at this `generation`."""
         if generation != self.generation or len(result) > MAX_RESULT_BYTES or not _is_cacheable(result):
             return
         self._results[key] = CachedResult(result, now + self._ttl_s)
@@ -61,13 +61,13 @@ class ResultCache:
             self._results.popitem(last=False)
 
     def clear(self) -> None:
-        """Something may have changed."""
+        """Drop all results: something may have changed."""
         self.generation += 1
         self._results.clear()
 
 
 def _is_cacheable(result: bytes) -> bool:
-    """Whether it is an answer for good: no failure, no question back."""
+    """Return whether a result is final: no failure, and no request for input."""
     if is_error(result):
         return False
     return b'"resultType"' not in result or message_meta.result_type(Raw(result)) == "complete"

@@ -1,4 +1,4 @@
-"""Finding middleware by the names in the config. Loaded only where there is any.
+"""Loads the middleware that the config names. Imported only if there is any.
 
 A name with a colon is `package.module:factory`; any other is an entry point of the group `switchboard_mcp.middleware`.
 In governed mode only names on `governance.middleware` are loaded: nothing else is even imported.
@@ -20,21 +20,21 @@ GROUP = "switchboard_mcp.middleware"
 
 
 class NamedMiddleware(Struct, frozen=True):
-    """A middleware, by the name a person knows it by."""
+    """A middleware and its name in the config."""
 
     name: str
     handler: Middleware
 
 
 class LoadedMiddleware(Struct, frozen=True):
-    """What goes around all suites, and what around one child's."""
+    """The middleware of all suites, and that of single children."""
 
     all_suites: tuple[NamedMiddleware, ...] = ()
     by_child: dict[str, tuple[NamedMiddleware, ...]] = {}
 
 
 def load(config: Config) -> LoadedMiddleware:
-    """All middleware that the config names; raises where one cannot be had."""
+    """Load all middleware that the config names. Raises if one cannot be loaded."""
     allowed = frozenset(config.governance.middleware) if config.governance.mode == "governed" else None
     return LoadedMiddleware(
         _load_all(config.middleware, "middleware", allowed),
@@ -55,7 +55,7 @@ def _load_all(
 def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | None) -> NamedMiddleware:
     name, options = (entry, {}) if isinstance(entry, str) else (entry.use, dict(entry.options))
     if allowed is not None and name not in allowed:
-        hint = "Add it to governance.middleware, or take it out."
+        hint = "Add it to governance.middleware, or remove it here."
         message = f"{key}: middleware '{name}' is not allowed in governed mode."
         raise refused("config_invalid", message, hint=hint)
     try:
@@ -64,7 +64,7 @@ def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | No
         message = f"{key}: middleware '{name}' cannot be loaded: {type(problem).__name__}: {problem}."
         raise refused("config_invalid", message) from problem
     if not callable(handler):
-        message = f"{key}: the factory '{name}' gave no middleware, but {type(handler).__name__}."
+        message = f"{key}: the factory '{name}' returned {type(handler).__name__}, which is not callable."
         raise refused("config_invalid", message)
     return NamedMiddleware(name, cast(Middleware, handler))
 
@@ -84,4 +84,4 @@ def _find_factory(name: str) -> Factory:
     for point in entry_points(group=GROUP, name=name):
         loaded: Factory = point.load()
         return loaded
-    raise LookupError(f"there is no entry point of this name in the group {GROUP}")
+    raise LookupError(f"there is no such entry point in the group {GROUP}")

@@ -1,7 +1,7 @@
 """Rate and concurrency limits of one suite.
 
-Synchronous: a call that may go on has been counted when `enter` returns. The sums are done in `token_bucket`. Who is
-counted together (a suite's callers, or each principal) is decided by whoever asks for a gate.
+Synchronous: a call that may go on has been counted when `acquire` returns. The arithmetic is in `token_bucket`. A suite
+has one limiter for all callers, or one per principal.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
 
-# When a place becomes free depends on calls under way; nobody knows, and this is often enough to ask.
+# It is unknown when a slot becomes free; retrying once a second costs little.
 BUSY_RETRY_MS = 1_000
 
 
 class Admission(Protocol):
-    """A call, as the gate sees it. `gate` is where it has a place."""
+    """A call that a limiter admits. `limiter` is set while it holds a slot."""
 
     limiter: RateLimiter | None
 
     def on_admitted(self) -> None:
-        """It is the call's turn."""
+        """Proceed: a slot is free after all."""
 
     def on_failed(self, problem: Failure) -> None:
-        """It waited, and may not go on."""
+        """Fail after waiting."""
 
 
 class RateLimiter:
-    """What is under way, and who waits."""
+    """Limits the rate of calls and the number in flight, with a bounded queue."""
 
     def __init__(self, suite: str, limits: LimitSettings, loop: AbstractEventLoop) -> None:
         self._suite = suite
@@ -48,7 +48,7 @@ class RateLimiter:
         self._waiting: deque[Admission] = deque()
 
     def acquire(self, call: Admission, now: float) -> Failure | bool:
-        """True where the call may go on, False where it waits for its turn, else why it is refused."""
+        """Return True if the call may go on, False if it is queued, or the failure that refuses it."""
         max_running = self._max_running
         full = max_running is not None and self._running >= max_running
         if full and len(self._waiting) >= self._max_waiting:
@@ -67,24 +67,24 @@ class RateLimiter:
         return True
 
     def release(self, call: Admission) -> None:
-        """A call is over; whoever waits longest has its place."""
+        """Release the slot of a finished call to the one that has waited longest."""
         call.limiter = None
         if not self._waiting:
             self._running -= 1
             return
         next_call = self._waiting.popleft()
         next_call.limiter = self
-        # Not within the end of another: whatever goes wrong there is no matter of this call.
+        # Not called directly: a fault of the next call must not affect the end of this one.
         self._loop.call_soon(next_call.on_admitted)
 
     def abandon(self, call: Admission) -> None:
-        """A call that waits is no longer wanted."""
+        """Remove a cancelled call from the queue."""
         if call in self._waiting:
             self._waiting.remove(call)
 
     def _busy(self) -> Failure:
         message = (
-            f"Suite '{self._suite}' has {self._running} calls under way, as many as limits.concurrent allows."
+            f"Suite '{self._suite}' has {self._running} calls in progress, the maximum of limits.concurrent."
         )
         return failure("suite_busy", message, retry_after_ms=BUSY_RETRY_MS)
 
@@ -94,7 +94,7 @@ class RateLimiter:
 
 
 class RateLimiterSet:
-    """The gates of one suite: one for all, or one for each principal."""
+    """The limiters of one suite: one for all callers, or one per principal."""
 
     def __init__(
         self, suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
@@ -104,12 +104,10 @@ class RateLimiterSet:
         self._loop = loop
         self._replicas = replicas
         self.shared = None if limits.per == "principal" else self._build()
-        self._by_principal: dict[
-            str, RateLimiter
-        ] = {}  # principals have tokens of the config, so there are few
+        self._by_principal: dict[str, RateLimiter] = {}  # bounded: principals are defined in the config
 
     def for_principal(self, principal: str) -> RateLimiter:
-        """The one that counts this principal's calls."""
+        """Return the limiter that counts the principal's calls."""
         if self.shared is not None:
             return self.shared
         limiter = self._by_principal.get(principal)
@@ -121,7 +119,7 @@ class RateLimiterSet:
         if self._replicas is None or self._limits.calls_per_minute is None:
             return RateLimiter(self._suite, self._limits, self._loop)
         from switchboard_mcp.gateway.pipeline.shared_rate_limit import (
-            SharedRateLimiter,  # Only where there are replicas.
+            SharedRateLimiter,  # only with replicas
         )
 
         return SharedRateLimiter(self._suite, self._limits, self._loop, self._replicas, principal)
@@ -130,7 +128,7 @@ class RateLimiterSet:
 def build_limiters(
     suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
 ) -> RateLimiterSet | None:
-    """None where nothing is limited."""
+    """Return the limiters of a suite, or None if nothing is limited."""
     if limits.calls_per_minute is None and limits.concurrent is None:
         return None
     return RateLimiterSet(suite, limits, loop, replicas)

@@ -1,8 +1,8 @@
-"""Cutting a tool result that is too large into pages.
+"""Splits a tool result that is too large into pages.
 
-Texts are cut wherever the room ends; any other block (an image, a resource) stays whole, on a page of its own where it
-must be, and is left out with a note where not even that has room for it. `structuredContent` repeats what the text says
-and is dropped; where there is no text it becomes one. Pure: where the pages are kept is not known here.
+Text is cut where the page is full. Any other block (an image, a resource) stays whole, on a page of its own if need be;
+one that does not fit even there is replaced by a note. `structuredContent` repeats the text and is dropped; without any
+text it becomes the text. Pure: storing the pages is up to `result_paging`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _encode = msgspec.json.encode
 
 
 class _Block(Struct):
-    """As much of a content block as is looked at."""
+    """The members of a content block that matter here."""
 
     type: str = ""
     text: str | None = None
@@ -28,14 +28,14 @@ _decode_block = msgspec.json.Decoder(_Block).decode
 
 
 class PageStart(Struct, frozen=True):
-    """Where a page begins: which block, and how many characters into its text."""
+    """The first block of a page, and the offset into its text in characters."""
 
     block: int = 0
     offset: int = 0
 
 
 class SplitResult(Struct, frozen=True):
-    """A result in blocks; `members` are what else it says."""
+    """A result as blocks. `members` are its other members."""
 
     blocks: list[str | Raw]
     members: dict[str, Raw]
@@ -43,14 +43,14 @@ class SplitResult(Struct, frozen=True):
 
 
 class ResultPage(Struct, frozen=True):
-    """Some blocks, each as JSON, and where the next page begins, where there is one."""
+    """The blocks of one page as JSON, and the start of the next page, if any."""
 
     blocks: list[Raw]
     next_start: PageStart | None
 
 
 def split_result(result: bytes) -> SplitResult | None:
-    """The result in blocks; None where it is none that could be cut."""
+    """Return the result as blocks, or None if it cannot be split."""
     try:
         members = _decode_object(result)
         raws = _decode_blocks(members.get("content", Raw(b"[]")))
@@ -68,7 +68,7 @@ def split_result(result: bytes) -> SplitResult | None:
 
 
 def build_page(result: SplitResult, start: PageStart, room: int) -> ResultPage:
-    """As many blocks from `start` on as have room, in bytes; at least something of the first."""
+    """Return as many blocks from `start` on as fit into `room` bytes, and at least a part of the first."""
     taken: list[Raw] = []
     left = room
     for index in range(start.block, len(result.blocks)):
@@ -102,7 +102,7 @@ def _text_block(text: str) -> Raw:
 
 
 def _fitting_length(text: str, offset: int, room: int) -> int:
-    """How many characters from `offset` on have room, as JSON writes them."""
+    """Return how many characters from `offset` on fit into `room` bytes of JSON."""
     low, high = 0, min(len(text) - offset, max(room, 0))
     if len(_encode(text[offset : offset + high])) <= room:
         return high

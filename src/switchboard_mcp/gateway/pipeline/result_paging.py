@@ -1,7 +1,7 @@
-"""Results that are too large: the first page now, the rest for those who ask for it in time.
+"""Pages for results that are too large: the first is the answer, the others are stored for a while.
 
-A page is asked for with the cursor that the page before gave: `{"action":"call","subtool":NAME,"cursor":CURSOR}`. Only
-the principal who got the result gets the rest. How a result is cut is decided in `gateway.pipeline.result_pages`.
+A later page is fetched with the cursor of the page before: `{"action":"call","subtool":NAME,"cursor":CURSOR}`, and only
+by the principal who made the call. `result_pages` splits the results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from switchboard_mcp.gateway.pipeline.result_pages import PageStart, SplitResult
 from switchboard_mcp.protocol import jsonrpc
 
 TTL_S = 600.0
-# Of all suites together this much is kept; the oldest goes first.
+# For all suites together; the oldest results are dropped first.
 MAX_STORED_BYTES = 64 * 1024 * 1024
 REST = "switchboard/rest"
 
@@ -26,7 +26,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class StoredResult(Struct, frozen=True):
-    """A result of which some pages have not been fetched yet."""
+    """A result whose later pages can be fetched."""
 
     result: SplitResult
     principal: str
@@ -36,7 +36,7 @@ class StoredResult(Struct, frozen=True):
 
 
 class PageStore:
-    """What is kept, of all suites; oldest first."""
+    """Stores the results of all suites, oldest first, within a time and a size limit."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._now = loop.time
@@ -44,7 +44,7 @@ class PageStore:
         self._bytes = 0
 
     def put(self, stored: StoredResult) -> str:
-        """Keep a result; gives the name it is asked for by."""
+        """Store a result and return the name for its cursors."""
         name = os.urandom(12).hex()
         self._results[name] = stored
         self._bytes += stored.result.size
@@ -56,13 +56,13 @@ class PageStore:
         return name
 
     def get(self, name: str) -> StoredResult | None:
-        """What is kept by that name, if its time is not over."""
+        """Return the result of that name, or None if it has expired."""
         stored = self._results.get(name)
         return stored if stored is not None and stored.expires_at >= self._now() else None
 
 
 class ResultPager:
-    """The largest result of one suite. `fetchable` where hosts can ask for the rest."""
+    """Limits the size of one suite's results. `fetchable` if hosts can fetch later pages."""
 
     def __init__(
         self, suite: str, max_bytes: int, store: PageStore, loop: AbstractEventLoop, *, fetchable: bool
@@ -74,7 +74,7 @@ class ResultPager:
         self._fetchable = fetchable
 
     def first_page(self, result: bytes, principal: str, subtool: str) -> bytes:
-        """The first page of a result that is too large."""
+        """Return the first page of a result that is too large, and store the rest."""
         split = split_result(result)
         if split is None:
             return result
@@ -82,7 +82,7 @@ class ResultPager:
         return self._encode_page("", stored, PageStart())
 
     def fetch(self, cursor: str, principal: str, subtool: str) -> bytes | Failure:
-        """A later page."""
+        """Return a later page, or a failure if it has expired or belongs to someone else."""
         name, start = _parse_cursor(cursor)
         stored = self._store.get(name)
         if stored is None or start is None or start.block >= len(stored.result.blocks):
@@ -92,7 +92,7 @@ class ResultPager:
         return self._encode_page(name, stored, start)
 
     def _expired(self, subtool: str) -> Failure:
-        message = f"The rest of that result of subtool '{subtool}' is not kept here (any more)."
+        message = f"The remaining pages of this result of '{subtool}' have expired."
         return failure(
             "cursor_invalid", message, subtool=subtool, hint="Call the subtool again, without a cursor."
         )

@@ -1,7 +1,7 @@
-"""A gate whose rate counts for all replicas: a call waits until it is known whether all of them together allow it.
+"""A limiter whose rate is shared by all replicas: a call waits for their joint decision.
 
-How many are under way at once is for this replica alone to say, since its own process is what that protects. While the
-others cannot be heard of, the bucket here counts alone; it is kept in step meanwhile.
+The number of concurrent calls is limited per replica, since it protects this process. While Redis is unreachable, the
+local bucket decides alone; it is kept in step with the shared one meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchboard_mcp.gateway.pipeline.rate_limit import Admission, RateLimiter
 
 
 class SharedRateLimiter(RateLimiter):
-    """See the module. Is a `children.replica_types.Meter`."""
+    """Limits the rate of calls across replicas. Implements `children.replica_types.CallMeter`."""
 
     def __init__(
         self,
@@ -30,16 +30,16 @@ class SharedRateLimiter(RateLimiter):
         assert limits.calls_per_minute is not None
         self.calls_per_minute = limits.calls_per_minute
         self.burst = limits.burst or limits.calls_per_minute
-        # With other limits, as while a new config is rolled out, it is another bucket.
+        # Different limits have different buckets, for example while a new config is rolled out.
         self.key = f"{suite}:{self.calls_per_minute}/{self.burst}"
         if principal is not None:
             self.key += f":{principal}"
         self._replicas = replicas
-        self._unsent: deque[Admission] = deque()  # not asked for yet
+        self._unsent: deque[Admission] = deque()  # not in a request to Redis yet
         self._in_flight: deque[Admission] = deque()
 
     def acquire(self, call: Admission, now: float) -> Failure | bool:
-        """False where the call waits for an answer or its turn; else as every gate."""
+        """Return False if the call waits for the replicas or a slot; otherwise as the base class."""
         if not self._replicas.reachable:
             return super().acquire(call, now)
         if self._max_running is not None:
@@ -51,19 +51,19 @@ class SharedRateLimiter(RateLimiter):
         return False
 
     def abandon(self, call: Admission) -> None:
-        """A call that waits is no longer wanted."""
+        """Remove a cancelled call from all queues."""
         for line in (self._unsent, self._in_flight):
             if call in line:
                 line.remove(call)
         super().abandon(call)
 
     def next_batch(self) -> int:
-        """How many calls wait for an answer; they are the ones that it is for."""
+        """Start a request for all waiting calls and return their number."""
         self._in_flight, self._unsent = self._unsent, self._in_flight
         return len(self._in_flight)
 
     def on_granted(self, granted: int, wait_s: float) -> None:
-        """So many of them may go on; for another one there is room after so long. No call's fault is another's."""
+        """Admit `granted` calls of the batch and refuse the others: the next token is `wait_s` away."""
         assert self._bucket is not None
         now = self._loop.time()
         while self._in_flight:
@@ -76,7 +76,7 @@ class SharedRateLimiter(RateLimiter):
                 self._loop.call_soon(call.on_failed, self._rate_limited(wait_s))
 
     def decide_locally(self) -> None:
-        """Nobody answers: the bucket here does."""
+        """Decide the batch with the local bucket: the replicas cannot be reached."""
         now = self._loop.time()
         while self._in_flight:
             call = self._in_flight.popleft()
@@ -87,7 +87,7 @@ class SharedRateLimiter(RateLimiter):
                 self._loop.call_soon(call.on_failed, verdict)
 
     def _start(self, call: Admission) -> None:
-        """Past the count: on, or into the queue, where there is room for all that were let in."""
+        """Start a call that has its token, or queue it: `acquire` made sure that the queue has room."""
         if self._max_running is not None:
             if self._running >= self._max_running:
                 self._waiting.append(call)

@@ -1,4 +1,4 @@
-"""How many calls are too many: a bucket of tokens that fills with time. Pure: the time is passed in."""
+"""A token bucket. Pure: the time is passed in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MINUTE_S = 60.0
 
 
 class TokenBucket:
-    """So many calls a minute on average, and so many at once; without a burst, a whole minute's may come at once."""
+    """Token bucket: `calls_per_minute` sustained, `burst` at once (defaults to one minute's worth)."""
 
     __slots__ = ("_at", "_burst", "_per_s", "_tokens")
 
@@ -16,7 +16,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take a token where there is one; otherwise say after how many seconds there will be."""
+        """Take a token and return 0, or return the seconds until there will be one."""
         tokens = self._tokens + (now - self._at) * self._per_s
         if tokens > self._burst:  # `min` would cost as much as all of this, and every call comes here
             tokens = self._burst

@@ -1,7 +1,7 @@
 """One child as hosts see it: a suite tool, or its own tools shown directly.
 
-Owns which of its subtools exist for a host, and what becomes of a call of its suite tool. The calls themselves are in
-`calls`; what else a child offers is in `offers`.
+Decides which of its subtools exist for a host, and dispatches calls of its suite tool. The calls are in `suite_calls`;
+prompts and resources are in `gateway.prompts_resources`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ TOOLS = "tools/list"
 
 
 class ChildSuite:
-    """See the module. `direct` where hosts see the child's own tools in place of a suite tool; `pins` are those that
-    they see beside it.
-    """
+    """Presents one child as a suite tool, or as its own tools if `direct`. `pins` are tools listed beside the suite."""
 
     def __init__(self, name: str, child: Child, config: Config) -> None:
         settings = config.suites.get(child.name) or SuiteConfig()
@@ -53,7 +51,7 @@ class ChildSuite:
         self.name = name
         self.source = child.name
         self.child = child
-        # What is built in was turned on by name already.
+        # Built-in children were enabled by name, so governed mode need not allow their subtools one by one.
         governed = config.governance.mode == "governed" and child.spec.kind != "builtin"
         self.access = access(settings.expose, governed=governed)
         self.introspection = IntrospectSettings(
@@ -64,10 +62,8 @@ class ChildSuite:
         self.exposure = settings.exposure
         self.pins = patterns(settings.pin) if settings.pin else None
         self._cost: SuiteCost | None = None
-        self.pipeline: CallPipeline | None = (
-            None  # what stands between hosts and the child, where anything does
-        )
-        self.observer: RequestObserver | None = None  # who looks at requests on their way, where anybody does
+        self.pipeline: CallPipeline | None = None  # None if nothing of it is configured
+        self.observer: RequestObserver | None = None  # None without telemetry
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self._always_load = settings.always_load
@@ -80,45 +76,47 @@ class ChildSuite:
 
     @property
     def direct(self) -> bool:
-        """Whether hosts see the child's own tools in place of a suite tool."""
+        """True if hosts see the child's own tools in place of a suite tool."""
         return self.exposure == "direct" or (self.exposure == "auto" and self.cost().flat_is_cheaper)
 
     def cost(self) -> SuiteCost:
-        """What it costs in tokens, shown in each way, as far as is known of the child."""
-        from switchboard_mcp.gateway.suites.suite_cost import SuiteCost  # Only where somebody wants to know.
+        """Return the cost in tokens of each exposure, as far as the child is known."""
+        from switchboard_mcp.gateway.suites.suite_cost import (
+            SuiteCost,  # loads the tokenizer, so only on demand
+        )
 
         if self._cost is None or not self._cost.is_current(self):
             self._cost = SuiteCost.measure(self)
         return self._cost
 
     def lists_own_entries(self, method: str) -> bool:
-        """Whether a list has entries of the child's own, under their own names."""
+        """Return whether the list of this method has entries of the child under their own names."""
         return self.direct or (method == TOOLS and self.pins is not None)
 
     def direct_tools(self) -> list[Tool]:
-        """The tools that are listed as they are."""
+        """Return the tools that are listed under their own names."""
         tools = self.permitted(self.child.inventory.known_tools())
         if self.direct:
             return tools
         return [tool for tool in tools if self.pins.match(tool.name)] if self.pins is not None else []
 
     def should_announce(self, *, tools: bool) -> bool:
-        """Whether hosts that have seen a list should hear that the child is known for the first time."""
+        """Return whether to send list_changed when the child becomes known for the first time."""
         if tools:
             return self.pins is not None or (self.exposure == "auto" and self.direct)
-        # Of a child that is always shown as it is no host has seen a list before it was known.
+        # Lists wait for a child that is always direct, so no host has seen one without it.
         return self.exposure != "direct"
 
     def refusal(self, subtool: str) -> Failure:
-        """What a host is told that asked for a subtool which does not exist for it."""
+        """Return the failure for a subtool that does not exist for this host."""
         return denial(self.source, self.name, subtool)
 
     def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
-        """Those that exist for a host."""
+        """Return the tools that exist for a host."""
         return [tool for tool in tools if self.access.permits(tool.name)]
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
-        """Serve a call whose arguments are settled."""
+        """Serve a call whose arguments are complete."""
         if self.observer is not None:
             channel = self.observer.begin_call(channel, id, params)
         if params.request_state is not UNSET and self._resume_suspended(session, channel, id, params):
@@ -141,15 +139,15 @@ class ChildSuite:
             SubtoolCall(session, channel, id, self, params).begin()
 
     def redact_arguments(self, args: Raw | UnsetType) -> None:
-        """Keep what `redactArgs` names of these arguments out of everything that is logged or told of the call."""
-        from switchboard_mcp.redaction.arguments import hidden_values  # Only where a suite hides arguments.
+        """Redact the values that `redactArgs` names from everything that is logged or reported about the call."""
+        from switchboard_mcp.redaction.arguments import hidden_values  # only if the suite redacts arguments
 
         self.child.register_secrets(hidden_values(self.redact_args, args))
 
     def _resume_suspended(
         self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams
     ) -> bool:
-        """Whether this was a modern host that came back for a request which is parked here, and is dealt with."""
+        """Resume a suspended request that the host retries with its input; return whether that settles the call."""
         inbound = suite_call(session, channel, id, params.meta)
         call_fingerprint = fingerprint(params.name, params.arguments)
         result = session.broker.suspended.resume(
@@ -160,7 +158,7 @@ class ChildSuite:
         return result is ResumeResult.HANDLED
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
-        """The suite tool as `tools/list` shows it."""
+        """Return the suite tool as `tools/list` shows it."""
         tools = self.permitted(self.child.inventory.known_tools())
         names = [sanitize.clean(tool.name) for tool in tools]
         tool = describe(
@@ -172,14 +170,14 @@ class ChildSuite:
 
 
 class ResolvedName(Struct, frozen=True):
-    """Something of a child: whose it is, and what the child itself calls it."""
+    """A tool, prompt or resource of a child under the name that the child uses."""
 
     suite: ChildSuite
     name: str
 
 
 def direct_descriptor(name: str, resolved: ResolvedName, *, stateless: bool) -> Raw:
-    """A child's own tool as it came, but for its era, under the name a host uses."""
+    """Return the descriptor of a child's own tool under the name that hosts use, for their protocol version."""
     child = resolved.suite.child
     raw = child.inventory.tool(resolved.name).raw
     assert raw is not UNSET
@@ -195,7 +193,7 @@ def direct_descriptor(name: str, resolved: ResolvedName, *, stateless: bool) -> 
 def build(
     children: Iterable[Child], config: Config, previous: Mapping[str, ChildSuite] | None = None
 ) -> dict[str, ChildSuite]:
-    """The children's suites by tool name, sorted; what would be the same as `before` stays, with all it remembers."""
+    """Return the suites by tool name, sorted. Suites of `previous` with an unchanged config are reused."""
     by_name = {child.name: child for child in children}
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
     names = suite_names([(name, configured.get(name, "")) for name in by_name])

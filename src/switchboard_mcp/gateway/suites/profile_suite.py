@@ -1,7 +1,7 @@
-"""Views that show less: what a profile makes of the suites there are.
+"""Profiles: views that show some of the suites, or some subtools of a suite.
 
-Loaded only where the config has profiles. A profile takes away and never adds: what policy denies stays denied. What it
-hides reads as if it were not there, wherever it is asked for.
+Loaded only if the config has profiles. A profile only restricts: what policy denies stays denied. Hidden suites and
+subtools are reported as unknown.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class IntersectedAccess(Access, kw_only=True):
-    """Two rules of which both must permit."""
+    """Permits what two access rules both permit."""
 
     base: Access
 
     def permits(self, subtool: str) -> bool:
-        """Whether the subtool may be listed and called."""
+        """Return whether the subtool may be listed and called."""
         return super().permits(subtool) and self.base.permits(subtool)
 
 
 class ProfileSuite(ChildSuite):
-    """A suite of which a profile shows a part. All else it shares with the whole one."""
+    """A suite of which a profile shows a part. It shares everything else with the whole suite."""
 
     def __init__(self, suite: ChildSuite, expose: Expose) -> None:
         self.__dict__.update(suite.__dict__)
@@ -44,7 +44,7 @@ class ProfileSuite(ChildSuite):
             self.pipeline = suite.pipeline.for_suite(self)
 
     def refusal(self, subtool: str) -> Failure:
-        """What is hidden is not there."""
+        """Report a hidden subtool as unknown."""
         if self._profile_access.permits(subtool):
             return super().refusal(subtool)
         known = [tool.name for tool in self.permitted(self.child.inventory.known_tools())]
@@ -54,7 +54,7 @@ class ProfileSuite(ChildSuite):
 
 
 def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -> View:
-    """What a profile shows."""
+    """Return the view of a profile."""
     shown_names = patterns(profile.suites)
 
     def may_see(child: str, suite: str) -> bool:
@@ -71,7 +71,7 @@ def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -
 def apply(
     gateway: Gateway, profiles: Mapping[str, Profile], of_principal: Mapping[str, str], default: str, log: Log
 ) -> None:
-    """Give everybody their view: whoever has a profile that one, all others the one that is named, if any."""
+    """Set the view of each principal with a profile, and the `default` profile, if any, for everybody else."""
     used = {*of_principal.values(), *([default] if default else [])}
     known = {**profiles, REVOKED_PROFILE: Profile(suites=[])}
     views = {name: profile_view(gateway.all_suites, known[name], log) for name in sorted(used)}

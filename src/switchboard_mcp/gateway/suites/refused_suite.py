@@ -1,7 +1,7 @@
-"""What governed mode keeps from hosts: suites that do not exist, and every suite while the switch is off.
+"""Suites that governed mode refuses: those of denied children, and every suite while Switchboard is not enabled.
 
-Loaded in governed mode only. Owns how a refusal that was decided in `policy` meets a host; a tool stays listed while
-the switch is off, so that a host sees what there will be, and calling it says what is missing.
+Loaded in governed mode only. `policy` decides; this module answers the host. While Switchboard is not enabled, tools
+stay listed so hosts see what there will be, and a call says what is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RefusedSuite:
-    """A suite that is shown and serves nobody."""
+    """A suite that is listed and refuses every call."""
 
     def __init__(self, gateway: Gateway, suite: Suite, problem: Failure) -> None:
         self.name = suite.name
@@ -34,17 +34,17 @@ class RefusedSuite:
         self._problem = replace(problem, child=suite.source)
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
-        """As it would be."""
+        """Return the descriptor of the suite itself."""
         return self._suite.descriptor(shape)
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
-        """Say why not."""
+        """Refuse the call and record it."""
         self._gateway.record_refusal(session, self.source, params.arguments.subtool, self._problem)
         refuse_call(session, channel, id, params.meta, self._problem)
 
 
 def govern(gateway: Gateway, config: Config, absent: Mapping[str, Failure], disabled: Failure | None) -> None:
-    """Hold a gateway to the posture that was taken."""
+    """Apply the decisions of governed mode to all views of a gateway."""
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
     names = suite_names([(name, configured.get(name, "")) for name in sorted(absent)], gateway.all_suites)
     for view in gateway.all_views():

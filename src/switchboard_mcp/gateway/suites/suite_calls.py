@@ -1,6 +1,6 @@
 """Suite calls: `introspect` and `call` of a suite tool.
 
-The body of an answer is never decoded, unless the child is of another era than the host.
+A result is passed on undecoded, unless child and host use different protocol version families.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WRAPPERS = frozenset({"args", "arguments"})
 
 
 class PlainParams(Struct, gc=False, rename="camel"):
-    """Params of a suite tool's `tools/call`, with arguments that need no explaining."""
+    """Params of a suite tool's `tools/call` whose arguments are well-formed."""
 
     name: str
     arguments: SuiteCall
@@ -60,11 +60,11 @@ class IntrospectCall(HostRequest):
 
     @property
     def catalog_is_enough(self) -> bool:
-        """What a lock says is enough."""
+        """True: locked tools can be introspected without starting the child."""
         return True
 
     def on_ready(self, child: Child) -> None:
-        """The child's tools are known: answer from them."""
+        """Answer from the child's tools, which are known now."""
         suite, arguments = self.suite, self.params.arguments
         child.lookups += 1
         if arguments.subtool and not suite.access.permits(arguments.subtool):
@@ -130,15 +130,15 @@ class SubtoolCall(HostRequest):
 
     @property
     def runs_as_task(self) -> bool:
-        """Whether it is a tool that only runs as a task."""
+        """True if the subtool only runs as a task."""
         return self.arguments.subtool in self.child.inventory.task_only_tools
 
     def on_ready(self, child: Child) -> None:
-        """The child is ready: send the call, if it has such a subtool. One frame for the ordinary case: it is hot."""
+        """Send the call to the child, if it has the subtool. One frame for the common case: this is the hot path."""
         params, offer = self.params, child.inventory
         arguments = params.arguments
         if params.request_state is not UNSET and not child.is_stateless:
-            # The state is not ours, or `ChildSuite` had resumed the request; and this child issues none.
+            # Not a state of ours, or `ChildSuite` would have resumed the request; and this child issues none.
             error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(error))
             return
@@ -148,11 +148,11 @@ class SubtoolCall(HostRequest):
             if blocked is not None:
                 self.on_failed(blocked)
                 return
-            # Since a child may change its tools without telling.
+            # A child may change its tools without a notification, so list them again before refusing.
             child.refresh_tools_for(arguments.subtool, RelistThenCall(self))
             return
         id = next_id()
-        args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
+        args = bytes(arguments.args)  # type: ignore[arg-type]  # complete, so never UNSET
         if params.meta is UNSET and not offer.is_stateless and args.find(b'"arg', 0, 24) < 0:
             message = b"".join((prefix, args, b'},"id":', id, b"}"))
         else:
@@ -166,10 +166,12 @@ class SubtoolCall(HostRequest):
             peer.send(self)
 
     def build(self, child: Child, id: bytes) -> bytes:
-        """The child's own `tools/call`."""
+        """Build the child's own `tools/call`."""
         arguments, params = self.arguments, self.params
-        args = bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
-        if b'"arg' in args[:24]:  # perhaps wrapped once more
+        args = bytes(arguments.args)  # type: ignore[arg-type]  # complete, so never UNSET
+        if (
+            b'"arg' in args[:24]
+        ):  # models sometimes wrap arguments once more; a wrapper can only be the first member
             args = unwrap(args, _parameter_names(child, arguments.subtool))
         extra = getattr(self, "extra_params", b"") or (_retry_members(params) if child.is_stateless else b"")
         meta = self.meta_for_child(child, id)
@@ -179,31 +181,31 @@ class SubtoolCall(HostRequest):
         )
 
     def fingerprint(self) -> bytes:
-        """What must be the same when a modern host comes back with input."""
+        """Identify the call, so a retry with input can be matched to it."""
         return fingerprint(self.params.name, self.arguments)
 
     def answered(self, answer: RpcMessage) -> None:
-        """The child's result goes to the host as it came; its JSON-RPC error becomes a failure a model can act on."""
+        """Pass the child's result on as it came; turn its JSON-RPC error into a failure that a model can act on."""
         if answer.error is not UNSET or answer.result is UNSET:
             error = jsonrpc.get_error(answer)
             if error is not None:
                 if not self.relist_and_retry(error) and not self.answer_host_error(error):
                     self.on_failed(self._child_error(error))
                 return
-        result: Raw = answer.result  # type: ignore[assignment]  # there is one, where there is no error
+        result: Raw = answer.result  # type: ignore[assignment]  # present if there is no error
         if self.child.inventory.needs_result_check:
             self.handle_result(result)
         else:
             self.finish(result)
 
     def timeout_failure(self) -> Failure:
-        """What a host is told whose call took too long."""
+        """Return the failure for a call that took too long."""
         child, subtool = self.child.name, self.arguments.subtool
         message = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
         return failure("child_timeout", message, child=child)
 
     def fail_unknown_subtool(self, child: Child) -> None:
-        """The child has no such subtool, or none that may be used."""
+        """Refuse the call: the child has no such subtool, or its lock blocks it."""
         blocked = child.inventory.tool_blocked_reason(self.arguments.subtool)
         if blocked is not None:
             self.on_failed(blocked)
@@ -239,7 +241,7 @@ class SubtoolCall(HostRequest):
 
 
 class RelistThenCall(ReadyWaiter):
-    """A call whose subtool was not on the list, once the list has been fetched again."""
+    """Repeats a call for an unlisted subtool once the tools have been listed again."""
 
     __slots__ = ("call",)
 
@@ -247,7 +249,7 @@ class RelistThenCall(ReadyWaiter):
         self.call = call
 
     def on_ready(self, child: Child) -> None:
-        """Now it is there or it is not; a host that has cancelled meanwhile does not care."""
+        """Send the call if the subtool is listed now, unless the host has cancelled meanwhile."""
         if self.call.is_awaited:
             if self.call.arguments.subtool in child.inventory.call_prefixes:
                 self.call.on_ready(child)
@@ -255,7 +257,7 @@ class RelistThenCall(ReadyWaiter):
                 self.call.fail_unknown_subtool(child)
 
     def on_failed(self, problem: Failure) -> None:
-        """The child went away meanwhile."""
+        """Fail the call: the child stopped meanwhile."""
         self.call.on_failed(problem)
 
 
@@ -268,13 +270,13 @@ def _finish_failed(request: IntrospectCall | SubtoolCall, problem: Failure) -> N
 
 
 def fingerprint(name: str, arguments: SuiteCall) -> bytes:
-    """What a suite call and its repetition have in common, however either was written."""
+    """Return the identity of a suite call, independent of how its JSON is written."""
     args = jsonrpc.canonicalize(arguments.args) if arguments.args is not UNSET else b""
     return jsonrpc.encode((name, arguments.subtool)) + args
 
 
 def _retry_members(params: PlainParams) -> bytes:
-    """What a modern host brings back for a modern child."""
+    """Return the params with which a stateless host retries a call of a stateless child."""
     extra = b""
     if params.input_responses is not UNSET:
         extra = b',"inputResponses":' + bytes(params.input_responses)
@@ -284,7 +286,7 @@ def _retry_members(params: PlainParams) -> bytes:
 
 
 def _compacted(schema: Raw) -> Raw:
-    """A schema without what only costs tokens; as the child sent it where it cannot be read."""
+    """Return the schema without members that only cost tokens; unchanged if it cannot be decoded."""
     try:
         return Raw(jsonrpc.encode(compact(msgspec.json.decode(schema))))
     except (msgspec.MsgspecError, OverflowError, RecursionError):
@@ -292,7 +294,7 @@ def _compacted(schema: Raw) -> Raw:
 
 
 def _parameter_names(child: Child, subtool: str) -> frozenset[str]:
-    """The names of a subtool's parameters; where they cannot be told, any name might be one."""
+    """Return the names of a subtool's parameters. With an unreadable schema, assume that both wrappers are some."""
     schema = child.inventory.tools[subtool].input_schema
     if schema is UNSET:
         return frozenset()

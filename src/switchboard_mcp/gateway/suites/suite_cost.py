@@ -1,7 +1,7 @@
-"""What a suite costs in tokens: its child's tools listed as they are, and behind the suite tool.
+"""The cost of a suite in tokens: its child's tools listed flat, and behind the suite tool.
 
-Measured on what is known of the child, once for each state of that knowledge. Loaded only where somebody wants to know:
-for exposure `auto`, and for what the status tells of tokens saved.
+Measured on the child's snapshot, once per snapshot. Loaded only on demand: for exposure `auto`, and for the tokens
+saved that the status reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNKNOWN = Weight(0, 0, 0.0)
 
 
 class SuiteCost:
-    """The weight of a suite, and the tools it was taken from."""
+    """The weight of a suite, and the snapshot it was measured on."""
 
     def __init__(self, weight: Weight, knowledge: ServerSnapshot | None) -> None:
         self.weight = weight
@@ -31,7 +31,7 @@ class SuiteCost:
 
     @classmethod
     def measure(cls, suite: ChildSuite) -> SuiteCost:
-        """Measure; of a child of which nothing is known, nothing."""
+        """Measure a suite. An unknown child costs nothing yet."""
         knowledge = suite.child.snapshot
         if knowledge is None:
             return cls(UNKNOWN, None)
@@ -44,17 +44,17 @@ class SuiteCost:
         return cls(measure_weight(server, estimate, suite.introspection), knowledge)
 
     def is_current(self, suite: ChildSuite) -> bool:
-        """Whether nothing else is known by now."""
+        """Return whether the child's snapshot is still the measured one."""
         knowledge = suite.child.snapshot
         return (knowledge.tools if knowledge is not None else None) is self._tools
 
     @property
     def flat_is_cheaper(self) -> bool:
-        """Whether hosts pay less for the tools as they are."""
+        """True if the flat list costs hosts less than the suite tool."""
         return self.weight.flat_is_cheaper
 
     def tokens_saved(self, suite: ChildSuite, *, opened: bool) -> int:
-        """Tokens that a host has saved: those of the flat list, less the suite tool, and less a look inside if any."""
+        """Return the tokens a host has saved: the flat list less the suite tool, less introspection if `opened`."""
         if suite.direct or not self.weight.flat:
             return 0
         return round(self.weight.flat - self.weight.suite - (self.weight.opening if opened else 0))

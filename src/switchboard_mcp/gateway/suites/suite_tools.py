@@ -1,7 +1,7 @@
-"""Suite tools: what a host sees instead of a child's own tools.
+"""Suite tools: the tool that a host sees instead of a child's own tools.
 
-Owns what every suite is to the gateway, how a suite tool is described (with a hint of what is inside) and the size of
-the whole list. Whose subtools they are it does not know: a child's are in `childsuite`.
+Defines the interface of every suite, the description of a suite tool (with a hint of its subtools) and the size of the
+whole list. It is not aware of children: their suites are in `child_suite`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ INPUT_SCHEMA = Raw(
     b'"subtool":{"type":"string"},"args":{"type":"object"}},"required":["action"]}'
 )
 MAX_LIST_BYTES = 50_000
-# Hosts cut tool descriptions at 2 KB; a suite that needs more says it badly.
+# Hosts cut tool descriptions at 2 KB.
 DESCRIPTION_CHARS = 1_000
 HINT_CHARS = 160
-# What a suite tool needs in the least, and what it can do without where hundreds of them must fit: the server's
-# instructions say the same.
+# Smaller schemas for hundreds of suites. They lose nothing essential: the server's instructions say the same.
 TERSE_SCHEMA = Raw(
     b'{"type":"object","properties":{"action":{"enum":["introspect","call"]},"subtool":{},"args":{}},'
     b'"required":["action"]}'
@@ -37,7 +36,7 @@ BARE_SCHEMA = Raw(b'{"type":"object","properties":{}}')
 
 
 class Shape(Struct, frozen=True):
-    """How much of each suite a list shows."""
+    """The level of detail with which a list shows each suite."""
 
     description_chars: int
     hint_chars: int = 0
@@ -45,7 +44,7 @@ class Shape(Struct, frozen=True):
     schema: Raw = INPUT_SCHEMA
 
 
-# Each smaller than the one before; the first is taken whose list fits.
+# Each is smaller than the one before. The first whose list fits is used.
 SHAPES = (
     Shape(DESCRIPTION_CHARS, HINT_CHARS),
     Shape(400, 80),
@@ -60,18 +59,18 @@ SHAPES = (
 
 
 class Suite(Protocol):
-    """Something that hosts see as one tool with subtools, whoever serves it. `source` is what failures name."""
+    """One tool with subtools, as hosts see it. `source` is the name that failures report."""
 
     name: str
     source: str
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
-        """The suite tool as `tools/list` shows it."""
+        """Return the suite tool as `tools/list` shows it."""
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
-        """Serve a call whose arguments are settled.
+        """Serve a call whose arguments are complete.
 
-        Answers once, on the channel. While it is under way it stands in `session.under_way`, to be cancelled.
+        Answers once, on the channel. Until then the call is in `session.in_flight`, so it can be cancelled.
         """
 
 
@@ -82,7 +81,7 @@ def describe(
     shape: Shape,
     annotations: Mapping[str, bool] | None = None,
 ) -> dict[str, object]:
-    """A suite tool as `tools/list` shows it, in the shape that is asked for."""
+    """Return a suite tool as `tools/list` shows it, in the requested shape."""
     summary = summarise(description, shape.description_chars)
     subtool_hint = list_subtools(subtools, shape.hint_chars)
     tool: dict[str, object] = {
@@ -96,12 +95,12 @@ def describe(
 
 
 def _as_sentence(text: str) -> str:
-    """The text with an end, so that another sentence can follow."""
+    """Return the text with a full stop, so another sentence can follow."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def list_subtools(names: Sequence[str], limit: int) -> str:
-    """As many subtool names as fit, so that a model knows when to open the suite."""
+    """Return as many subtool names as fit, so a model knows when to introspect the suite."""
     shown: list[str] = []
     size = len("Subtools: .")
     for name in names:
@@ -116,7 +115,7 @@ def list_subtools(names: Sequence[str], limit: int) -> str:
 
 
 def merged_annotations(tools: Iterable[Tool]) -> dict[str, bool]:
-    """Read-only only if all are, destructive if any is; what a tool does not say has the protocol's default."""
+    """Merge annotations: read-only if all tools are, destructive if any is. Absent hints have MCP's defaults."""
     read_only, destructive = True, False
     for tool in tools:
         hints = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
@@ -127,7 +126,7 @@ def merged_annotations(tools: Iterable[Tool]) -> dict[str, bool]:
 
 
 def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
-    """The `tools/list` result: all suites, in the largest shape that fits, and the tools that are shown directly."""
+    """Return the `tools/list` result: all suites, in the largest shape that fits, and the direct tools."""
     body = _encode_within_limit(list(suites))
     if not direct and not extra:
         return body
@@ -136,7 +135,7 @@ def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[st
 
 
 def _encode_within_limit(suites: list[Suite]) -> bytes:
-    """All suites, in the largest shape that fits."""
+    """Encode all suites in the largest shape that fits."""
     body = _encode_tools(suites, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
     if len(body) <= MAX_LIST_BYTES:

@@ -1,7 +1,7 @@
-"""The switchboard suite: search over all suites, how they are, and what went wrong lately.
+"""The switchboard suite: search over all suites, their status, and recent errors.
 
-A server in this process like any other child. Each client is answered from its own view: what that does not show is
-neither found nor told of. Nothing is started for any of it.
+An in-process server, a child like any other. Each client is answered from its own view: suites that are not in it are
+neither found nor mentioned. None of the tools starts a child.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = (
     "`find` names the subtool for a task with its signature: call it next, there is no need to introspect its suite. "
-    "`status` and `recent` tell why something does not work."
+    "`status` and `recent` show why something does not work."
 )
 CALL_SUITE = 'Call the tool named `suite` with {"action":"call","subtool":…,"args":{…}}, by the signature.'
 CALL_TOOL = "Call the tool named `tool` itself, with arguments by the signature."
@@ -44,26 +44,26 @@ MAX_MATCHES = 20
 
 
 class FindArgs(Struct, forbid_unknown_fields=True):
-    """What `find` takes."""
+    """Arguments of `find`."""
 
     query: Annotated[str, Meta(min_length=1, description="what you want to do, in a few words")]
     limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES, description="how many, at most")] = 5
 
 
 class StatusArgs(Struct, forbid_unknown_fields=True):
-    """What `status` takes."""
+    """Arguments of `status`."""
 
     suite: Annotated[str, Meta(description="only this suite or child")] = ""
 
 
 class RecentArgs(Struct, forbid_unknown_fields=True):
-    """What `recent` takes."""
+    """Arguments of `recent`."""
 
     limit: Annotated[int, Meta(ge=1, le=50, description="how many, at most")] = 10
 
 
 class FindMatch(Struct, frozen=True, omit_defaults=True):
-    """One subtool, ready to be called: in its suite, or as a tool of its own."""
+    """One subtool, ready to be called: through its suite, or as a direct tool."""
 
     signature: str
     summary: str
@@ -73,23 +73,23 @@ class FindMatch(Struct, frozen=True, omit_defaults=True):
 
 
 class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The answer of `find`."""
+    """Result of `find`."""
 
     matches: list[FindMatch]
     next: str
     not_searched: list[str] = []
-    """Suites of which nothing is known yet: introspect one to have it searched."""
+    """Suites whose tools are not known yet: introspect one to include it in the search."""
 
 
 class StatusResult(Struct, frozen=True):
-    """The answer of `status`."""
+    """Result of `status`."""
 
     version: str
     children: list[ChildStatus]
 
 
 class Error(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """One line of `recent`."""
+    """One error in the result of `recent`."""
 
     seconds_ago: int
     code: str
@@ -101,18 +101,18 @@ class Error(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class RecentErrorsResult(Struct, frozen=True):
-    """The answer of `recent`."""
+    """Result of `recent`."""
 
     errors: list[Error]
 
 
 class SwitchboardServer:
-    """See the module. Is a `program.Program`."""
+    """Serves the tools of the switchboard suite. Implements `ServerApp`."""
 
     name = SWITCHBOARD_NAME
     instructions = INSTRUCTIONS
     resources: Sequence[Resource] = ()
-    gateway: Gateway  # which has this as a child, so that it comes later
+    gateway: Gateway  # set later: the gateway has this server as a child
 
     def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
@@ -120,15 +120,15 @@ class SwitchboardServer:
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """All of them."""
+        """The tools of the suite."""
         return TOOLS
 
     async def open_session(self, notifier: Notifier, client: ClientIdentity) -> SwitchboardSession:
-        """One more client."""
+        """Open the session of a client."""
         return SwitchboardSession(self, client.principal)
 
     def search_index(self, view: View) -> ToolSearch:
-        """The search over what one kind of client sees."""
+        """Return the search index over one view, brought up to date."""
         index = self._indexes.get(view)
         if index is None:
             index = self._indexes[view] = ToolSearch()
@@ -137,7 +137,7 @@ class SwitchboardServer:
 
 
 class SwitchboardSession(ClientSession):
-    """One client, and what it may see."""
+    """The session of one client."""
 
     def __init__(self, server: SwitchboardServer, principal: str) -> None:
         self.server = server
@@ -145,12 +145,12 @@ class SwitchboardSession(ClientSession):
 
     @property
     def view(self) -> View:
-        """What it sees now."""
+        """The view of this client."""
         return self.server.gateway.view_of(self.principal)
 
 
 async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> FindResult:
-    """The subtools that fit, best first."""
+    """Return the matching subtools, best first."""
     view = session.view
     matches = session.server.search_index(view).find(args.query, args.limit)
     direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
@@ -172,7 +172,7 @@ def _to_find_match(match: SubtoolMatch, tool: str) -> FindMatch:
 async def status(
     session: SwitchboardSession, args: StatusArgs, request: ToolRequest
 ) -> StatusResult | Failure:
-    """How the children are."""
+    """Return the status of the children."""
     suites = _other_suites(session.view)
     if args.suite:
         selected = [suite for suite in suites if args.suite in (suite.name, suite.source)]
@@ -184,7 +184,7 @@ async def status(
 
 
 async def recent(session: SwitchboardSession, args: RecentArgs, request: ToolRequest) -> RecentErrorsResult:
-    """What went wrong lately, the latest first."""
+    """Return the recent errors, latest first."""
     server, suites = session.server, {suite.source: suite for suite in session.view.suites.values()}
     now = server.recent.now()
     visible = [error for error in server.recent.seen_by(session.principal) if _is_visible(error, suites)]
@@ -212,7 +212,7 @@ def _to_error(error: RecentError, now: float) -> Error:
 
 
 def _other_suites(view: View) -> list[ChildSuite]:
-    """All suites that are seen, but this one."""
+    """Return all visible suites except this one."""
     return [suite for suite in view.suites.values() if suite.source != SWITCHBOARD_NAME]
 
 

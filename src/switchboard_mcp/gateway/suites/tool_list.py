@@ -1,7 +1,7 @@
-"""What hosts see of all children together: the list of tools, capabilities, instructions.
+"""The tool list, capabilities and instructions that hosts see of all children together.
 
-A child shown directly has its own tool names; where one is taken, the child's name stands before it. Where there is one
-such child, hosts also see what else it can do.
+Direct tools keep their own names; a name that is taken is prefixed with the child's. If exactly one child is direct,
+hosts also see its other capabilities.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ CAPABILITIES: dict[str, dict[str, bool]] = {
     "completions": {},
     "logging": {},
 }
-# What one era calls by this name is not what the other does.
+# Capabilities whose meaning differs between protocol version families; True if they are the stateless ones.
 VERSION_SPECIFIC = {"tasks": False, "extensions": True}
 
 
 class ToolListCache:
-    """See the module."""
+    """Builds and caches the tool list of one view."""
 
     def __init__(self, suites: Mapping[str, ChildSuite], tools: Mapping[str, Suite], log: Log) -> None:
         self._suites = suites
@@ -46,12 +46,12 @@ class ToolListCache:
         self._snapshots: list[ServerSnapshot | None] = []
 
     def invalidate(self) -> None:
-        """A child offers something else now."""
+        """Drop the cache after a child's inventory has changed."""
         self._encoded.clear()
         self._direct = None
 
     def tools(self, *, stateless: bool) -> bytes:
-        """The `tools/list` result for a host of either era."""
+        """Return the `tools/list` result for a host of the given protocol version family."""
         self._check_snapshots()
         if stateless not in self._encoded:
             direct = [
@@ -64,7 +64,7 @@ class ToolListCache:
         return self._encoded[stateless]
 
     def direct(self) -> dict[str, ResolvedName]:
-        """Tools of children shown directly, by the name a host uses."""
+        """Return the direct tools by the name that hosts use."""
         self._check_snapshots()
         if self._direct is None:
             self._direct = {}
@@ -77,11 +77,11 @@ class ToolListCache:
         return self._direct
 
     def _suite_tools(self) -> list[Suite]:
-        """The suite tools that are listed."""
+        """Return the suite tools that are listed."""
         return [suite for name, suite in self._tools.items() if not self._suites[name].direct]
 
     def blocked_reason(self, name: str) -> Failure | None:
-        """Why a tool that a child shown directly has is not on the list, where that is for its lock."""
+        """Return the failure for a direct tool that its lock keeps off the list, or None."""
         showing = (suite for suite in self._suites.values() if suite.lists_own_entries("tools/list"))
         problems = (
             suite.child.inventory.tool_blocked_reason(name) for suite in showing if suite.access.permits(name)
@@ -89,7 +89,7 @@ class ToolListCache:
         return next((problem for problem in problems if problem is not None), None)
 
     def _check_snapshots(self) -> None:
-        """A child that has started since may have told what was not known."""
+        """Drop the cache if a child has a new snapshot."""
         snapshots = [suite.child.snapshot for suite in self._suites.values()]
         if (
             any(one is not other for one, other in zip(snapshots, self._snapshots, strict=False))
@@ -99,21 +99,21 @@ class ToolListCache:
             self._snapshots = snapshots
 
     def only_direct(self) -> ChildSuite | None:
-        """The one child that is shown directly, where there is one."""
+        """Return the direct child if there is exactly one."""
         direct = [suite for suite in self._suites.values() if suite.direct]
         return direct[0] if len(direct) == 1 else None
 
     def sole_child(self) -> ChildSuite | None:
-        """The one child that is shown directly, where there is nothing beside it."""
+        """Return the direct child if there is nothing else in the view."""
         return self.only_direct() if len(self._suites) == 1 and not self._tools else None
 
     def result_members(self, method: str) -> dict[str, Raw]:
-        """What a list says beside its entries, where it is the list of one child."""
+        """Return the members of a list result beside its entries, if the list is that of one child."""
         suite = self.sole_child()
         return suite.child.inventory.list_extras(method) if suite is not None else {}
 
     def instructions(self) -> str:
-        """How to use what is here."""
+        """Return the instructions for hosts."""
         parts = [INSTRUCTIONS] if self._suite_tools() else []
         for suite in self._suites.values():
             if suite.direct and suite.child.snapshot is not None:
@@ -122,7 +122,7 @@ class ToolListCache:
         return "\n\n".join(filter(None, parts))
 
     def capabilities(self, *, stateless: bool) -> dict[str, object]:
-        """What a host of either era is told that it can do here."""
+        """Return the capabilities for a host of the given protocol version family."""
         capabilities: dict[str, object] = {}
         suite = self.only_direct()
         if suite is not None and suite.child.snapshot is not None:

@@ -1,4 +1,4 @@
-"""Waiting until children that are shown as they are have told what they offer."""
+"""Delays a list until the tools of all direct children are known, or the children have failed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from switchboard_mcp.gateway.request_context import DelegatedWaiter
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
-# A host waits for its greeting only so long; what is not known by then it hears of as a change.
+# Hosts do not wait long for `initialize`; later tools are announced with list_changed.
 INITIALIZE_WAIT_S = 3.0
 
 
 class ToolListBarrier(DelegatedWaiter):
-    """Waits until each of several children is ready or has failed. Meanwhile the request is under way."""
+    """Waits until each of several children is ready or has failed. Meanwhile the request is in flight."""
 
     __slots__ = ("_inbound", "_method", "_remaining", "_then")
 
@@ -31,14 +31,14 @@ class ToolListBarrier(DelegatedWaiter):
         self._then = then
 
     def on_ready(self, child: Child) -> None:
-        """One is ready; its tools are known then, the rest it may still have to tell."""
+        """Count a ready child. Its tools are known; other lists may still have to be fetched."""
         if self._method == "tools/list":
             self._count_down()
         else:
             child.inventory.when_fetched(self._method, self._count_down)
 
     def on_failed(self, problem: Failure) -> None:
-        """One has failed; the others count."""
+        """Count a failed child: its tools will be missing from the list."""
         self._count_down()
 
     def _count_down(self) -> None:
@@ -47,20 +47,20 @@ class ToolListBarrier(DelegatedWaiter):
             self.release()
 
     def release(self) -> None:
-        """Wait no longer, unless that is over already."""
+        """Stop waiting and continue, unless that has happened already."""
         under_way = self._inbound.session.in_flight
         if under_way.get(self._inbound.id) is self:
             del under_way[self._inbound.id]
             self._then()
 
     def cancel(self, reason: str) -> None:
-        """The host does not want the answer any more; children that are being started for it may go on."""
+        """Do nothing: the children that are being started may go on."""
 
 
 def when_tools_known(
     gateway: Gateway, inbound: IncomingRequest, method: str, then: Callable[[], None], *, soon: bool = False
 ) -> None:
-    """Go on when every child shown directly has told what it offers, or failed to; or `soon` in any case."""
+    """Call `then` once every direct child is listed or has failed; if `soon`, after a short time in any case."""
     suites = inbound.session.view.suites.values()
     unlisted = [
         suite

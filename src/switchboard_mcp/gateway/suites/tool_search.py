@@ -1,7 +1,6 @@
-"""Which subtools of all suites a sentence means.
+"""Full-text search over the subtools of all suites.
 
-Owns the index over what children are known to offer, and builds it anew when that has changed. What a host may not use
-is not in it. It starts nothing.
+Owns the index of the known tools and rebuilds it when they change. Denied subtools are not in it. Starts no child.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from switchboard_mcp.suites.search import Index, SearchDocument
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.summary import summarise
 
-# A suite, the list of tools it was seen with, and how many of them there were to be had.
+# A suite, the tools of its snapshot, and how many of them may be used.
 State = tuple[ChildSuite, list[Raw] | None, int]
 
 SUMMARY_CHARS = 120
@@ -36,14 +35,14 @@ class SubtoolMatch(Struct, frozen=True, rename="camel"):
 
 
 class IndexedTool(Struct, frozen=True):
-    """Where an indexed tool stands."""
+    """A tool in the index, and its suite."""
 
     suite: str
     tool: ToolView
 
 
 class ToolSearch:
-    """Searches what it was given last; `refresh` looks whether that is still so."""
+    """Searches the suites of the last `refresh`."""
 
     def __init__(self) -> None:
         self._states: list[State] = []
@@ -51,7 +50,7 @@ class ToolSearch:
         self._index = Index([])
 
     def refresh(self, suites: Iterable[ChildSuite]) -> None:
-        """Take in what the suites' children are known to offer by now."""
+        """Rebuild the index if the tools of any suite have changed."""
         suites = list(suites)
         states = [_state(suite) for suite in suites]
         if len(states) == len(self._states) and all(map(_same, states, self._states)):
@@ -67,7 +66,7 @@ class ToolSearch:
         self._tools, self._index = tools, Index(documents)
 
     def find(self, query: str, limit: int, doc_chars: int = DOC_CHARS) -> list[SubtoolMatch]:
-        """The best matches, best first."""
+        """Return the best matches, best first."""
         hits = self._index.search(query, limit)
         return [to_match(self._tools[hit.place], hit.score, doc_chars) for hit in hits]
 
@@ -82,12 +81,12 @@ def _same(one: State, other: State) -> bool:
 
 
 def search_document(tool: ToolView, server: str, about: str = "") -> SearchDocument:
-    """A tool as the search sees it."""
+    """Return the searchable text of a tool."""
     return SearchDocument(tool.name, tool.description, server, about, parameter_text(tool))
 
 
 def to_match(indexed: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> SubtoolMatch:
-    """A hit as it is shown: the next step is a call."""
+    """Return a hit with everything that a call needs."""
     tool = indexed.tool
     return SubtoolMatch(
         suite=indexed.suite,
@@ -99,7 +98,7 @@ def to_match(indexed: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> 
 
 
 def parameter_text(tool: ToolView) -> str:
-    """The names and docs of a tool's parameters."""
+    """Return the names and descriptions of a tool's parameters."""
     schema = _schema(tool)
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):

@@ -1,7 +1,6 @@
-"""What one kind of client sees: its suites, their tools, the list of them.
+"""A view: the suites that one kind of client sees and can call by name.
 
-Without profiles there is one view for all. Owns which suites can be called by name; `listing` says how they are listed,
-and `profiles` makes views that show less.
+Without profiles there is one view for all clients. `tool_list` builds the list; `profile_suite` makes restricted views.
 """
 
 from __future__ import annotations
@@ -14,27 +13,28 @@ from switchboard_mcp.gateway.suites.suite_tools import Suite
 from switchboard_mcp.gateway.suites.tool_list import ToolListCache
 from switchboard_mcp.observability.log import Log
 
-# Whether a child may be heard of: its name, and that of its suite.
+# Returns whether a child may be mentioned, by its name and that of its suite.
 MaySee = Callable[[str, str], bool]
 
 
 class View:
-    """See the module. `tools` are the suite tools; `absent` suites of children that governed mode does not let exist,
-    with what is said of them.
+    """The suites of one kind of client.
+
+    `tools` are the suite tools; `absent` maps the suites that governed mode denies to their failures.
     """
 
     def __init__(self, suites: dict[str, ChildSuite], log: Log, may_see: MaySee | None = None) -> None:
         self.suites = suites
         self.may_see: MaySee = may_see or (lambda child, suite: True)
-        # One that is shown as it is only since that is cheaper now can still be called by those who saw it before.
+        # With exposure `auto` a suite may have become direct since hosts saw it, so it can still be called.
         self.tools: dict[str, Suite] = {
             name: suite for name, suite in suites.items() if suite.exposure != "direct"
         }
-        # Whether any child may have its own tools listed: the others need not be asked with each call.
+        # False if no child can have direct tools: then calls need not look for them.
         self.has_direct_tools = any(suite.exposure != "suite" or suite.pins for suite in suites.values())
         self.absent: dict[str, Failure] = {}
         self.tool_list = ToolListCache(self.suites, self.tools, log)
 
     def shows(self, child: str) -> bool:
-        """Whether anything of a child is seen."""
+        """Return whether the view has a suite of the child."""
         return any(suite.source == child for suite in self.suites.values())

@@ -1,11 +1,9 @@
-"""The audit record: who asked for what, what was decided, how it ended. Off unless the config turns it on.
+"""The audit log: who called what, what was decided, how it ended. Off unless the config enables it.
 
-Whoever has something to record appends a tuple to a list; a thread makes lines of it and writes them, a batch at a
-time, or has that done by a process beside us while there are many (`audit_scribe`). So a record costs its caller well
-under a microsecond, and a process that is killed loses what came within the last `WINDOW_S` and the batch being
-written, no more. On a clean end nothing is lost. Where nothing can be written, `trouble` says so: who must not act
-unrecorded asks it first. Arguments are recorded as a keyed hash only; names go through the redactor. Owns what a record
-holds; its chain is `observability.audit.hash_chain`'s, its files are `audit_files`'.
+`record` appends to a list, which costs the caller well under a microsecond. A thread formats and writes the records in
+batches, or passes them to a writer process while there are many. A killed process loses at most the records of the last
+`WINDOW_S` and the batch being written; a clean exit loses none. While nothing can be written, `write_failure` says so:
+callers that must not act unrecorded check it first. `writer` formats the records.
 """
 
 from __future__ import annotations
@@ -18,23 +16,26 @@ from collections.abc import Callable, Mapping, Sequence
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.audit.writer import AuditWriter
-from switchboard_mcp.observability.audit.writer_process import ScribeGoneError, WriterProcess
+from switchboard_mcp.observability.audit.writer_process import WriterGoneError, WriterProcess
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 
-# How long records are gathered before they are written: the most that a killed process loses.
+# Records are collected this long before they are written: the most that a killed process loses.
 WINDOW_S = 0.05
 RETRY_S = 1.0
 SYNC_S = 1.0
-# While nothing can be written, so many records are kept; further ones are counted.
+# While nothing can be written, this many records are kept; further ones are only counted.
 MAX_PENDING = 100_000
 
-# From a batch of this size on a process beside us makes the lines: some thousand calls a second.
+# Batches of this size, at some thousand calls a second, are worth a writer process.
 MANY = 250
 
 
 class AuditLog:
-    """See the module. `trouble` is None while records can be written; `masks` has each child's `redactArgs`."""
+    """Queues records and writes them in a thread.
+
+    `write_failure` is None while records can be written; `masks` maps each child to its `redactArgs`.
+    """
 
     def __init__(
         self,
@@ -58,9 +59,9 @@ class AuditLog:
         self.clock = clock
         self._window_s = window_s
         self._writer = AuditWriter(settings, workspace, redactor, masks or {}, clock)
-        self._duty = (workspace, settings, masks or {})
-        self._scribe: WriterProcess | None = None
-        self._may_hire = clock is time.time  # another clock cannot be taken elsewhere
+        self._process_args = (workspace, settings, masks or {})
+        self._process: WriterProcess | None = None
+        self._may_spawn = clock is time.time  # the process has no clock but the real one
         self._pending: list[CallRecord] = []
         self._lost = 0
         self._wake = threading.Event()
@@ -68,7 +69,7 @@ class AuditLog:
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
 
     def start(self) -> None:
-        """Open the files and begin to write. Where they cannot be opened, `trouble` says why."""
+        """Open the files and start the thread. If they cannot be opened, `write_failure` says why."""
         try:
             self._writer.open()
         except OSError as problem:
@@ -85,21 +86,21 @@ class AuditLog:
             self._wake.set()
 
     def refusal(self) -> Failure | None:
-        """Why nothing may be done now: it could not be recorded."""
+        """Return the failure if calls must be refused because they could not be recorded, or None."""
         return self.write_failure if self.fail_closed else None
 
     def close(self) -> None:
-        """Write all there is. Nothing may be recorded afterwards."""
+        """Write all records and stop. Nothing may be recorded afterwards."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._scribe is not None:
-            self._scribe.close()
+        if self._process is not None:
+            self._process.close()
         self._writer.close()
 
     def _run(self) -> None:
-        """The writer: wait for a record, gather for a moment, write; force to disk when it is time."""
+        """Wait for a record, collect more for a moment, write them; sync when due."""
         synced, dirty = time.monotonic(), False
         while True:
             waits_for = RETRY_S if self.write_failure is not None else SYNC_S if dirty else None
@@ -107,7 +108,7 @@ class AuditLog:
             if self._wake.is_set() and not self._stopping and self._fsync != "always":
                 time.sleep(self._window_s)
             self._wake.clear()
-            stopping = self._stopping  # looked at after the event was cleared, so that none is missed
+            stopping = self._stopping  # read after the event was cleared, so no request to stop is missed
             if self._pending or self._lost or self.write_failure is not None:
                 dirty = self._flush() or dirty
             due = stopping or self._fsync == "always" or time.monotonic() - synced >= SYNC_S
@@ -119,8 +120,8 @@ class AuditLog:
                 return
 
     def _flush(self) -> bool:
-        """Write what is pending; where that fails it stays pending, up to a limit. Tells whether it was written."""
-        # The list itself is never replaced: whoever is about to append to it would append to the old one.
+        """Write the pending records and return whether that succeeded. If not, they stay pending, up to a limit."""
+        # The list is never replaced: another thread may be about to append to it.
         batch = self._pending[:]
         try:
             if self.write_failure is not None:
@@ -139,35 +140,35 @@ class AuditLog:
         return True
 
     def _append(self, batch: list[CallRecord]) -> None:
-        if self._scribe is None and len(batch) >= MANY and self._may_hire:
-            self._may_hire = False  # once: if it goes, we write ourselves
+        if self._process is None and len(batch) >= MANY and self._may_spawn:
+            self._may_spawn = False  # once: if the process dies, this thread writes
             try:
-                self._scribe = WriterProcess(*self._duty)
-            except (OSError, ScribeGoneError):
-                self._scribe = None
-        if self._scribe is not None:
+                self._process = WriterProcess(*self._process_args)
+            except (OSError, WriterGoneError):
+                self._process = None
+        if self._process is not None:
             try:
-                self._scribe.append(batch, self._lost, self._redactor)
-            except ScribeGoneError:
-                self._scribe = None
+                self._process.append(batch, self._lost, self._redactor)
+            except WriterGoneError:
+                self._process = None
             else:
                 return
         self._writer.append(batch, self._lost)
 
     def _sync(self) -> None:
         try:
-            if self._scribe is not None:
-                self._scribe.sync()
+            if self._process is not None:
+                self._process.sync()
             else:
                 self._writer.sync()
-        except ScribeGoneError:
-            self._scribe = None
+        except WriterGoneError:
+            self._process = None
         except OSError as problem:
             self._fail(problem)
 
     def _fail(self, problem: OSError) -> None:
         fresh = self.write_failure is None
-        message = f"Nothing can be recorded in {self._folder}: {problem.strerror or problem}."
+        message = f"The audit log in {self._folder} cannot be written: {problem.strerror or problem}."
         self.write_failure = failure("audit_failed", self._redactor.redact_text(message))
         if fresh and self._warn is not None:
             self._warn(self.write_failure)

@@ -1,9 +1,9 @@
-"""The lines of an audit record, each bound to the one before by a hash.
+"""The lines of the audit log, each bound to the one before by a hash.
 
-A line is one JSON object whose last member is `hash`: the SHA-256 of the hash before (32 bytes) and of the line up to
-that member, byte for byte. So a line can be neither changed, left out, put elsewhere nor put in without a break that
-is found. Whoever can write all lines anew can also make a new chain: hence `verify` tells the last hash, to be kept
-elsewhere. Owns the form of a line and how a run of lines is judged; does not know files, time or who writes.
+A line is one JSON object whose last member is `hash`: the SHA-256 of the previous hash (32 bytes) and of the line up to
+that member, byte for byte. So no line can be changed, removed, moved or inserted without a break that verification
+finds. Someone who can rewrite all lines can build a new chain; hence `verify` reports the last hash, to be stored
+elsewhere. Owns the format of a line and the check of a run of lines. It is not aware of files, time or writers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SCHEMA_VERSION = 1
 START = bytes(32)
 HASH_HEX = 64
 _TAIL = len(b',"hash":""}') + HASH_HEX
-# Names come from hosts and may be of any length.
+# Names come from hosts and may have any length.
 MAX_NAME = 200
 
 
 class AuditEntry(Struct, omit_defaults=True):
-    """One line, read. A `begin` line opens each file and has `prev`; `torn` and `lost` are marks of the writer."""
+    """One decoded line. A `begin` line opens each file and has `prev`; `torn` and `lost` are markers of the writer."""
 
     seq: int
     at: int
@@ -44,13 +44,13 @@ class AuditEntry(Struct, omit_defaults=True):
     hash: str = ""
 
 
-# Stands for every outcome that is a failure.
+# Matches every outcome that is a failure.
 FAILED = "failed"
 _FAILURES = frozenset({"error", "blocked", "unhealthy", "quarantined", "rejected", *KINDS})
 
 
 def matches(entry: AuditEntry, child: str = "", kind: str = "", outcome: str = "") -> bool:
-    """Whether a line is one of those asked for; what is empty does not matter."""
+    """Return whether a line matches the filters; empty ones match everything."""
     return (
         (not child or entry.child == child)
         and (not kind or entry.kind == kind)
@@ -59,14 +59,14 @@ def matches(entry: AuditEntry, child: str = "", kind: str = "", outcome: str = "
 
 
 class ChainHead(Struct, frozen=True):
-    """Where a chain stands: the number and hash of its last line."""
+    """The number and hash of the last line of a chain."""
 
     seq: int = 0
     digest: bytes = START
 
 
 class Flaw(Struct, frozen=True):
-    """The first line that does not belong where it stands, and why. Lines are counted from 1."""
+    """The first line that breaks the chain, and the reason. Lines are counted from 1."""
 
     line: int
     reason: str
@@ -77,19 +77,21 @@ _encode = msgspec.json.encode
 
 
 def seal(body: bytes, previous: bytes) -> tuple[bytes, bytes]:
-    """A line from an object that lacks its closing brace, and the line's digest."""
+    """Return the sealed line for an object without its closing brace, and the line's digest."""
     digest = sha256(previous + body).digest()
     return b'%b,"hash":"%b"}\n' % (body, digest.hex().encode()), digest
 
 
 def marker_body(kind: str, seq: int, at: int, **members: object) -> bytes:
-    """The body of a writer's own line, to be sealed."""
+    """Return the body of a marker line, to be sealed."""
     return _encode({"seq": seq, "at": at, "kind": kind, **members})[:-1]
 
 
 def fingerprinter(salt: bytes) -> Callable[[bytes], bytes]:
-    """HMAC-SHA-256 of arguments in their canonical form: the same for the same arguments, and not to be guessed
-    without the salt. The key is taken in once, which halves the cost of each.
+    """Return a function for the HMAC-SHA-256 of arguments in canonical form.
+
+    Equal arguments have equal fingerprints, which cannot be guessed without the salt. The key is hashed once, which
+    halves the cost of each.
     """
     inner = sha256(bytes(byte ^ 0x36 for byte in salt.ljust(64, b"\0")))
     outer = sha256(bytes(byte ^ 0x5C for byte in salt.ljust(64, b"\0")))
@@ -104,12 +106,12 @@ def fingerprinter(salt: bytes) -> Callable[[bytes], bytes]:
 
 
 def clip(name: str) -> str:
-    """A name that is no longer than names are."""
+    """Return the name, shortened to the maximum length."""
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
 def parse_line(line: bytes) -> AuditEntry | None:
-    """One line, or None where it is none."""
+    """Decode one line, or return None if it is not a record."""
     try:
         return _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -117,14 +119,14 @@ def parse_line(line: bytes) -> AuditEntry | None:
 
 
 def digest_of(line: bytes, previous: bytes) -> bytes | None:
-    """The digest of a sealed line where it is right, else None."""
+    """Return the digest of a sealed line, or None if its hash is wrong."""
     body, tail = line[:-_TAIL], line[-_TAIL:]
     digest = sha256(previous + body).digest()
     return digest if tail == b',"hash":"%b"}' % digest.hex().encode() else None
 
 
 def head_of(line: bytes) -> ChainHead | None:
-    """Where a chain stands whose last line this is, taken at its word."""
+    """Return the chain head that a last line claims, unverified."""
     entry = parse_line(line)
     if entry is None or len(entry.hash) != HASH_HEX:
         return None
@@ -137,28 +139,28 @@ def head_of(line: bytes) -> ChainHead | None:
 def verify_lines(
     lines: Iterable[bytes], previous: ChainHead | None
 ) -> tuple[ChainHead, Flaw | None, Sequence[str]]:
-    """Walk the lines of one file. `previous` is None where older files are gone: then the file's own word is taken.
+    """Verify the lines of one file. If older files are gone, `previous` is None and the file's `prev` is trusted.
 
-    Gives where the chain stands then, the first flaw, and the hashes that were passed.
+    Returns the head of the chain, the first flaw, and the hashes of the lines before it.
     """
     head = previous or ChainHead()
     passed: list[str] = []
     for number, line in enumerate(lines, 1):
         entry = parse_line(line)
         if entry is None:
-            return head, Flaw(number, "is no record"), passed
+            return head, Flaw(number, "is not a record"), passed
         if number == 1:
             if entry.kind != "begin":
-                return head, Flaw(number, "is no beginning of a file"), passed
+                return head, Flaw(number, "does not begin a file"), passed
             if previous is None and len(entry.prev) == HASH_HEX:
                 head = ChainHead(entry.seq - 1, bytes.fromhex(entry.prev))
             if entry.prev != head.digest.hex():
-                return head, Flaw(number, "does not continue the file previous"), passed
+                return head, Flaw(number, "does not continue the previous file"), passed
         if entry.seq != head.seq + 1:
-            return head, Flaw(number, f"has number {entry.seq} where {head.seq + 1} was due"), passed
+            return head, Flaw(number, f"has number {entry.seq} instead of {head.seq + 1}"), passed
         digest = digest_of(line, head.digest)
         if digest is None:
-            return head, Flaw(number, "or the one previous was changed: its hash is wrong"), passed
+            return head, Flaw(number, "or the one before was changed: the hash does not match"), passed
         head = ChainHead(entry.seq, digest)
         passed.append(entry.hash)
     return head, None, passed

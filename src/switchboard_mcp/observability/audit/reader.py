@@ -1,6 +1,6 @@
-"""The audit record, read while it grows: file after file, each line once, also over a rotation.
+"""Reads the audit log while it grows: file after file, each line once, across rotations.
 
-Knows neither what is looked for nor how long to wait for more.
+Filtering and waiting for more are up to the caller.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from switchboard_mcp.observability.audit.segments import segment_name, segment_n
 
 
 class Reader:
-    """See the module. Raises OSError where there is no record."""
+    """Reads one audit folder. Raises OSError if there is none."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._number = 0
         self._file: BinaryIO | None = None
-        self._offset = 0  # where the first line begins that was not told yet
+        self._offset = 0  # of the first line that was not returned yet
 
     def read_new(self) -> Iterator[AuditEntry]:
-        """Every record that has come since; at first all there are, oldest first."""
+        """Yield the records since the last call, oldest first; on the first call all of them."""
         while True:
-            # Looked for before this file is read to its end: once there is a next one, nothing more comes to this.
+            # Looked up before reading to the end of this file: once there is a next file, this one no longer grows.
             following = [number for number in segment_numbers(self._folder) if number > self._number]
             yield from self._rest()
             if not following:
@@ -35,11 +35,11 @@ class Reader:
             self._number, self._offset = following[0], 0
             try:
                 self._file = open(os.path.join(self._folder, segment_name(self._number)), "rb")  # noqa: SIM115 - see `close`
-            except FileNotFoundError:  # an old one, of which only so many are kept
+            except FileNotFoundError:  # pruned meanwhile
                 continue
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -47,7 +47,7 @@ class Reader:
     def _rest(self) -> Iterator[AuditEntry]:
         if self._file is None:
             return
-        # Always from the end of a line: half a line may be set aside by the next writer, and another stand there then.
+        # Continue at the end of a whole line: the next writer removes a torn line and writes another in its place.
         self._file.seek(self._offset)
         for line in self._file:
             if not line.endswith(b"\n"):

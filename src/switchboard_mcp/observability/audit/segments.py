@@ -1,8 +1,8 @@
-"""The files of the audit record: `audit-000001.jsonl` and so on, the last one being written.
+"""The files of the audit log: `audit-000001.jsonl` and so on; the last one is being written.
 
-Any number of processes append, one batch at a time, under a lock that the system takes back from a dead one. Owns
-finding the end of the chain, setting aside what a crash left half-written, rotation, and that a batch which does not
-fit leaves no trace. Does not know what is recorded.
+Any number of processes append, one batch at a time, under a file lock that the system releases if its holder dies.
+Owns finding the end of the chain, moving aside lines that a crash left incomplete, rotation, and undoing a batch that
+could not be written. It is not aware of what is recorded.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.hash_chain import ChainHead
 
 LOCK = "lock"
-# The last line is looked for in so much of the end of a file; no line is near as long.
+# The last line is searched for in this much of the end of a file; lines are far shorter.
 TAIL_BYTES = 65_536
-# Makes the lines of a batch, bound to what is before; gives them and where the chain stands then.
+# Formats the lines of a batch as a continuation of the chain; returns them and the new head.
 FormatBatch = Callable[[ChainHead], tuple[bytes, ChainHead]]
-_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class FileTail(Struct):
-    """How a file ends: at which size its last whole line does, where the chain stands there, and what is left over."""
+    """The end of a file: the size up to its last whole line, the chain head there, and the torn rest."""
 
     size: int
     head: ChainHead
@@ -35,12 +35,12 @@ class FileTail(Struct):
 
 
 def segment_name(number: int) -> str:
-    """The name of a file of the record."""
+    """Return the name of a file of the audit log."""
     return f"audit-{number:06d}.jsonl"
 
 
 def segment_numbers(folder: str) -> list[int]:
-    """The numbers of the files there, oldest first."""
+    """Return the numbers of the files in a folder, oldest first."""
     numbers = []
     for name in os.listdir(folder):
         middle = name.removeprefix("audit-").removesuffix(".jsonl")
@@ -51,7 +51,7 @@ def segment_numbers(folder: str) -> list[int]:
 
 @contextmanager
 def folder_lock(folder: str, mode: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold the lock of the folder."""
+    """Hold the lock of an audit folder."""
     descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, mode)
@@ -61,7 +61,7 @@ def folder_lock(folder: str, mode: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 class AuditFiles:
-    """Appends to the record in one folder."""
+    """Appends to the audit log in one folder."""
 
     def __init__(self, folder: str, max_bytes: int, keep: int, clock: Callable[[], int]) -> None:
         self._folder = folder
@@ -74,13 +74,13 @@ class AuditFiles:
         self._head = ChainHead()
 
     def open(self) -> None:
-        """Make the folder, and see that it can be written. Raises OSError where it cannot."""
+        """Create the folder and check that it is writable. Raises OSError if it is not."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         with folder_lock(self._folder):
             self._catch_up()
 
     def append(self, format_batch: FormatBatch) -> None:
-        """Append one batch. Raises OSError where that is not possible; then nothing of it is there."""
+        """Append one batch. Raises OSError if that fails; then nothing of it has been written."""
         with folder_lock(self._folder):
             self._catch_up()
             data, head = format_batch(self._head)
@@ -90,12 +90,12 @@ class AuditFiles:
                 self._prune()
 
     def sync(self) -> None:
-        """Force what was appended to the disk."""
+        """Flush appended lines to the disk."""
         if self._descriptor >= 0:
             _sync(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -104,7 +104,7 @@ class AuditFiles:
         return os.path.join(self._folder, segment_name(number))
 
     def _catch_up(self) -> None:
-        """Be at the end of the chain, whoever wrote last."""
+        """Seek to the end of the chain, which another process may have extended."""
         if self._descriptor >= 0:
             status = os.fstat(self._descriptor)
             newer = os.path.lexists(self._path(self._number + 1))
@@ -120,13 +120,13 @@ class AuditFiles:
         self._descriptor = _open(self._path(self._number))
         tail = _read_tail(self._descriptor)
         self._size, self._head = tail.size, tail.head
-        if tail.size == 0 and len(numbers) > 1:  # made, and then its maker died
+        if tail.size == 0 and len(numbers) > 1:  # created by a process that died before writing to it
             self._head = _read_tail_of(self._path(numbers[-2])).head
         if tail.torn or tail.size == 0:
             self._repair(tail)
 
     def _repair(self, tail: FileTail) -> None:
-        """Set aside what a crash left half-written, and say so in the record."""
+        """Move a torn line to a file of its own, and record that with a marker."""
         if tail.torn:
             aside = f"{self._path(self._number)}.torn-{self._head.seq + 1}"
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -188,7 +188,7 @@ def _read_tail_of(path: str) -> FileTail:
 
 
 def _read_tail(descriptor: int) -> FileTail:
-    """Where the last whole line ends. What follows it, and lines that are none, are torn."""
+    """Find the end of the last whole line. Everything after it, and lines that are not records, are torn."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
     tail = os.pread(descriptor, size - start, start)
@@ -203,7 +203,7 @@ def _read_tail(descriptor: int) -> FileTail:
             return FileTail(start + end, head, tail[end:])
         end = begin
     if start > 0:
-        raise OSError(errno.EBADMSG, "its end holds no record")
+        raise OSError(errno.EBADMSG, "no record at its end")
     return FileTail(0, ChainHead(), tail)
 
 
@@ -214,7 +214,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """A new file is there after a power cut only if its folder was written too."""
+    """Flush a folder: a new file survives a power cut only if its folder was written too."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

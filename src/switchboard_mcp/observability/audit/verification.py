@@ -1,6 +1,6 @@
-"""Proving the audit record: every file in turn, to the first line that does not belong.
+"""Verifies the audit log: every file in turn, up to the first line that breaks the chain.
 
-Owns reading the files back; how lines are bound is `observability.audit.hash_chain`'s.
+Owns reading the files; the chain is in `hash_chain`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from switchboard_mcp.observability.audit.segments import LOCK, folder_lock, segm
 
 
 class AuditVerdict(Struct, rename="camel", omit_defaults=True):
-    """What was found. `head` is the hash of the last good line: kept elsewhere, it proves that nothing is gone."""
+    """Result of a verification. `head` is the hash of the last good line: stored elsewhere, it proves completeness."""
 
     ok: bool
     files: int
     records: int
     head: str
     first: int = 0
-    """Number of the first record there is; more than 1 where older files were removed."""
+    """Number of the first record; more than 1 if older files were removed."""
     torn_bytes: int = 0
-    """What a crash left at the end; the next writer sets it aside."""
+    """Size of a torn line at the end; the next writer moves it aside."""
     file: str = ""
     line: int = 0
     reason: str = ""
 
 
 def verify(folder: str, contains: str = "") -> AuditVerdict:
-    """Judge the whole record; `contains` is a head from earlier that must be in it. Raises OSError."""
+    """Verify the whole audit log. `contains` is an earlier head that must be in it. Raises OSError."""
     if os.path.exists(os.path.join(folder, LOCK)):
-        with folder_lock(folder, fcntl.LOCK_SH):  # nobody is half-way through a line
+        with folder_lock(folder, fcntl.LOCK_SH):  # so no writer is in the middle of a line
             return _verify(folder, contains)
     return _verify(folder, contains)
 
@@ -67,13 +67,13 @@ def _verify(folder: str, contains: str) -> AuditVerdict:
             return verdict
     if not found:
         _mark_broken(
-            verdict, segment_name(numbers[-1]) if numbers else folder, 0, f"holds no record {contains}"
+            verdict, segment_name(numbers[-1]) if numbers else folder, 0, f"has no record {contains}"
         )
     return verdict
 
 
 def entries(folder: str) -> Iterator[AuditEntry]:
-    """Every record that can be read, oldest first."""
+    """Yield every readable record, oldest first."""
     for number in segment_numbers(folder):
         for line in _lines(_contents(folder, number))[0]:
             entry = hash_chain.parse_line(line)

@@ -33,7 +33,7 @@ _encode = msgspec.json.encode
 
 
 class AuditWriter:
-    """Makes the lines and appends them to the files; raises OSError where that cannot be."""
+    """Formats records and appends them to the files. Raises OSError if that fails."""
 
     def __init__(
         self,
@@ -54,21 +54,21 @@ class AuditWriter:
         self._known_at: tuple[Redactor, int] | None = None
 
     def open(self) -> None:
-        """Find the salt, and see that the files can be written."""
+        """Read the salt and check that the files are writable."""
         self._salt = self._salt or read_salt(self._salt_file)
         self._files.open()
 
     def append(self, batch: list[CallRecord], lost: int) -> None:
-        """Append one batch, after a line that says how many records were lost before it, where any were."""
+        """Append one batch, after a marker with the number of records that were lost before it, if any."""
         self._salt = self._salt or read_salt(self._salt_file)
         self._files.append(lambda link: self._format_batch(batch, lost, link))
 
     def sync(self) -> None:
-        """Force what was appended to the disk."""
+        """Flush appended lines to the disk."""
         self._files.sync()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._files.close()
 
     def _format_batch(self, batch: list[CallRecord], lost: int, link: ChainHead) -> tuple[bytes, ChainHead]:
@@ -126,14 +126,14 @@ def _encodable(text: str) -> str:
 
 
 def read_salt(path: str) -> bytes:
-    """The workspace's salt, made on first use. It is kept apart from the record, which may be sent elsewhere."""
+    """Return the workspace's salt, created on first use. It is kept apart from the log, which may be shipped."""
     try:
         with open(path, "rb") as file:
             salt = file.read(SALT_BYTES + 1)
     except FileNotFoundError:
         return _make_salt(path)
     if len(salt) != SALT_BYTES:
-        raise OSError(None, f"{path} is no salt of {SALT_BYTES} bytes")
+        raise OSError(None, f"{path} is not a salt of {SALT_BYTES} bytes")
     return salt
 
 
@@ -150,7 +150,7 @@ def _make_salt(path: str) -> bytes:
     finally:
         os.close(descriptor)
     try:
-        os.link(fresh, path)  # fails where another process was first, so that all use the same
+        os.link(fresh, path)  # fails if another process was first, so all use the same salt
     except FileExistsError:
         pass
     finally:

@@ -1,9 +1,9 @@
-"""A process beside ours that makes and writes the lines of the audit record, while there are many.
+"""A child process that formats and writes audit records while there are many.
 
-Making a line costs more than half of a call, and a thread of ours would take that from those who serve. So the writing
-thread hands its batches over to a process of its own as soon as they are large, waits until each is written, and is
-told what went wrong just as if it had written itself. The process has nothing open but the way to us, and ends with it.
-Owns the way there and back; what a line holds is `audit`'s, files are `audit_files`'.
+Formatting a line costs more than half a call, and a thread would take that time from serving. So the audit thread
+hands large batches to a process, waits until each is written, and gets the same errors as if it had written itself.
+The process has nothing open but the socket to us, and ends with it. Owns the protocol over that socket; `writer`
+formats and writes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MAIN = (
 )
 
 
-class ScribeGoneError(Exception):
-    """The process beside us has ended."""
+class WriterGoneError(Exception):
+    """The writer process has ended."""
 
 
 class WriterConfig(Struct, array_like=True):
-    """What it writes, and where."""
+    """The first message: the settings of the writer."""
 
     workspace: str
     settings: Settings
@@ -43,7 +43,7 @@ class WriterConfig(Struct, array_like=True):
 
 
 class WriteBatch(Struct, array_like=True):
-    """A batch, or to force to the disk what was written. `secrets` are all there are, where there are others now."""
+    """A batch, or a request to sync. `secrets` replaces the known secrets if they have changed."""
 
     records: list[CallRecord] = []
     lost: int = 0
@@ -52,21 +52,21 @@ class WriteBatch(Struct, array_like=True):
 
 
 class WriteReply(Struct, array_like=True):
-    """That it is done, or the error that it was not."""
+    """Success, or the error of the batch."""
 
     done: bool = True
     number: int = 0
-    words: str = ""
+    message: str = ""
 
 
 _encode = msgspec.msgpack.encode
-_read_duty = msgspec.msgpack.Decoder(WriterConfig).decode
-_read_order = msgspec.msgpack.Decoder(WriteBatch).decode
-_read_reply = msgspec.msgpack.Decoder(WriteReply).decode
+_decode_config = msgspec.msgpack.Decoder(WriterConfig).decode
+_decode_batch = msgspec.msgpack.Decoder(WriteBatch).decode
+_decode_reply = msgspec.msgpack.Decoder(WriteReply).decode
 
 
 class WriterProcess:
-    """Our side. Raises what the other side met, or `ScribeGoneError`."""
+    """Our side of the connection. Raises the OSError of the process, or `WriterGoneError`."""
 
     def __init__(self, workspace: str, settings: Settings, masks: Mapping[str, Sequence[str]]) -> None:
         ours, theirs = socket.socketpair()
@@ -77,69 +77,69 @@ class WriterProcess:
             raise
         finally:
             theirs.close()
-        self._way = ours
-        self._told = -1  # which version of the redactor it knows
+        self._socket = ours
+        self._sent_version = -1  # version of the redactor that the process has
         self._send(WriterConfig(workspace, settings, {name: list(names) for name, names in masks.items()}))
 
     def append(self, records: list[CallRecord], lost: int, redactor: Redactor) -> None:
-        """Append one batch to the record."""
+        """Append one batch to the audit log."""
         version = redactor.version
-        secrets = redactor.hidden_values() if version != self._told else None
-        self._ask(WriteBatch(records, lost, secrets))
-        self._told = version
+        secrets = redactor.hidden_values() if version != self._sent_version else None
+        self._request(WriteBatch(records, lost, secrets))
+        self._sent_version = version
 
     def sync(self) -> None:
-        """Force what was appended to the disk."""
-        self._ask(WriteBatch(sync=True))
+        """Flush appended lines to the disk."""
+        self._request(WriteBatch(sync=True))
 
     def close(self) -> None:
-        """Let it go, and wait until it has gone."""
-        self._way.close()
+        """Close the connection and wait for the process to exit."""
+        self._socket.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def _ask(self, order: WriteBatch) -> None:
-        self._send(order)
-        frame = _receive(self._way)
+    def _request(self, batch: WriteBatch) -> None:
+        self._send(batch)
+        frame = _receive(self._socket)
         if frame is None:
             self.close()
-            raise ScribeGoneError
-        reply = _read_reply(frame)
+            raise WriterGoneError
+        reply = _decode_reply(frame)
         if not reply.done:
-            raise OSError(reply.number, reply.words)
+            raise OSError(reply.number, reply.message)
 
     def _send(self, message: Struct) -> None:
         body = _encode(message)
         try:
-            self._way.sendall(len(body).to_bytes(HEAD_BYTES, "big") + body)
+            self._socket.sendall(len(body).to_bytes(HEAD_BYTES, "big") + body)
         except OSError as problem:
             self.close()
-            raise ScribeGoneError from problem
+            raise WriterGoneError from problem
 
 
-def _spawn(way: socket.socket) -> int:
-    """Start it: nothing of our environment, and nothing open but the way to us and stderr."""
+def _spawn(connection: socket.socket) -> int:
+    """Start the process with an empty environment, and nothing open but the socket and stderr."""
     import switchboard_mcp
 
     roots = {os.path.dirname(os.path.dirname(str(module.__file__))) for module in (switchboard_mcp, msgspec)}
-    way.set_inheritable(True)
-    number = way.fileno()
+    connection.set_inheritable(True)
+    number = connection.fileno()
     argv = [sys.executable, "-I", "-S", "-c", MAIN, "switchboard-audit", *sorted(roots)]
     null = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
     return os.posix_spawn(sys.executable, argv, {}, file_actions=[(os.POSIX_SPAWN_DUP2, number, 0), null])
 
 
-def _receive(way: socket.socket) -> bytes | None:
-    """One frame; None at the end."""
-    head = _read(way, HEAD_BYTES)
-    return None if head is None else _read(way, int.from_bytes(head, "big"))
+def _receive(connection: socket.socket) -> bytes | None:
+    """Read one frame; None at the end."""
+    head = _read(connection, HEAD_BYTES)
+    return None if head is None else _read(connection, int.from_bytes(head, "big"))
 
 
-def _read(way: socket.socket, size: int) -> bytes | None:
+def _read(connection: socket.socket, size: int) -> bytes | None:
     parts: list[bytes] = []
     while size > 0:
         try:
-            part = way.recv(min(size, 1 << 20))
+            part = connection.recv(min(size, 1 << 20))
         except ConnectionError:
             return None
         if not part:
@@ -150,32 +150,32 @@ def _read(way: socket.socket, size: int) -> bytes | None:
 
 
 def main() -> None:
-    """The other side: write what comes until nobody is there any more."""
-    # Whoever started us says when it is over; a Ctrl-C in a terminal is for them.
+    """Run the writer process until the socket is closed."""
+    # The parent decides when to stop; a Ctrl-C in a terminal is meant for it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    with socket.socket(fileno=0) as way:
-        frame = _receive(way)
+    with socket.socket(fileno=0) as connection:
+        frame = _receive(connection)
         if frame is None:
             return
-        duty = _read_duty(frame)
+        config = _decode_config(frame)
         redactor = Redactor()
-        writer = AuditWriter(duty.settings, duty.workspace, redactor, duty.masks)
-        while (frame := _receive(way)) is not None:
-            order = _read_order(frame)
-            if order.secrets is not None:
+        writer = AuditWriter(config.settings, config.workspace, redactor, config.masks)
+        while (frame := _receive(connection)) is not None:
+            batch = _decode_batch(frame)
+            if batch.secrets is not None:
                 redactor = Redactor()
-                for secret in order.secrets:
+                for secret in batch.secrets:
                     redactor.register(secret)
                 writer.redactor = redactor
             reply = WriteReply()
             try:
-                if order.sync:
+                if batch.sync:
                     writer.sync()
                 else:
-                    writer.append(order.records, order.lost)
+                    writer.append(batch.records, batch.lost)
             except OSError as problem:
                 reply = WriteReply(False, problem.errno or 0, problem.strerror or str(problem))
             body = _encode(reply)
             with suppress(ConnectionError):
-                way.sendall(len(body).to_bytes(HEAD_BYTES, "big") + body)
+                connection.sendall(len(body).to_bytes(HEAD_BYTES, "big") + body)

@@ -385,5 +385,5 @@ def test_it_ends_whenever_it_is_asked_to(tmp_path: Path) -> None:
 def test_a_salt_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
     salt = tmp_path / "salt"
     salt.write_bytes(b"short")
-    with pytest.raises(OSError, match="no salt"):
+    with pytest.raises(OSError, match="not a salt"):
         read_salt(str(salt))

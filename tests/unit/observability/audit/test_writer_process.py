@@ -16,7 +16,7 @@ import pytest
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.observability.audit.audit_log import MANY, AuditLog
 from switchboard_mcp.observability.audit.verification import entries, verify
-from switchboard_mcp.observability.audit.writer_process import ScribeGoneError, WriterProcess
+from switchboard_mcp.observability.audit.writer_process import WriterGoneError, WriterProcess
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 
@@ -119,7 +119,7 @@ def test_what_it_cannot_write_is_our_trouble(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Not a directory"):
         scribe.append([CallRecord("call", outcome="ok", seconds=0.1, at=1.0)], 0, Redactor())
     scribe.close()
-    with pytest.raises(ScribeGoneError):
+    with pytest.raises(WriterGoneError):
         scribe.append([], 0, Redactor())
 
 
