@@ -1,1 +1,1 @@
-"""Small services of the operating system: atomic writes, processes, file watching."""
+"""Operating system services: atomic writes, processes, globs, file watching."""

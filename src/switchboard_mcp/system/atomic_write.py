@@ -1,36 +1,35 @@
-"""Putting a file in place whole: who reads it sees the old one or the new one, never a part; and keeping it out of git.
+"""Writes files atomically: readers see the old file or the new one, never a part.
 
-Owns how that is done. It does not know what is written, nor who may see it; an owner and rights that are to be kept are
-the affair of `setup.journal`.
+Not aware of what is written. Preserving owner and mode of an existing file is up to `setup.journal`.
 """
 
 from __future__ import annotations
 
 import os
 
-_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Tokens, salts and letters are nobody else's.
-GITIGNORE = b"# Written by Switchboard. What is shared belongs into mcps/, beside this folder.\n*\n"
+# Tokens, salts and messages must not be committed.
+GITIGNORE = b"# Written by Switchboard. Shared servers belong in mcps/, next to this folder.\n*\n"
 
 
 def write_gitignore(folder: str) -> None:
-    """For a folder of our own that was just made."""
+    """Keep a folder of ours that was just created out of git."""
     write_atomically(os.path.join(folder, ".gitignore"), GITIGNORE, sync=False)
 
 
 def write_atomically(path: str, data: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
-    """Write beside, then rename; with these rights from its first moment on. Without `sync` a power cut may undo it."""
-    # Not by the process's number alone: two containers that share a folder have the same.
-    fresh = f"{path}.{os.urandom(4).hex()}.{os.getpid()}.new"
-    descriptor = os.open(fresh, _FRESH, mode)
+    """Write a new file with this mode and rename it over `path`. Without `sync` a power cut may undo it."""
+    # The pid alone is not unique: two containers that share a folder may have the same.
+    temporary = f"{path}.{os.urandom(4).hex()}.{os.getpid()}.new"
+    descriptor = os.open(temporary, _CREATE_FLAGS, mode)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(descriptor)
-        os.replace(fresh, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(fresh)
+        os.unlink(temporary)
         raise

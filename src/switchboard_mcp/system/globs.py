@@ -1,8 +1,7 @@
-"""Finding files by glob, without the cost of `glob` and `pathlib` at start.
+"""Finds files by glob, without the import cost of `glob` and `pathlib` at start.
 
-Understands `*`, `?`, `[…]` inside a name and `**` for any number of folders. A leading dot is matched only by
-a dot in the pattern. `**` does not follow links, so a loop of links cannot hold up the start. Does not know
-what the files are.
+Supports `*`, `?`, `[…]` inside a name and `**` for any number of folders. A leading dot is matched only by a dot in the
+pattern. `**` does not follow links, so a loop of links cannot delay the start. Not aware of what the files are.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ _WILD = "*?["
 
 
 def find_files(folder: str, pattern: str) -> list[str]:
-    """Files that match, sorted by path. A relative pattern starts at `folder`."""
+    """Return the matching files, sorted by path. A relative pattern starts at `folder`."""
     root, parts = _split(folder, pattern)
     return sorted(set(_files(root, parts, 0))) if parts else []
 
 
 def inspected_folders(folder: str, pattern: str) -> Iterator[tuple[str, str]]:
-    """Every folder that `find` looks into, and the part that names in it are held to; also such as are not there yet,
-    where a folder above them is.
+    """Yield every folder that `find_files` inspects, with the part of the pattern for names in it.
+
+    Includes folders that do not exist yet if their parent does.
     """
     root, parts = _split(folder, pattern)
-    yield from _looks(root, parts, 0)
+    yield from _inspected(root, parts, 0)
 
 
 def _split(folder: str, pattern: str) -> tuple[str, list[str]]:
-    """Where a pattern starts, and its parts."""
+    """Return the folder where a pattern starts, and its parts."""
     if os.sep != "/":
         pattern = pattern.replace(os.sep, "/")
     root = folder
@@ -36,20 +36,20 @@ def _split(folder: str, pattern: str) -> tuple[str, list[str]]:
         drive, pattern = os.path.splitdrive(pattern)
         root = drive + os.sep
     parts = [part for part in pattern.split("/") if part and part != "."]
-    # Two in a row find nothing more than one does, and multiply the work.
+    # Two `**` in a row match the same as one and multiply the work.
     return root, [
         part for index, part in enumerate(parts) if part != "**" or parts[index - 1 : index] != ["**"]
     ]
 
 
-def _looks(folder: str, parts: list[str], index: int) -> Iterator[tuple[str, str]]:
+def _inspected(folder: str, parts: list[str], index: int) -> Iterator[tuple[str, str]]:
     if index == len(parts):
         return
     part = parts[index]
     if part == "**":
         for below in _folders_below(folder):
             yield below, "*"
-            yield from _looks(below, parts, index + 1)
+            yield from _inspected(below, parts, index + 1)
         return
     yield folder, part
     if index == len(parts) - 1:
@@ -57,11 +57,11 @@ def _looks(folder: str, parts: list[str], index: int) -> Iterator[tuple[str, str
     if not _is_wild(part):
         path = os.path.join(folder, part)
         if os.path.isdir(path):
-            yield from _looks(path, parts, index + 1)
+            yield from _inspected(path, parts, index + 1)
         return
     for entry in _entries(folder):
         if matches(entry.name, part) and _is_folder(entry):
-            yield from _looks(entry.path, parts, index + 1)
+            yield from _inspected(entry.path, parts, index + 1)
 
 
 def _files(folder: str, parts: list[str], index: int) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _files(folder: str, parts: list[str], index: int) -> Iterator[str]:
         path = os.path.join(folder, part)
         if not last:
             yield from _files(path, parts, index + 1)
-        # A link that leads nowhere is a match too: the reader then says so.
+        # A dangling link matches too: reading it reports the problem.
         elif os.path.lexists(path) and not os.path.isdir(path):
             yield path
     elif last:
@@ -86,7 +86,7 @@ def _files(folder: str, parts: list[str], index: int) -> Iterator[str]:
 
 
 def matches(name: str, part: str) -> bool:
-    """Whether one name fits one part of a pattern."""
+    """Return True if a name matches one part of a pattern."""
     if name.startswith(".") and not part.startswith("."):
         return False
     if part == "*" or not _is_wild(part):

@@ -1,6 +1,6 @@
-"""The kernel's own news of files: inotify, where there is one.
+"""Bindings for inotify, the kernel's file change events (Linux only).
 
-Owns the calls and the shape of events; what is watched and why is for others.
+Not aware of what is watched and why.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Iterator
 CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
 DELETE_SELF, MOVE_SELF, OVERFLOW, IGNORED, IS_FOLDER = 0x400, 0x800, 0x4000, 0x8000, 0x4000_0000
 ONLY_FOLDERS, NO_LINKS = 0x0100_0000, 0x0200_0000
+# Number of the watch, what happened, and the name in the folder.
+Event = tuple[int, int, str]
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 65_536
 
 
 def open_inotify() -> int:
-    """A new descriptor, to be read when it is ready; negative where there is none."""
+    """Return a new non-blocking descriptor; negative if there is no inotify."""
     try:
         return int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
     except AttributeError:
@@ -27,22 +29,22 @@ def open_inotify() -> int:
 
 
 def add_watch(descriptor: int, path: str, mask: int) -> int:
-    """The number of a watch; negative where there can be none, `last_error` says why."""
+    """Return the number of a new watch; negative on failure, see `last_error`."""
     return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), ctypes.c_uint32(mask)))
 
 
 def remove_watch(descriptor: int, watch: int) -> None:
-    """Hear no more of it."""
+    """Remove a watch."""
     _libc().inotify_rm_watch(descriptor, watch)
 
 
 def last_error() -> int:
-    """Why the last call failed."""
+    """Return the errno of the last failed call."""
     return ctypes.get_errno()
 
 
-def read_events(descriptor: int) -> Iterator[tuple[int, int, str]]:
-    """What has come: the number of the watch, what happened, and the name in the folder."""
+def read_events(descriptor: int) -> Iterator[Event]:
+    """Yield the pending events."""
     try:
         data = os.read(descriptor, _READ_BYTES)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Whether a process is there, by the number that some file names."""
+"""Checks on processes by pid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def is_running(pid: object) -> bool:
-    """True also for somebody else's. Numbers are used again: it may be another process by now."""
+    """Return True if a process with this pid exists, of any user. Pids are reused: it may be a different process."""
     if not isinstance(pid, int) or not 0 < pid < 2**31:
         return False
     try:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import os
-from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
 from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.system import inotify
+from switchboard_mcp.system.file_watch import ChangeSource
 
 POLL_S = 0.5
 PLACES = ("inbox", "outbox")
@@ -37,41 +38,25 @@ class Watcher:
 
     def __init__(self, path: str, loop: AbstractEventLoop, notify: Callable[[MailboxChange], None]) -> None:
         self._path = path
-        self._loop = loop
         self._notify = notify
-        self._descriptor = -1
+        self._source = ChangeSource(loop, POLL_S, self._on_events, self._on_poll)
         self._watched: dict[int, tuple[str, str]] = {}
         self._times: dict[tuple[str, str], int] = {}
-        self._timer: TimerHandle | None = None
 
     def start(self) -> None:
         """Start watching."""
-        self._descriptor = inotify.open_inotify()
-        if self._descriptor >= 0 and self._watch_all():
-            self._loop.add_reader(self._descriptor, self._read)
-            return
-        self._start_polling()
+        if not self._source.open() or not self._watch_all():
+            self._start_polling()
 
     def _start_polling(self) -> None:
         """Fall back to polling: no inotify, no more watches available, or a folder was replaced."""
-        if self._descriptor >= 0:
-            self._loop.remove_reader(self._descriptor)
-        self._close_descriptor()
+        self._watched.clear()
         self._times = self._scan()
-        self._timer = self._loop.call_later(POLL_S, self._poll)
+        self._source.start_polling()
 
     def stop(self) -> None:
         """Stop watching."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._descriptor >= 0:
-            self._loop.remove_reader(self._descriptor)
-        self._close_descriptor()
-
-    def _close_descriptor(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
+        self._source.close()
         self._watched.clear()
 
     def _watch_all(self) -> bool:
@@ -94,15 +79,15 @@ class Watcher:
         )
 
     def _watch(self, place: str, agent: str, mask: int) -> bool:
-        watch = inotify.add_watch(self._descriptor, os.path.join(self._path, place, agent), mask)
+        watch = self._source.add_watch(os.path.join(self._path, place, agent), mask)
         if watch >= 0:
             self._watched[watch] = (place, agent)
         return watch >= 0
 
-    def _read(self) -> None:
+    def _on_events(self, events: Iterator[inotify.Event]) -> None:
         changes: dict[MailboxChange, None] = {}
         blind = False
-        for watch, mask, name in inotify.read_events(self._descriptor):
+        for watch, mask, name in events:
             if mask & inotify.OVERFLOW:
                 changes[MailboxChange("inbox")] = None
             elif watch in self._watched:
@@ -131,13 +116,12 @@ class Watcher:
             changes[MailboxChange("state")] = None
         return seen
 
-    def _poll(self) -> None:
+    def _on_poll(self) -> None:
         seen = self._scan()
         for key, changed in seen.items():
             if self._times.get(key) != changed:
                 self._notify(MailboxChange(*key))
         self._times = seen
-        self._timer = self._loop.call_later(POLL_S, self._poll)
 
     def _scan(self) -> dict[tuple[str, str], int]:
         """Read the folders' modification times: a few `stat` calls on the event loop."""
