@@ -16,7 +16,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
-from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Peer
 
 # A list with more pages has a cursor that never ends.
@@ -65,7 +65,6 @@ class Supported(Struct):
 
 _decode_supported = msgspec.json.Decoder(Supported).decode
 _decode_introduction = msgspec.json.Decoder(ServerIntroduction).decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
 _decode_cursor = msgspec.json.Decoder(str | None).decode
 _decode_server = msgspec.json.Decoder(ServerIdentity).decode
@@ -134,7 +133,7 @@ async def fetch_list(
                 break
             return _protocol_failure(child, f"answered {method} with an error: {error.message}")
         try:
-            page = _decode_members(answer.result)  # type: ignore[arg-type]  # present, since there is no error
+            page = decode_members(answer.result)  # type: ignore[arg-type]  # present, since there is no error
             listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))
             cursor = _decode_cursor(page.pop("nextCursor", Raw(b"null")))
             listed.extra.update(

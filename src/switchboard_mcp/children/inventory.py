@@ -21,6 +21,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import message_meta, versions
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 
 if TYPE_CHECKING:
@@ -337,9 +338,6 @@ class Inventory:
         self._context.catalog.store(self._spec, snapshot)
 
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-
-
 def _call_prefix(name: str, *, as_task: bool) -> bytes:
     """Return the encoded start of every `tools/call` to this subtool, up to its arguments."""
     task = b'"task":{},' if as_task else b""
@@ -349,7 +347,7 @@ def _call_prefix(name: str, *, as_task: bool) -> bytes:
 def _names(entries: list[Raw], key: str) -> Iterator[str]:
     for entry in entries:
         try:
-            name = _decode_object(entry).get(key)
+            name = decode_members(entry).get(key)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         text = message_meta.decode_text(name)

@@ -31,7 +31,7 @@ from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suspended_requests import ChildRequest, SuspendedRequests
 from switchboard_mcp.protocol import client_requests, jsonrpc
-from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ GRACE_S = 60.0
 
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 _decode_progress = msgspec.json.Decoder(ProgressTarget).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class PendingClientRequest(Struct):
@@ -132,7 +131,7 @@ class ClientRequestBroker:
         token = _decode_progress(params).progress_token
         pending = session.pending_client_requests.get(bytes(token)) if token is not UNSET else None
         if pending is not None and pending.origin is not None and pending.token is not None:
-            params_for_child = jsonrpc.encode({**_decode_object(params), "progressToken": pending.token})
+            params_for_child = jsonrpc.encode({**decode_members(params), "progressToken": pending.token})
             pending.origin.link.send(jsonrpc.notification("notifications/progress", params_for_child))
 
     def on_child_cancelled(self, peer: Peer, params: Raw) -> None:

@@ -39,7 +39,7 @@ from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
-from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage, decode_members
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.suites.suite_arguments import normalize
 from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
@@ -60,7 +60,6 @@ class PlainCall(Struct, gc=False):
 
 _decode_plain = msgspec.json.Decoder(PlainCall).decode
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(Meta).decode
 
 NULL = b"null"
@@ -288,7 +287,7 @@ class Gateway:
             self._answer_internal_error(session, channel, id, method, problem)
 
     def _serve(self, inbound: IncomingRequest) -> None:
-        inbound.members = members = _decode_object(inbound.params)
+        inbound.members = members = decode_members(inbound.params)
         if "_meta" in members and bytes(members["_meta"]) != NULL:
             inbound.meta = _decode_meta(members["_meta"])
         problem = (

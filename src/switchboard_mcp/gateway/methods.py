@@ -20,6 +20,7 @@ from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
 from switchboard_mcp.gateway.suspended_requests import ResumeResult
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.suites import suite_arguments
 from switchboard_mcp.suites.fuzzy import nearest
@@ -64,7 +65,6 @@ _decode_initialize = msgspec.json.Decoder(InitializeParams).decode
 _decode_level = msgspec.json.Decoder(LevelParams).decode
 _decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_reference = msgspec.json.Decoder(Reference).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -243,7 +243,7 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
     if match is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown reference '{reference.name or reference.uri}'.")
         return
-    members = _decode_object(inbound.members["ref"])
+    members = decode_members(inbound.members["ref"])
     reference_members = {**members, name: Raw(jsonrpc.encode(match.name))}
     inbound.members["ref"] = Raw(jsonrpc.encode(reference_members))
     _forward(inbound, match, "completion/complete")

@@ -15,7 +15,7 @@ from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests
 from switchboard_mcp.gateway.session import ReplyChannel, Session, SubscribedResource, meets_level
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.protocol import jsonrpc, message_meta
-from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import UNREADABLE, Peer
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class LogHead(Struct):
 
 
 _decode_log = msgspec.json.Decoder(LogHead).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class NotificationRouter:
@@ -100,7 +99,7 @@ class NotificationRouter:
         if channel is None:
             return
         if not self._is_direct(child.name):
-            members = _decode_object(params)
+            members = decode_members(params)
             logger = message_meta.decode_text(members.get("logger"))
             members["logger"] = Raw(jsonrpc.encode(f"{child.name}/{logger}" if logger else child.name))
             params = Raw(jsonrpc.encode(members))
@@ -119,7 +118,7 @@ class NotificationRouter:
 
     def _notify_subscribers(self, child: Child, params: Raw) -> bool:
         """Notify the subscribers of a changed resource; return False if there are none."""
-        members = _decode_object(params)
+        members = decode_members(params)
         updated = message_meta.decode_text(members.get("uri"))
         if updated is None:
             return False
@@ -161,6 +160,6 @@ def _without_subscription_meta(members: dict[str, Raw]) -> dict[str, Raw]:
     meta = members.get("_meta")
     if meta is None or not message_meta.is_object(meta):
         return members
-    kept = message_meta.strip_protocol_keys(_decode_object(meta))
+    kept = message_meta.strip_protocol_keys(decode_members(meta))
     rest = {name: value for name, value in members.items() if name != "_meta"}
     return {**rest, "_meta": Raw(jsonrpc.encode(kept))} if kept else rest

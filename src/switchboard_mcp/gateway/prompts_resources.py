@@ -14,13 +14,12 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 
 SCHEME = "switchboard://"
 SEPARATOR = "__"
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ListKind(Struct, frozen=True):
@@ -153,6 +152,6 @@ def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) ->
 
 def _decode_or_empty(raw: Raw) -> dict[str, Raw]:
     try:
-        return _decode_object(raw)
+        return decode_members(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
@@ -22,6 +21,7 @@ from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.tasks import await_task, cancel_task
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.transport.rpc import PendingRequest, next_id
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 # Progress must increase, and a child's own begins at 0 or more: ours, while it starts, must stay below any real step.
 STARTING_STEP = 1e-6
 URL_MODE = Raw(b'{"mode":"url"}')
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class HostRequest(HostContext, ReadyWaiter, PendingRequest):
@@ -270,7 +268,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """Relay the child's progress under the host's own token."""
         token = self.progress_token
         if token is not UNSET and self.is_awaited:
-            members = _decode_object(params)
+            members = decode_members(params)
             members["progressToken"] = token
             self.channel.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(members)))
 

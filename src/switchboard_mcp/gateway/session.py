@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.transport.base import MessageTransport
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker, PendingClientRequest
     from switchboard_mcp.gateway.suites.views import View
-
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ReplyChannel(Protocol):
@@ -64,7 +61,7 @@ class ListenSubscription(Struct, kw_only=True):
 
     def notify(self, method: str, members: dict[str, Raw]) -> None:
         """Send a notification of this subscription."""
-        theirs = _decode_object(members["_meta"]) if "_meta" in members else {}
+        theirs = decode_members(members["_meta"]) if "_meta" in members else {}
         meta = {**theirs, message_meta.SUBSCRIPTION: Raw(self.id)}
         self.channel.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
 

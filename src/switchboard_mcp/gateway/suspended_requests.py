@@ -18,6 +18,7 @@ from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.request import Encode, HostRequest
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.transport.base import MessageTransport
 
 # A host that does not resume its request within this time has given up.
@@ -27,8 +28,6 @@ COALESCE_S = 0.02
 # Each suspended request holds a call open in its child, so their number is limited.
 MAX_SUSPENDED = 1000
 MAX_PENDING_INPUTS = 64
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class ChildRequest(Struct, frozen=True):
@@ -136,7 +135,7 @@ class SuspendedRequests:
         state = message_meta.decode_text(request_state)
         if state is None:
             raise msgspec.ValidationError("`requestState` must be the string that was issued")
-        responses = {} if input is UNSET else _decode_object(input)
+        responses = {} if input is UNSET else decode_members(input)
         if not self._prefix or not state.startswith(self._prefix):
             return ResumeResult.FOREIGN
         suspended = self._by_state.get(state)

@@ -23,6 +23,7 @@ from switchboard_mcp.mail.store import claims, dropped_files, message_lookup
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
+from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.processes import is_running
 
 NOTES_FOLDER = "hooks"
@@ -271,9 +272,4 @@ def _write_note(folder: str, name: str, text: str) -> None:
     """Write a note. If that fails, a notice is repeated at worst."""
     with suppress(OSError):
         os.makedirs(os.path.join(folder, NOTES_FOLDER), mode=0o700, exist_ok=True)
-        path = os.path.join(folder, NOTES_FOLDER, name)
-        new = f"{path}.{os.getpid()}.new"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(text + "\n")
-        os.replace(new, path)
+        write_atomically(os.path.join(folder, NOTES_FOLDER, name), f"{text}\n".encode("ascii"), sync=False)

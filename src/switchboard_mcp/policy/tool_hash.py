@@ -18,6 +18,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Raw
 
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites.schema import MAPS, MAX_DEPTH, ONE
 
 # The members that are locked. Icons, `_meta` and the like are for programs: no model reads them.
@@ -49,14 +50,12 @@ _ROUND = 1_000_000
 # Integers up to here are exact as floats.
 _EXACT = 2**53
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-
 
 def normalize(raw: Raw | bytes, names: tuple[str, ...] = MEMBERS) -> dict[str, object]:
     """Return the locked members of a raw tool in normal form. A tool that cannot be decoded is kept as its hash."""
     members: dict[str, object] = {}
     try:
-        decoded = _decode_members(raw)
+        decoded = decode_members(raw)
         for name in names:
             if name in decoded:
                 members[name] = msgspec.json.decode(decoded[name])

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.protocol.jsonrpc import replace_lone_surrogates
+from switchboard_mcp.protocol.jsonrpc import decode_members, replace_lone_surrogates
 
 ACTIONS = {
     "introspect": "introspect",
@@ -37,7 +37,6 @@ class SuiteCall(Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(SuiteCall).decode
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -74,7 +73,7 @@ def normalize(call: SuiteCall, child: str) -> SuiteCall | Failure:
 def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
     """Return the inner arguments if `args` only wraps them and the subtool has no parameter of that name."""
     while True:
-        members = _decode_object(args)
+        members = decode_members(args)
         if len(members) != 1:
             return args
         ((name, inner),) = members.items()
@@ -89,7 +88,7 @@ def _decode_call(arguments: bytes, child: str) -> SuiteCall | Failure:
     except (msgspec.DecodeError, RecursionError) as problem:
         reason = str(problem)
     try:  # hosts that must send every field send null for missing ones
-        members = _decode_object(arguments)
+        members = decode_members(arguments)
         return _decode(
             msgspec.json.encode({name: raw for name, raw in members.items() if bytes(raw) != b"null"})
         )
@@ -121,7 +120,7 @@ def _object_in(string: bytes) -> bytes:
     """Return the JSON object in a JSON string: `{}` if blank, empty if it contains anything else."""
     try:
         held = replace_lone_surrogates(_decode_text(string).strip().encode()) or b"{}"
-        _decode_object(held)
+        decode_members(held)
     except (msgspec.DecodeError, RecursionError):
         return b""
     # Newlines here can only be white space between tokens; replacing them puts the object on one line, as stdio

@@ -18,13 +18,13 @@ from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, c
 from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
 
 ARGUMENT_HINT = "Write them as one JSON object, as key=value, or `-` to read JSON from stdin."
 # Lower levels are meant for the child's developers.
 LOWEST_LOG_LEVEL = LEVELS.index("info")
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -100,7 +100,7 @@ def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dic
 
 def _read_object(data: bytes, what: str) -> dict[str, Raw] | Failure:
     try:
-        return _decode_object(data)
+        return decode_members(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         reason = str(problem).removeprefix("JSON is malformed: ")
         return usage_failure(f"{what} is not a JSON object: {reason}.", ARGUMENT_HINT)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
+from switchboard_mcp.protocol.jsonrpc import decode_members
+
 DROPPED = frozenset({"content", "structuredContent"})
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_blocks = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.encode
 
@@ -52,7 +53,7 @@ class ResultPage(Struct, frozen=True):
 def split_result(result: bytes) -> SplitResult | None:
     """Return the result as blocks, or None if it cannot be split."""
     try:
-        members = _decode_object(result)
+        members = decode_members(result)
         raws = _decode_blocks(members.get("content", Raw(b"[]")))
         blocks: list[str | Raw] = []
         for raw in raws:

@@ -10,19 +10,17 @@ import os
 from asyncio import AbstractEventLoop
 from collections import OrderedDict
 
-import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.pipeline.result_pages import PageStart, SplitResult, build_page, split_result
 from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.jsonrpc import decode_members
 
 TTL_S = 600.0
 # For all suites together; the oldest results are dropped first.
 MAX_STORED_BYTES = 64 * 1024 * 1024
 REST = "switchboard/rest"
-
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class StoredResult(Struct, frozen=True):
@@ -120,7 +118,7 @@ class ResultPager:
 
 def _meta(whole: SplitResult) -> dict[str, Raw]:
     meta = whole.members.get("_meta")
-    return _decode_object(meta) if meta is not None and bytes(meta)[:1] == b"{" else {}
+    return decode_members(meta) if meta is not None and bytes(meta)[:1] == b"{" else {}
 
 
 def _parse_cursor(cursor: str) -> tuple[str, PageStart | None]:
