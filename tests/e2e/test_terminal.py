@@ -306,7 +306,7 @@ def test_one_name_is_one_terminal(desk: Path) -> None:
         first.wait_for("prompt> ")
         with window(desk, "terminal", "term", *SHELL) as second:
             assert second.ended() == 1
-            assert b"There is a terminal 'term' already" in second.written
+            assert b"Terminal 'term' is already running" in second.written
         first.type("exit 3\r")
         assert first.ended() == 3
 

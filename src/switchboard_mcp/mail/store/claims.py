@@ -187,12 +187,12 @@ def ack(
         raise claim_lost(message_id)
     reply = _reply(tx, agent, message, request, rules)
     receipt = receipts.final_receipt(message, request.outcome, request.summary, tx.clocks.iso())
-    draft = tx.write(receipts.encode(receipt))
+    receipt_file = tx.write(receipts.encode(receipt))
     reason = None
     if request.outcome == "rejected":
         problem = failure("mail_message_invalid", request.summary or f"Rejected by '{agent}'.")
         reason = tx.write(dead_letter_reasons.encode_reason(tx, entry.name, problem))
-    yield [draft, *(reply.write() if reply else []), *([reason] if reason else [])]
+    yield [receipt_file, *(reply.write() if reply else []), *([reason] if reason else [])]
     with tx.locked(agent, *([message.sender] if reply else [])):
         if not file_operations.exists(tx.folder(entry.place, agent), entry.name):
             raise claim_lost(message_id)
@@ -208,7 +208,9 @@ def ack(
     yield None
     try:
         tx.publish(
-            draft, tx.folder("outbox", message.sender, make=True), receipt_name(message_id, request.outcome)
+            receipt_file,
+            tx.folder("outbox", message.sender, make=True),
+            receipt_name(message_id, request.outcome),
         )
     except (OSError, SwitchboardError):
         pass  # The message is archived; `repair` restores a missing receipt.
@@ -231,8 +233,8 @@ def _find_to_settle(tx: Transaction, agent: str, message_id: str, request: AckRe
         message_lookup.require_local(tx, agent)
         raise claim_lost(message_id)
     # Settled with another outcome or by a later claim: no longer this claimer's.
-    ended_so = entry.place in ("inbox", "claimed") or entry.outcome == request.outcome
-    if not ended_so or request.fence not in (0, entry.fence):
+    settled_alike = entry.place in ("inbox", "claimed") or entry.outcome == request.outcome
+    if not settled_alike or request.fence not in (0, entry.fence):
         raise claim_lost(message_id)
     return entry
 

@@ -67,7 +67,7 @@ def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
             continue
         entry = parse("deadletter", name)
         reason = dead_letter_reasons.read_reason(tx, agent, stem_of(name))
-        letter = message_lookup.load(tx, agent, entry) if entry else None
+        stored = message_lookup.load(tx, agent, entry) if entry else None
         dead_letters.append(
             DeadLetter(
                 agent=agent,
@@ -75,7 +75,7 @@ def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
                 file=f"deadletter/{agent}/{name}",
                 reason=reason.reason,
                 at=reason.at,
-                message=letter.message if letter else None,
+                message=stored.message if stored else None,
             )
         )
     return dead_letters

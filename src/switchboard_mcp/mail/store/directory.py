@@ -8,6 +8,7 @@ files, locks and order numbers; caches facts about messages for other modules, b
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -310,13 +311,11 @@ class Transaction:
             return Counter("", self._highest_on_disk(), 0)
 
     def _highest_on_disk(self) -> int:
-        from re import findall  # Only needed if the counter is new or corrupt.
-
         numbers = [0]
         for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
             for agent in self.agents(place):
                 for name in self.names(place, agent):
-                    numbers += [int(digits) for digits in findall(r"(?<!\d)\d{16}(?!\d)", name)]
+                    numbers += [int(digits) for digits in re.findall(r"(?<!\d)\d{16}(?!\d)", name)]
         return max(number for number in numbers if number < _HIGHEST)
 
     def agents(self, place: str = "inbox") -> list[str]:

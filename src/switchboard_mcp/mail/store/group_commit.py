@@ -57,8 +57,8 @@ def run(tx: Transaction, jobs: Sequence[Job[R]]) -> list[R | Failure | Exception
 
 def _sync(tx: Transaction, alive: list[_Running]) -> None:
     problems: dict[int, Exception] = {}
-    waiting = [(id(each), draft) for each in alive for draft in each.sync_point or ()]
-    for (job, _), error in zip(waiting, tx.sync_files([draft for _, draft in waiting]), strict=True):
+    waiting = [(id(each), file) for each in alive for file in each.sync_point or ()]
+    for (job, _), error in zip(waiting, tx.sync_files([file for _, file in waiting]), strict=True):
         if error is not None:
             problems[job] = error
     if any(each.sync_point is None for each in alive):

@@ -132,7 +132,7 @@ def _check_references(message: MailMessage) -> Failure | None:
 
 
 def _is_timestamp(text: object) -> bool:
-    from datetime import datetime
+    from datetime import datetime  # Not at the top: hooks load this module at every turn and rarely need it.
 
     if not isinstance(text, str) or len(text) > 64:
         return False

@@ -42,11 +42,11 @@ def encode(receipt: Receipt) -> bytes:
     return msgspec.json.encode(receipt) + b"\n"
 
 
-def publish_first(tx: Transaction, draft: TempFile, sender: str, message_id: str) -> None:
+def publish_first(tx: Transaction, file: TempFile, sender: str, message_id: str) -> None:
     """Publish the first receipt of a message, unless one already says that it was accepted."""
     existing = read(tx, sender, message_id)
     if existing is None or existing.status == "refused":
-        tx.put(draft, tx.folder("outbox", sender, make=True), receipt_name(message_id))
+        tx.put(file, tx.folder("outbox", sender, make=True), receipt_name(message_id))
 
 
 def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:

@@ -6,6 +6,7 @@ A message keeps its id and gets an order number of this workspace. The caller ha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 
@@ -57,7 +58,7 @@ def receive(
     """
     results: list[Failure | None] = []
     written: list[tuple[MailMessage, str, TempFile, sending.AttachmentFile | None]] = []
-    drafts: list[TempFile] = []
+    files: list[TempFile] = []
     for each in messages:
         message = each.message
         stem = Stem(tx.next_number(), "file-" + message.id.removeprefix("msg_"))
@@ -67,11 +68,11 @@ def receive(
         except SwitchboardError as problem:
             results.append(problem.failure)
             continue
-        draft = tx.write(signing.sign(tx.signing_key(), stem, passed))
-        written.append((passed, waiting_name(stem), draft, attached))
-        drafts += [draft, attached.draft] if attached is not None else [draft]
+        file = tx.write(signing.sign(tx.signing_key(), stem, passed))
+        written.append((passed, waiting_name(stem), file, attached))
+        files += [file, attached.file] if attached is not None else [file]
         results.append(None)
-    yield drafts
+    yield files
     recipients = {message.recipient for message, *_ in written}
     for recipient in recipients:
         tx.folder("inbox", recipient, make=True)
@@ -79,13 +80,13 @@ def receive(
     with tx.locked(*recipients):
         # Checked last, because the same message may have been committed meanwhile.
         existing = _find_existing(tx, doubtful)
-        for message, name, draft, attached in written:
+        for message, name, file, attached in written:
             if (message.recipient, message.id) in existing:
-                tx.discard(draft)
+                tx.discard(file)
                 continue
             if attached is not None:
                 attached.publish(tx)
-            tx.publish(draft, tx.folder("inbox", message.recipient), name)
+            tx.publish(file, tx.folder("inbox", message.recipient), name)
     yield None
     return results
 
@@ -94,8 +95,6 @@ def _attached(tx: Transaction, message: MailMessage, attachment: bytes) -> sendi
     record = message.metadata.get("attachment")
     if not attachment or not isinstance(record, dict):
         return None
-    from hashlib import sha256
-
     digest = sha256(attachment).hexdigest()
     if digest != record.get("sha256") or len(attachment) > MAX_ATTACHMENT_BYTES:
         raise _invalid("its attachment does not match its hash")
@@ -110,12 +109,12 @@ def store_receipt(tx: Transaction, agent: str, name: str, data: bytes) -> Job[No
         raise _invalid("a receipt cannot be decoded")
     if parsed is None or not is_agent_name(agent) or parsed[0] != receipt.in_reply_to:
         raise _invalid("a receipt has an invalid name")
-    draft = tx.write(receipts.encode(receipt))
-    yield [draft]
+    file = tx.write(receipts.encode(receipt))
+    yield [file]
     try:
-        tx.publish(draft, tx.folder("outbox", agent, make=True), name)
+        tx.publish(file, tx.folder("outbox", agent, make=True), name)
     except FileExistsError:
-        tx.discard(draft)
+        tx.discard(file)
     yield None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b, sha256
+from os import urandom
 
 import msgspec
 
@@ -109,7 +110,7 @@ class OutgoingMessage:
         self._receipt_file = tx.write(receipts.encode(self._receipt))
         mark = f"{self.stem.order} {self.stem.tail}\n".encode()
         self._key_files = [tx.write(mark) for _ in self._dedup_keys]
-        attachment_files = [self._attached.draft] if self._attached is not None else []
+        attachment_files = [self._attached.file] if self._attached is not None else []
         return [self._message_file, self._receipt_file, *self._key_files, *attachment_files]
 
     def publish(self) -> None:
@@ -174,21 +175,19 @@ def _tail(keys: list[str], dropped_id: str) -> str:
         return "file-" + dropped_id.removeprefix("msg_")
     if keys:
         return f"key-{keys[0]}"
-    from os import urandom
-
     return urandom(8).hex()
 
 
 class AttachmentFile(msgspec.Struct):
     """The full payload, if it is too large for a message."""
 
-    draft: TempFile
+    file: TempFile
     record: dict[str, object]
     name: str
 
     def publish(self, tx: Transaction) -> None:
         """Publish the file, replacing one with equal content: retention might be removing that one."""
-        tx.put(self.draft, tx.folder("attachments"), self.name)
+        tx.put(self.file, tx.folder("attachments"), self.name)
 
 
 def _attach(tx: Transaction, draft: Draft) -> tuple[Draft, AttachmentFile | None]:

@@ -70,9 +70,9 @@ def update(tx: Transaction, change: Callable[[State], T]) -> T:
 
 
 def _store(tx: Transaction, data: bytes, name: str) -> None:
-    draft = tx.write(msgspec.json.format(data, indent=2) + b"\n")
-    tx.sync_file(draft)
-    tx.put(draft, tx.root, name)
+    file = tx.write(msgspec.json.format(data, indent=2) + b"\n")
+    tx.sync_file(file)
+    tx.put(file, tx.root, name)
 
 
 def _decode(data: bytes) -> State | None:

@@ -101,13 +101,13 @@ def write_record(mail_folder: str, name: str, data: bytes) -> None:
         finally:
             os.close(root)
         try:
-            draft = f".{name}.{os.urandom(4).hex()}.tmp"
-            written = file_operations.create(folder, draft, data)
+            temp = f".{name}.{os.urandom(4).hex()}.tmp"
+            written = file_operations.create(folder, temp, data)
             try:
                 file_operations.sync(written)
             finally:
                 os.close(written)
-            file_operations.replace(folder, draft, folder, name)
+            file_operations.replace(folder, temp, folder, name)
             file_operations.sync(folder)
         finally:
             os.close(folder)

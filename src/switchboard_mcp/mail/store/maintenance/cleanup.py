@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
@@ -24,7 +24,7 @@ class StoreFinding(Struct, rename="camel", kw_only=True):
     """Path below `.switchboard/`."""
     message: str
     id: str | None = None
-    repaired: bool = False
+    repaired: bool = field(default=False, name="mended")  # the JSON name is part of `mail verify --json`
 
 
 def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:

@@ -78,13 +78,13 @@ def _restore_receipts(tx: Transaction, agent: str) -> list[StoreFinding]:
             if tx.is_remote(message.sender):
                 continue  # Its receipts are on its own machine.
             for name, receipt in _rebuild_receipt(tx, message, entry):
-                draft = tx.write(receipts.encode(receipt))
-                tx.sync_file(draft)
+                file = tx.write(receipts.encode(receipt))
+                tx.sync_file(file)
                 outbox = tx.folder("outbox", message.sender, make=True)
                 with tx.locked(agent):
                     if not file_operations.exists(tx.folder(place, agent), entry.name):
                         continue  # Moved on or pruned: the receipt would refer to a missing message.
-                    tx.put(draft, outbox, name)
+                    tx.put(file, outbox, name)
                 path = f"outbox/{message.sender}/{name}"
                 text = f"{path} was missing."
                 done.append(
