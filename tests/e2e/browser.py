@@ -34,9 +34,9 @@ class Browser:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"code": code, "args": args}) + "\n")
         self._process.stdin.flush()
-        told = self._read()
-        assert "problem" not in told, told["problem"]
-        return told.get("value")
+        result = self._read()
+        assert "problem" not in result, result["problem"]
+        return result.get("value")
 
     def open(self, url: str) -> None:
         self.run("await page.goto(args.url)", url=url)

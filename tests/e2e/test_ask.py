@@ -124,8 +124,8 @@ async def test_several_steps_each_seen_before_the_next(road: Road) -> None:
         return {"steps": [step("read_text_file", path=str(road.folder / "note.txt"))]}
 
     listed = {"steps": [step("list_directory", path=str(road.folder))], "later": ["read_text_file"]}
-    told = {"done": True, "message": "It says when tea is."}
-    result = await road.ask("files", "find the note and sum it up", listed, read_what_is_there, told)
+    reported = {"done": True, "message": "It says when tea is."}
+    result = await road.ask("files", "find the note and sum it up", listed, read_what_is_there, reported)
     assert plan_of(result) == [("list_directory", True), ("read_text_file", True)]
     assert words_of(result) == "Tea at five.\nIt says when tea is."
     assert result["_meta"]["switchboard/use"]["turns"] == 3
@@ -172,7 +172,7 @@ async def test_a_dry_run_gives_the_plan_and_runs_nothing(road: Road) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ({"steps": [step("read_txt_file", path="x")], "done": True}, "There is no subtool 'read_txt_file'."),
         ({"steps": [step("read_text_file", file="x")], "done": True}, "'read_text_file', path: is missing."),
@@ -186,10 +186,10 @@ async def test_a_dry_run_gives_the_plan_and_runs_nothing(road: Road) -> None:
     ],
 )
 async def test_a_plan_that_does_not_hold_is_mended_once_and_else_nothing_runs(
-    road: Road, wrong: Json, told: str
+    road: Road, wrong: Json, expected: str
 ) -> None:
     def mended(shown: str) -> Json:
-        assert told in shown
+        assert expected in shown
         return {"steps": [step("read_text_file", path=str(road.folder / "note.txt"))], "done": True}
 
     assert words_of(await road.ask("files", "read the note", wrong, mended)) == "Tea at five."

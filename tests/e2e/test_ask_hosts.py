@@ -80,8 +80,8 @@ def connect(workspace: Path, turn: Json | None = None, **more: Json) -> Host:
         say(host, turn)
     info = {"name": "test-host", "version": "1"}
     able = {"sampling": {}, **more} if turn is not None else more
-    told = {"protocolVersion": "2025-11-25", "capabilities": able, "clientInfo": info}
-    host.result("initialize", told)
+    result = {"protocolVersion": "2025-11-25", "capabilities": able, "clientInfo": info}
+    host.result("initialize", result)
     host.notify("notifications/initialized")
     return host
 
@@ -140,10 +140,10 @@ def test_a_request_that_is_cancelled_is_cancelled_all_the_way(mock: Path) -> Non
     wrap(mock, "mock")
     with connect(mock, {"steps": [step("slow", seconds=60, steps=600)], "done": True}) as host:
         params = {"name": "mock_suite", "arguments": ASKED, "_meta": {"progressToken": "p"}}
-        asked = host.ask("tools/call", params)
+        request = host.ask("tools/call", params)
         while "calling slow" not in host.notification("notifications/progress").get("message", ""):
             pass
-        host.notify("notifications/cancelled", {"requestId": asked})
+        host.notify("notifications/cancelled", {"requestId": request})
         say(host, ECHO)
         assert host.use("mock_suite", **ASKED)["content"][0]["text"] == "hello"
 
@@ -185,7 +185,9 @@ def test_what_the_original_asks_reaches_the_host(workspace: Path) -> None:
     with connect(workspace, turn, elicitation={}) as host:
         host.replies["elicitation/create"] = answer
         result = host.use("asking_suite", **ASKED)
-        heard = [told.json for told in host.heard if told.json.get("method") == "elicitation/create"]
+        heard = [
+            reported.json for reported in host.heard if reported.json.get("method") == "elicitation/create"
+        ]
     assert json.loads(result["content"][0]["text"]) == answer
     assert [message["params"]["message"].splitlines()[0] for message in heard] == [
         "Run this with 'asking'? It may change or delete things.",

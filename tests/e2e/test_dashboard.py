@@ -219,7 +219,7 @@ def test_drift_is_approved_and_gone(page: Browser, web: Web) -> None:
     page.run("await page.click('tr[data-id=pinned] button.link')")
     page.run("await page.getByRole('complementary').getByRole('button', {name: 'Approve'}).click()")
     page.run("await page.locator('dialog[open]').getByRole('button', {name: 'Approve'}).click()")
-    page.sees("Approved: the lock has it now.")
+    page.sees("Approved and locked.")
     page.run("await page.locator('tr[data-id=pinned] .badge.warn').waitFor({state: 'detached'})")
     assert "drift" not in api(web, "children/pinned").json
 

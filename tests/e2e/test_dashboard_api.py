@@ -149,8 +149,8 @@ def test_without_a_token_that_may_look_nothing_is_told(web: Web, path: str, toke
 
 def test_a_token_that_may_look_may_not_act(web: Web) -> None:
     bearer = f"Bearer {READER}"
-    told = api(web, "overview", Authorization=bearer).json
-    assert (told["viewer"], told["mayAct"]) == ("reader", False)
+    result = api(web, "overview", Authorization=bearer).json
+    assert (result["viewer"], result["mayAct"]) == ("reader", False)
     assert api(web, "children/pinned/start", {}, Authorization=bearer).status == 403
     sent = api(web, "mail/send", {"to": "ann", "payload": "x"}, Authorization=bearer)
     assert sent.status == 403
@@ -234,14 +234,14 @@ def test_calls_are_told_live_without_their_arguments(web: Web) -> None:
         counted = (row.get("calls", 0), row.get("errors", 0))
         call(web)
         call(web, "nope")
-        told: list[Json] = []
-        while len(told) < 2:
-            told += [each for each in until(stream, "calls")["calls"] if each["seq"] > before]
-        assert [(each["subtool"], each["outcome"]) for each in told] == [
+        result: list[Json] = []
+        while len(result) < 2:
+            result += [each for each in until(stream, "calls")["calls"] if each["seq"] > before]
+        assert [(each["subtool"], each["outcome"]) for each in result] == [
             ("echo", "ok"),
             ("nope", "subtool_unknown"),
         ]
-        assert "secret words" not in json.dumps(told)
+        assert "secret words" not in json.dumps(result)
         row = next(row for row in api(web, "children").json["children"] if row["child"] == "pinned")
         assert (row["calls"], row["errors"]) == (counted[0] + 2, counted[1] + 1)
         assert 0 < row["p50"] <= row["p95"]
@@ -283,9 +283,9 @@ def test_mail_is_read_in_pages_searched_and_followed_along_a_thread(web: Web, ma
     assert [m["id"] for m in api(web, "mail/messages?agent=ann&sender=ben").json["messages"]] == [
         mail["result"]
     ]
-    told = api(web, f"mail/messages/ben/{mail['task']}").json
-    assert told["payload"] == "Make the parser quick."
-    assert [each["id"] for each in told["thread"]] == [mail["task"], mail["result"]]
+    result = api(web, f"mail/messages/ben/{mail['task']}").json
+    assert result["payload"] == "Make the parser quick."
+    assert [each["id"] for each in result["thread"]] == [mail["task"], mail["result"]]
     same = api(web, f"mail/messages/ann/{mail['result']}").json["thread"]
     assert [each["id"] for each in same] == [mail["task"], mail["result"]]
     assert api(web, "mail/messages/ann/msg_none").status == 404
@@ -293,16 +293,16 @@ def test_mail_is_read_in_pages_searched_and_followed_along_a_thread(web: Web, ma
 
 
 def test_agents_and_teams_are_told(web: Web) -> None:
-    told = api(web, "mail/agents").json
-    assert {"ann", "ben", "builder"} <= {agent["name"] for agent in told["agents"]}
-    assert told["teams"][0]["name"] == "crew"
-    assert told["counts"]["inbox"] >= 2
+    result = api(web, "mail/agents").json
+    assert {"ann", "ben", "builder"} <= {agent["name"] for agent in result["agents"]}
+    assert result["teams"][0]["name"] == "crew"
+    assert result["counts"]["inbox"] >= 2
 
 
 def test_the_overseer_writes_to_an_agent_and_to_a_team(web: Web) -> None:
     sent = api(web, "mail/send", {"to": "ann", "payload": "Please look at this."}).json["sent"]
-    told = api(web, f"mail/messages/ann/{sent[0]}").json
-    assert (told["from"], told["verified"]) == ("overseer", True)
+    result = api(web, f"mail/messages/ann/{sent[0]}").json
+    assert (result["from"], result["verified"]) == ("overseer", True)
     crew = api(web, "mail/send", {"to": "team:crew", "payload": "All of you.", "action": "delegate_task"})
     assert len(crew.json["sent"]) == 2
     nobody = api(web, "mail/send", {"to": "nobody", "payload": "x"})
@@ -318,22 +318,22 @@ def test_an_execute_is_approved_once_and_typed_in_the_overseers_name(web: Web, m
     assert approved.status == 200, approved
     anew = api(web, f"mail/messages/builder/{approved.json['sent'][0]}").json
     assert (anew["from"], anew["action"], anew["payload"]) == ("overseer", "execute", "make release")
-    asked = api(web, f"mail/messages/builder/{mail['execute']}").json
-    assert (asked["place"], asked["outcome"]) == ("archive", "done")
+    request = api(web, f"mail/messages/builder/{mail['execute']}").json
+    assert (request["place"], request["outcome"]) == ("archive", "done")
     assert api(web, f"mail/messages/builder/{mail['execute']}/approve", {}).status == 409
     refused = api(web, f"mail/messages/builder/{approved.json['sent'][0]}/reject", {"reason": "Not now."})
     assert refused.status == 200
-    told = api(web, f"mail/messages/builder/{approved.json['sent'][0]}").json
-    assert told["place"] == "deadletter"
-    assert "Not now." in told["reason"]
+    result = api(web, f"mail/messages/builder/{approved.json['sent'][0]}").json
+    assert result["place"] == "deadletter"
+    assert "Not now." in result["reason"]
     assert api(web, f"mail/messages/ben/{mail['task']}/approve", {}).status == 409
 
 
 def test_nobody_comes_as_the_overseer_by_the_mail_tools(web: Web) -> None:
     arguments = {"action": "call", "subtool": "register_chat_agent", "args": {"name": "overseer"}}
     message = modern("tools/call", {"name": "mail_suite", "arguments": arguments})
-    told: Any = web.ask("POST", "/mcp", message, headers_of(message)).json
-    assert told["result"]["isError"] is True
+    result: Any = web.ask("POST", "/mcp", message, headers_of(message)).json
+    assert result["result"]["isError"] is True
 
 
 def test_drift_is_shown_and_what_was_seen_can_be_accepted(tmp_path: Path) -> None:
@@ -346,14 +346,14 @@ def test_drift_is_shown_and_what_was_seen_can_be_accepted(tmp_path: Path) -> Non
     (folder / "offer.json").write_text(json.dumps({"tools": [changed]}))
     with serving(folder) as web:
         api(web, "children/pinned/start", {})
-        told = api(web, "children/pinned").json
-        assert told["drift"] == 1
-        assert "and more" in told["driftChanges"][0]["text"]
+        result = api(web, "children/pinned").json
+        assert result["drift"] == 1
+        assert "and more" in result["driftChanges"][0]["text"]
         assert api(web, "children/pinned/approve", {"mark": "another"}).status == 409
-        assert api(web, "children/pinned/approve", {"mark": told["driftMark"]}).status == 200
+        assert api(web, "children/pinned/approve", {"mark": result["driftMark"]}).status == 200
         after = api(web, "children/pinned").json
         assert "drift" not in after
-        assert api(web, "children/pinned/approve", {"mark": told["driftMark"]}).status == 409
+        assert api(web, "children/pinned/approve", {"mark": result["driftMark"]}).status == 409
     assert "and more" in (folder / "switchboard.lock.json").read_text()
 
 
@@ -386,9 +386,9 @@ def test_calls_before_anybody_looked_are_told_and_outlive_a_change_of_the_config
         config["mcpServers"]["pinned"] |= {"description": "Another child.", "env": {"A": "b"}}
         file.write_text(json.dumps(config))
         with web.open("GET", "/events") as stream:
-            told: list[Json] = []
-            while not any("Another child." in row.get("description", "") for row in told):
-                told = until(stream, "children")["changed"]
+            result: list[Json] = []
+            while not any("Another child." in row.get("description", "") for row in result):
+                result = until(stream, "children")["changed"]
             call(web)
             assert until(stream, "history")["point"][2] > 0
         row = next(row for row in api(web, "children").json["children"] if row["child"] == "pinned")
@@ -406,8 +406,8 @@ def test_what_is_off_is_said_to_be_off(tmp_path: Path) -> None:
     with serving(folder) as web:
         assert "mail.enabled" in api(web, "mail/messages").json["error"]["message"]
         assert "audit.enabled" in api(web, "audit").json["error"]["message"]
-        told = api(web, "overview").json
-        assert (told["mail"], told["audit"]) == (False, False)
+        result = api(web, "overview").json
+        assert (result["mail"], result["audit"]) == (False, False)
 
 
 def _lock(folder: Path) -> None:

@@ -27,10 +27,10 @@ def test_drift_is_blocked_until_it_is_approved_and_then_the_running_child_serves
         assert rows["stranger"]["health"] == "absent"
         assert "switchboard approve" in rows["stranger"]["trouble"]["hint"]
         assert not call(web)
-        told = api(web, "children/kid").json
+        result = api(web, "children/kid").json
         locked = len(api(web, "audit?kind=lock").json["entries"])
-        assert told["driftChanges"][0]["tool"] == "echo"
-        assert api(web, "children/kid/approve", {"mark": told["driftMark"]}).status == 200
+        assert result["driftChanges"][0]["tool"] == "echo"
+        assert api(web, "children/kid/approve", {"mark": result["driftMark"]}).status == 200
         assert call(web)
         assert "drift" not in api(web, "children/kid").json
         record = recorded(web, "lock", locked + 1)

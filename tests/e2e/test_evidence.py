@@ -111,7 +111,7 @@ def test_the_artifacts_say_what_was_allowed_denied_pinned_and_checked(governed: 
     decisions = {tool["name"]: (tool["decision"], tool["reason"]) for tool in mock["subtools"]}
     assert decisions["echo"] == ("allowed", "pinned")
     assert decisions["never_there"] == ("denied", "not pinned")
-    assert all(told[0] == "denied" for name, told in decisions.items() if name != "echo")
+    assert all(result[0] == "denied" for name, result in decisions.items() if name != "echo")
     assert [claim["id"].partition(":")[2] for claim in report["claims"]] == [
         f"CLAIM-0{number}" for number in range(1, 8)
     ]
@@ -174,12 +174,12 @@ def test_latency_is_in_buckets_and_that_of_calls_comes_from_the_record(governed:
 
 def test_verify_recomputes_and_names_what_differs(governed: Path) -> None:
     cli(governed, "evidence", code=1)
-    assert "is what the workspace gives" in cli(governed, "evidence", "--verify")
+    assert "matches the workspace" in cli(governed, "evidence", "--verify")
     folder = governed / "artifacts" / "switchboard-mcp"
     report = folder / "report.json"
     report.write_text(report.read_text().replace('"decision": "denied"', '"decision": "allowed"'))
-    told = cli(governed, "evidence", "--verify", code=1)
-    assert 'report.json: children[stranger].decision: is "allowed", not "denied"' in told
+    result = cli(governed, "evidence", "--verify", code=1)
+    assert 'report.json: children[stranger].decision: is "allowed", not "denied"' in result
     (folder / "stamp.json").unlink()
     assert "stamp.json: is missing" in cli(governed, "evidence", "--verify", code=1)
 
@@ -189,9 +189,9 @@ def test_verify_notices_that_the_workspace_has_moved_on(governed: Path) -> None:
     changed = json.loads(json.dumps(CONFIG))
     changed["suites"]["mock"]["expose"]["allow"] = ["*"]
     configure(governed, changed)
-    told = json.loads(cli(governed, "evidence", "--verify", "--json", code=1))
-    assert any("children[mock].allow" in difference for difference in told["differences"])
-    assert any("contentHash" in difference for difference in told["differences"])
+    result = json.loads(cli(governed, "evidence", "--verify", "--json", code=1))
+    assert any("children[mock].allow" in difference for difference in result["differences"])
+    assert any("contentHash" in difference for difference in result["differences"])
 
 
 def test_open_mode_has_evidence_too(workspace: Path) -> None:

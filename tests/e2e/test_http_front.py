@@ -55,10 +55,10 @@ def test_a_stateless_call_that_tells_something_first_is_a_stream(gate: Web) -> N
     with gate.open("POST", "/mcp", message, headers_of(message)) as stream:
         assert stream.headers["content-type"] == "text/event-stream"
         assert stream.headers["x-accel-buffering"] == "no"
-        told = stream.event()
-        assert told is not None
-        assert (told.name, told.id) == ("message", "")
-        assert told.json["params"]["progressToken"] == 5
+        result = stream.event()
+        assert result is not None
+        assert (result.name, result.id) == ("message", "")
+        assert result.json["params"]["progressToken"] == 5
         release(gate, "streamed")
         (last,) = stream.events()
         assert last.json["id"] == "s"
@@ -149,12 +149,12 @@ def test_what_a_host_listens_to_is_told_until_it_goes(gate: Web) -> None:
     wishes = {"notifications": {"toolsListChanged": True}}
     message = modern("subscriptions/listen", wishes, id=77)
     with gate.open("POST", "/mcp", message, headers_of(message)) as stream:
-        told = stream.until("notifications/subscriptions/acknowledged")
-        assert told["_meta"] == {"io.modelcontextprotocol/subscriptionId": 77}
+        result = stream.until("notifications/subscriptions/acknowledged")
+        assert result["_meta"] == {"io.modelcontextprotocol/subscriptionId": 77}
         change = modern("tools/call", call("change"))
         assert gate.post(change, headers_of(change)).status == 200
-        told = stream.until("notifications/tools/list_changed")
-        assert told["_meta"] == {"io.modelcontextprotocol/subscriptionId": 77}
+        result = stream.until("notifications/tools/list_changed")
+        assert result["_meta"] == {"io.modelcontextprotocol/subscriptionId": 77}
 
 
 @pytest.mark.parametrize("told_before", [True, False])
@@ -418,8 +418,8 @@ def test_what_is_not_there_is_not_served(gate: Web, method: str, path: str, stat
 def test_health_needs_no_token_and_tells_no_secret(gate: Web) -> None:
     answer = gate.ask("GET", "/health", None, {"Authorization": None})
     assert answer.status == 200
-    told = answer.json
-    assert (told["name"], told["status"], told["pid"]) == ("switchboard", "ok", gate.process.pid)
-    assert sum(told["children"].values()) == 1
-    assert told["sessions"] >= 0
+    result = answer.json
+    assert (result["name"], result["status"], result["pid"]) == ("switchboard", "ok", gate.process.pid)
+    assert sum(result["children"].values()) == 1
+    assert result["sessions"] >= 0
     assert gate.token not in answer.body.decode()

@@ -64,11 +64,11 @@ def ask(web: Web, message: Json = LIST, path: str = "/mcp", **headers: str | Non
         "{token}",
     ],
 )
-@pytest.mark.parametrize("asked", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages"])
-def test_without_the_right_token_nobody_gets_in(web: Web, header: str | None, asked: str) -> None:
-    method, path = asked.split()
-    told = header and header.format(token=web.token, short=web.token[:-1])
-    answer = web.ask(method, path, LIST if method == "POST" else None, {"Authorization": told})
+@pytest.mark.parametrize("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages"])
+def test_without_the_right_token_nobody_gets_in(web: Web, header: str | None, requested: str) -> None:
+    method, path = requested.split()
+    result = header and header.format(token=web.token, short=web.token[:-1])
+    answer = web.ask(method, path, LIST if method == "POST" else None, {"Authorization": result})
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == "Bearer"
 
@@ -155,14 +155,14 @@ def test_files_that_others_can_read_are_refused(workspace: Path, tmp_path: Path,
         (folder / "auth_token").symlink_to(elsewhere / "token")
     with start(workspace, "127.0.0.1:0", log=workspace / "log") as process:
         assert process.wait(PATIENCE_S) == 1
-    told = (workspace / "log").read_text()
-    assert ".switchboard" in told
-    assert "Run: " in told
+    result = (workspace / "log").read_text()
+    assert ".switchboard" in result
+    assert "Run: " in result
     assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "expected"),
     [
         ({"ada": "short"}, "http.tokens.ada"),
         ({"ada": "${NOT_SET_ANYWHERE}"}, "NOT_SET_ANYWHERE"),
@@ -170,12 +170,12 @@ def test_files_that_others_can_read_are_refused(workspace: Path, tmp_path: Path,
     ],
 )
 def test_a_token_that_is_none_is_refused_at_the_start(
-    workspace: Path, tokens: dict[str, str], told: str
+    workspace: Path, tokens: dict[str, str], expected: str
 ) -> None:
     configure(workspace, {"http": {"tokens": tokens}})
     with start(workspace, "127.0.0.1:0", log=workspace / "log") as process:
         assert process.wait(PATIENCE_S) in (1, 2)
-    assert told in (workspace / "log").read_text()
+    assert expected in (workspace / "log").read_text()
 
 
 # --- names and pages -------------------------------------------------------------------------------------
@@ -370,6 +370,6 @@ def test_a_session_that_nobody_uses_ends(workspace: Path) -> None:
 
 
 def test_nothing_of_the_environment_is_told(web: Web) -> None:
-    told = web.ask("GET", "/health").body.decode()
-    assert str(web.workspace) not in told
-    assert os.environ.get("HOME", "/root") not in told
+    result = web.ask("GET", "/health").body.decode()
+    assert str(web.workspace) not in result
+    assert os.environ.get("HOME", "/root") not in result

@@ -102,7 +102,7 @@ class AnthropicModel:
             await self._client.close()
 
 
-class _Use(Struct, frozen=True):
+class _ToolUse(Struct, frozen=True):
     """A tool use of the model: its id, and the index of its step, None for a control tool."""
 
     id: str
@@ -126,7 +126,7 @@ class AnthropicConversation:
         if settings.effort:
             self._fixed["output_config"] = {"effort": settings.effort}
         self._messages: list[Any] = [{"role": "user", "content": initial.request}]
-        self._uses: list[_Use] = []
+        self._uses: list[_ToolUse] = []
 
     async def begin(self, max_tokens: int) -> ModelReply:
         """Request the first turn."""
@@ -186,9 +186,9 @@ class AnthropicConversation:
                 odd = f"The arguments of '{block.name}' are not an object."
             if block.name in (DONE, LATER, CANNOT, UNCLEAR):
                 controls[block.name] = args
-                self._uses.append(_Use(block.id, None))
+                self._uses.append(_ToolUse(block.id, None))
             else:
-                self._uses.append(_Use(block.id, len(steps)))
+                self._uses.append(_ToolUse(block.id, len(steps)))
                 steps.append(PlanStep(originals.get(block.name, block.name), args))
         if message.stop_reason == "max_tokens":
             odd = "The answer was cut off: it is too long."

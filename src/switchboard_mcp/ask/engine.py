@@ -100,7 +100,7 @@ async def run_request(
     """Run a request. Return the tool result and the record of plan and cost."""
     record = AskRecord()
     began = participants.clock()
-    work = _Work(request, participants, record, report)
+    work = _RequestRun(request, participants, record, report)
     try:
         async with asyncio.timeout(participants.settings.timeout_ms / 1000) as work.limit:
             result = await work.run()
@@ -118,53 +118,55 @@ async def run_request(
     return record.failure_result(problem), record
 
 
-class _Work:
+class _RequestRun:
     def __init__(
-        self, request: AskRequest, party: Participants, record: AskRecord, tell: ReportProgress
+        self, request: AskRequest, participants: Participants, record: AskRecord, report: ReportProgress
     ) -> None:
         self._request = request
-        self._participants = party
+        self._participants = participants
         self._record = record
-        self._report = tell
+        self._report = report
         self._delimiter = f"=={os.urandom(8).hex()}=="
         self._shown = 0.0
         self.limit: asyncio.Timeout
 
     async def run(self) -> bytes:
         """Turn after turn."""
-        party, settings = self._participants, self._participants.settings
-        offered = {tool.name: tool for tool in await party.toolbox.offered()}
+        participants, settings = self._participants, self._participants.settings
+        offered = {tool.name: tool for tool in await participants.toolbox.offered()}
         if not offered:
             raise Stopped(
-                "ask_impossible", f"Child '{party.toolbox.child}' has no subtools that may be used."
+                "ask_impossible", f"Child '{participants.toolbox.child}' has no subtools that may be used."
             )
         text = prompt.request(self._request.query, self._request.context, self._delimiter)
-        talk = party.model.start(InitialPrompt(party.toolbox.child, party.role, list(offered.values()), text))
-        frame = PlanLimits(settings.max_steps)
-        news: Feedback | None = None
+        conversation = participants.model.start(
+            InitialPrompt(participants.toolbox.child, participants.role, list(offered.values()), text)
+        )
+        limits = PlanLimits(settings.max_steps)
+        feedback: Feedback | None = None
         last: list[bytes] = []
         while True:
-            reply = await self._ask(talk, news)
-            verdict = judge(reply.turn, offered, frame)
+            reply = await self._request_turn(conversation, feedback)
+            verdict = judge(reply.turn, offered, limits)
             if isinstance(verdict, StopPlan):
                 raise Stopped(verdict.code, verdict.message)
             if isinstance(verdict, Finished):
                 return join_results(last, verdict.message)
             if isinstance(verdict, SendBack):
-                news = Correction(verdict.problems)
-                frame = PlanLimits(frame.steps_left, frame.within, sent_back=True)
+                feedback = Correction(verdict.problems)
+                limits = PlanLimits(limits.steps_left, limits.within, sent_back=True)
                 continue
-            grave = to_confirm(verdict.steps, offered, settings.confirm, party.trusted)
+            grave = to_confirm(verdict.steps, offered, settings.confirm, participants.trusted)
             if self._request.dry_run:
                 later = [] if verdict.last else sorted(verdict.within)
                 return dry_run_result(verdict.steps, later, [step.subtool for step in grave])
-            last, failed = await self._perform(verdict, grave)
+            last, failed = await self._run_steps(verdict, grave)
             if verdict.last:
                 return join_results(last[-1:] if failed else last, "")
-            frame = PlanLimits(frame.steps_left - len(last), verdict.within)
-            news = self._results_of(verdict.steps, last)
+            limits = PlanLimits(limits.steps_left - len(last), verdict.within)
+            feedback = self._results_of(verdict.steps, last)
 
-    async def _ask(self, talk: Conversation, news: Feedback | None) -> ModelReply:
+    async def _request_turn(self, conversation: Conversation, feedback: Feedback | None) -> ModelReply:
         record, settings = self._record, self._participants.settings
         left = settings.max_tokens - record.usage.total
         if left <= 0:
@@ -174,7 +176,9 @@ class _Work:
         self._report_progress("asking the model")
         began = self._participants.clock()
         try:
-            reply = await (talk.begin(left) if news is None else talk.resume(news, left))
+            reply = await (
+                conversation.begin(left) if feedback is None else conversation.resume(feedback, left)
+            )
         finally:
             record.model_s += self._participants.clock() - began
         record.turns += 1
@@ -182,7 +186,7 @@ class _Work:
         record.usage.add(reply.usage)
         return reply
 
-    async def _perform(self, go: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
+    async def _run_steps(self, go: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
         """Run the steps in order up to the first failure. Return the results and whether one failed."""
         noted = self._record.add_steps(go.steps)
         await self._confirm(go.steps, grave)

@@ -73,13 +73,13 @@ class Wrapper:
     async def answer(self, query: Query, host: AskClient, request: ToolRequest) -> bytes:
         """Run one request."""
         try:
-            party = self._participants(host)
+            participants = self._participants(host)
         except SwitchboardError as problem:
             record = AskRecord()
             result = record.failure_result(problem.failure)
         else:
             ask_request = Wanted(query.query, query.context, query.dry_run)
-            result, record = await run_request(ask_request, party, request.progress)
+            result, record = await run_request(ask_request, participants, request.progress)
         # For log and metrics of the Switchboard in front: outcome and cost, but nothing of the content.
         host.notify(USAGE_NOTIFICATION, jsonrpc.encode(record.usage_summary(outcome_of(result))))
         return result

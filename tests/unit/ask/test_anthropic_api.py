@@ -71,8 +71,8 @@ async def test_the_subtools_are_its_tools_and_what_is_always_the_same_is_cached(
 
 
 async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: MessagesApi) -> None:
-    asked = [use("read_file", {}, "t1"), use("plan_later", {"subtools": ["read_file", "write"]}, "t2")]
-    api.answers += [Says(asked), Says(asked), Says([text("It is a."), DONE])]
+    request = [use("read_file", {}, "t1"), use("plan_later", {"subtools": ["read_file", "write"]}, "t2")]
+    api.answers += [Says(request), Says(request), Says([text("It is a."), DONE])]
     async with talking(api) as talk:
         reply = await talk.begin(1_000)
         assert reply.turn.later == ["read.file", "write"]
@@ -126,7 +126,7 @@ async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "told", "tries"),
+    ("answer", "expected", "tries"),
     [
         (
             Fails(401, "authentication_error", "invalid key"),
@@ -152,10 +152,10 @@ async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> N
     ],
 )
 async def test_an_error_of_the_service_is_told_in_words(
-    api: MessagesApi, answer: Fails, told: str, tries: int
+    api: MessagesApi, answer: Fails, expected: str, tries: int
 ) -> None:
     api.otherwise = lambda request: answer
-    assert await refusal(api) == told
+    assert await refusal(api) == expected
     assert len(api.requests) == tries
 
 

@@ -70,10 +70,10 @@ class Script:
 class Person:
     """Agrees, or not."""
 
-    def __init__(self, answer: Agreement = "yes", asked: Callable[[], Any] | None = None) -> None:
+    def __init__(self, answer: Agreement = "yes", requested: Callable[[], Any] | None = None) -> None:
         self.answer = answer
         self.seen: list[list[str]] = []
-        self._asked = asked
+        self._asked = requested
 
     async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         self.seen.append([step.subtool for step in grave])
@@ -99,8 +99,8 @@ async def ask(
         box or Box(), script, person or Person(), AskSettings(**settings), lambda subtool: False
     )
     result, _ = await run_request(AskRequest("q", "", dry_run), party, lambda done, total, message: None)
-    told: Json = json.loads(result)
-    return told
+    reported: Json = json.loads(result)
+    return reported
 
 
 def code(result: Json) -> str:
@@ -188,7 +188,7 @@ async def test_time_is_a_limit_but_not_the_time_of_a_person() -> None:
         await thought.wait()
 
     wipe = ModelTurn(steps=[PlanStep("wipe", {"path": "a"})], done=True)
-    assert words(await ask([wipe], person=Person(asked=think), timeout_ms=250)) == ["result of wipe"]
+    assert words(await ask([wipe], person=Person(requested=think), timeout_ms=250)) == ["result of wipe"]
 
 
 async def test_nothing_grave_runs_without_a_yes() -> None:
@@ -265,9 +265,9 @@ def test_whatever_a_model_says_nothing_executes_outside_policy(
     if answer != "yes":
         assert all(step.subtool != "wipe" for step in box.ran)
     # What was planned before the first result came is all that may be used after it.
-    told = [place for place, news in enumerate(script.heard) if isinstance(news, Results)]
-    if told:
-        planning = turns[min(told[0], len(turns) - 1)]
+    result = [place for place, news in enumerate(script.heard) if isinstance(news, Results)]
+    if result:
+        planning = turns[min(result[0], len(turns) - 1)]
         planned = {step.subtool for step in planning.steps} | set(planning.later or ())
         assert {step.subtool for step in box.ran} <= planned
     assert all(isinstance(news, Results | Correction) for news in script.heard)

@@ -49,7 +49,7 @@ def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "told"),
+    ("turn", "expected"),
     [
         ({"steps": [PlanStep("read_fil", {})], "done": True}, "Did you mean read_file"),
         ({"steps": [PlanStep("read_file", {})], "done": True}, "'read_file', path: is missing."),
@@ -60,14 +60,14 @@ def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
         ({"odd": "This is no JSON."}, "This is no JSON."),
     ],
 )
-def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], told: str) -> None:
+def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], expected: str) -> None:
     first = verdict(**turn)
     assert isinstance(first, SendBack)
-    assert told in first.problems[0]
+    assert expected in first.problems[0]
     second = verdict(PlanLimits(4, sent_back=True), **turn)
     assert isinstance(second, StopPlan)
     assert second.code == "ask_plan_invalid"
-    assert told in second.message
+    assert expected in second.message
 
 
 def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been_read() -> None:
@@ -99,17 +99,17 @@ def test_a_model_may_give_up_and_nothing_runs(turn: dict[str, Any], code: str) -
 
 
 @pytest.mark.parametrize(
-    ("rule", "asked"),
+    ("rule", "requested"),
     [
         ("destructive", ["delete_file"]),
         ("writes", ["create_note", "delete_file"]),
         ("never", []),
     ],
 )
-def test_a_person_is_asked_about_what_the_setting_names(rule: Any, asked: list[str]) -> None:
+def test_a_person_is_asked_about_what_the_setting_names(rule: Any, requested: list[str]) -> None:
     steps = [PlanStep(name, {}) for name in OFFERED]
     found = to_confirm(steps, OFFERED, rule, lambda name: False)
-    assert [step.subtool for step in found] == asked
+    assert [step.subtool for step in found] == requested
     assert to_confirm(steps, OFFERED, rule, lambda name: True) == []
 
 

@@ -136,7 +136,7 @@ async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "host", "told"),
+    ("backend", "host", "expected"),
     [
         ("auto", Host(capabilities=()), "no API key is set, and the host does not lend its model"),
         ("host", Host(capabilities=()), "ask.backend is 'host', and the host does not lend"),
@@ -144,8 +144,8 @@ async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
         ("auto", None, "there is no host to lend one"),
     ],
 )
-def test_without_any_model_it_is_said_why(backend: Any, host: Host | None, told: str) -> None:
+def test_without_any_model_it_is_said_why(backend: Any, host: Host | None, expected: str) -> None:
     with pytest.raises(SwitchboardError) as problem:
         choose_model(backend, None, host)
-    assert told in problem.value.failure.message
+    assert expected in problem.value.failure.message
     assert "ANTHROPIC_API_KEY" in str(problem.value.failure.hint)

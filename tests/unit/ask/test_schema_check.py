@@ -57,7 +57,7 @@ def test_the_verdict_is_that_of_a_real_validator(schema: Any, value: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "told"),
+    ("schema", "value", "expected"),
     [
         ({"required": ["path"]}, {}, "path: is missing"),
         (
@@ -82,8 +82,8 @@ def test_the_verdict_is_that_of_a_real_validator(schema: Any, value: Any) -> Non
         ),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(schema: Any, value: Any, told: str) -> None:
-    assert [str(mistake) for mistake in check(schema, value)] == [told]
+def test_what_does_not_fit_is_said_with_its_place(schema: Any, value: Any, expected: str) -> None:
+    assert [str(mistake) for mistake in check(schema, value)] == [expected]
 
 
 def test_tuples_of_older_drafts_are_understood() -> None:

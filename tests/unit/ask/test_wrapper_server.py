@@ -88,8 +88,8 @@ async def serving(
 
 
 def ask(client: Client, query: str = "read it") -> None:
-    asked = {"name": "natural_language", "arguments": {"query": query}}
-    client.send(id=1, method="tools/call", params=asked)
+    request = {"name": "natural_language", "arguments": {"query": query}}
+    client.send(id=1, method="tools/call", params=request)
 
 
 async def test_a_request_asks_the_clients_model_and_gives_the_result_as_it_came() -> None:

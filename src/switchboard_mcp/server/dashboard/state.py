@@ -50,7 +50,7 @@ class DashboardState:
 
     @property
     def mail_server(self) -> MailServer | None:
-        """The message desk, where it is on."""
+        """Return the mail server, if mail is on."""
         app = self.services.builtin_apps.get("mail")
         if app is None:
             return None

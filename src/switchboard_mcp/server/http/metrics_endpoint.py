@@ -38,12 +38,12 @@ def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, Ch
 
 def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
     """Return all values except request durations. Starts no child."""
-    under_way = sum(len(session.in_flight) for session in gateway.sessions)
+    in_flight = sum(len(session.in_flight) for session in gateway.sessions)
     return [
         Value("switchboard_info", 1, {"version": __version__}),
         Value("switchboard_uptime_seconds", round(uptime_s, 3)),
         Value("switchboard_hosts", sum(not session.ephemeral for session in gateway.sessions)),
-        Value("switchboard_requests_under_way", under_way),
+        Value("switchboard_requests_under_way", in_flight),
         *_child_values(children(gateway.all_suites.values())),
         *_introspection_values(gateway),
         *_ask_values(gateway),

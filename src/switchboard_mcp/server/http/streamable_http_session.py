@@ -165,16 +165,16 @@ class SessionHandler:
 
     def _receive(self, session: HostSession, posted: MessageHead, body: bytes) -> None:
         """Forward a notification or a response."""
-        under_way = session.session.in_flight
+        in_flight = session.session.in_flight
         cancelled = b""
         if posted.method == "notifications/cancelled" and posted.params is not UNSET:
             try:
                 id = _decode_cancelled(posted.params).request_id
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 id = UNSET
-            cancelled = bytes(id) if id is not UNSET and bytes(id) in under_way else b""
+            cancelled = bytes(id) if id is not UNSET and bytes(id) in in_flight else b""
         self._gateway.receive(session.session, session.own_stream, body)
-        if cancelled and cancelled not in under_way:
+        if cancelled and cancelled not in in_flight:
             session.on_cancelled(cancelled)
         self.sessions.begin_request(session)
         self.sessions.end_request(session)

@@ -135,10 +135,10 @@ def check(
     problem = _compare_headers(posted, headers)
     if problem:
         return _mismatch(posted, problem)
-    problem_in_meta = message_meta.validate(meta)
-    if problem_in_meta is not None:
-        data = None if problem_in_meta.data is UNSET else bytes(problem_in_meta.data)
-        return refusal(400, problem_in_meta.code, problem_in_meta.message, posted.id, data)
+    meta_problem = message_meta.validate(meta)
+    if meta_problem is not None:
+        data = None if meta_problem.data is UNSET else bytes(meta_problem.data)
+        return refusal(400, meta_problem.code, meta_problem.message, posted.id, data)
     problem = _compare_arguments(posted, headers, mirrors) if mirrors else ""
     return _mismatch(posted, problem) if problem else None
 

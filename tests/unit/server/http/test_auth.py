@@ -42,7 +42,7 @@ def test_named_tokens_come_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "code", "told"),
+    ("written", "code", "expected"),
     [
         ({"ada": "${ADA}"}, "variable_missing", "ADA"),
         ({"ada": "short"}, "config_invalid", "http.tokens.ada"),
@@ -53,12 +53,12 @@ def test_named_tokens_come_from_the_environment() -> None:
     ],
 )
 def test_a_token_that_is_none_is_refused_without_being_told(
-    written: dict[str, str], code: str, told: str
+    written: dict[str, str], code: str, expected: str
 ) -> None:
     with pytest.raises(SwitchboardError) as caught:
         named_tokens(written, {})
     assert caught.value.failure.code == code
-    assert told in caught.value.failure.message
+    assert expected in caught.value.failure.message
     assert not any(token in caught.value.failure.message for token in written.values() if token != "${ADA}")
 
 

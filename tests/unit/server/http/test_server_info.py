@@ -19,8 +19,8 @@ def info(port: int, pid: int) -> ServerInfo:
 
 def test_it_says_all_that_older_agents_look_for(tmp_path: Path) -> None:
     server_info.write(str(tmp_path), info(3100, 7))
-    told = json.loads((tmp_path / "server_info.json").read_text())
-    assert told == {
+    result = json.loads((tmp_path / "server_info.json").read_text())
+    assert result == {
         "port": 3100,
         "host": "127.0.0.1",
         "transport": "sse",

@@ -31,17 +31,17 @@ def request(method: str, params: Json | None = None, meta: object = META) -> Jso
 def code(refused: Refusal | None) -> int | None:
     if refused is None:
         return None
-    told = json.loads(refused.body)
-    assert told["id"] == 7
-    found: int = told["error"]["code"]
+    result = json.loads(refused.body)
+    assert result["id"] == 7
+    found: int = result["error"]["code"]
     return found
 
 
 def checked(message: Json, marked: tuple[HeaderMirror, ...], **headers: str | None) -> int | None:
     name = message.get("params", {}).get("name")
-    given = {"mcp-protocol-version": "2026-07-28", "mcp-method": message["method"], "mcp-name": name}
-    given |= {key.replace("_", "-"): value for key, value in headers.items()}
-    pairs = [(key.encode(), value.encode()) for key, value in given.items() if value is not None]
+    values = {"mcp-protocol-version": "2026-07-28", "mcp-method": message["method"], "mcp-name": name}
+    values |= {key.replace("_", "-"): value for key, value in headers.items()}
+    pairs = [(key.encode(), value.encode()) for key, value in values.items() if value is not None]
     return code(validation.check(posted(message), dict(pairs), pairs, marked))
 
 
@@ -72,8 +72,8 @@ def test_what_is_no_message_is_refused_with_its_id_where_it_has_one(
 ) -> None:
     refused = validation.read(body)
     assert isinstance(refused, Refusal)
-    told = json.loads(refused.body)
-    assert (refused.status, told["error"]["code"], told["id"]) == (400, problem, id)
+    result = json.loads(refused.body)
+    assert (refused.status, result["error"]["code"], result["id"]) == (400, problem, id)
 
 
 @pytest.mark.parametrize(

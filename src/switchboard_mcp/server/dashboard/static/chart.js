@@ -1,8 +1,8 @@
-// What is drawn: calls and how long they took over time; tokens saved, as a line over time and a bar for each suite.
+// Charts: calls and their latency over time; tokens saved, as a line over time and as bars per suite.
 
 import { compact, h, ms, number, plural, s } from "/static/dom.js";
 
-// As wide as the card is, so that words have their own size: a phone's has half the room.
+// Drawn at the width of the card, so text keeps its size; a phone has half the width.
 const WIDE = 640, NARROW = 340, HEIGHT = 180, LEFT = 48, RIGHT = 10, TOP = 10, BOTTOM = 22;
 export const narrow = matchMedia("(max-width: 720px)");
 const room = () => (narrow.matches ? NARROW : WIDE);
@@ -21,7 +21,7 @@ function times(begin, end, y, wide) {
   return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (wide - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
 }
 
-// The points of a stretch of time in as many columns as can be distinguished; one that is wider than a column is shared out.
+// Distributes the points of a period over columns; a point wider than a column is split.
 function gather(points, begin, end, most) {
   const width = Math.max(5000, Math.ceil((end - begin) / most / 5000) * 5000), found = new Map();
   for (const [at, seconds, calls, errors, p50, p95] of points) {
@@ -35,7 +35,7 @@ function gather(points, begin, end, most) {
   return { width, columns: [...found.values()].map((column) => ({ ...column, p50: column.took / column.calls })) };
 }
 
-// Above, how many there were and how many failed; below, how long they took: from the median up to p95.
+// Above: calls and errors; below: latency from the median to p95.
 export function traffic(points, begin, end) {
   const wide = room(), { width, columns } = gather(points, begin, end, wide / 6);
   const [calls, errors] = ["calls", "errors"].map((key) => Math.round(columns.reduce((sum, column) => sum + column[key], 0)));

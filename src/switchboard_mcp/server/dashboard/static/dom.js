@@ -1,4 +1,4 @@
-// Making parts of the page. Text only ever becomes text: nothing here reads markup, so nothing shown can be any.
+// Creates DOM nodes. Text only ever becomes a text node: nothing here parses markup, so no content can inject any.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -44,7 +44,7 @@ export function clock(at) {
   return Date.now() - date.getTime() < 72000000 ? time : `${date.toLocaleDateString("en-CA")} ${time}`;
 }
 
-// A word with a colour, for states and outcomes; the word alone says it too.
+// A coloured label for states and outcomes; the text alone is sufficient.
 export const badge = (text, kind, title) => h("span", { class: `badge ${kind || ""}`, title }, text);
 
 const KINDS = {
@@ -63,7 +63,7 @@ export function notice(text, kind = "bad") {
   hiding = setTimeout(() => clear(box), kind === "good" ? 3500 : 9000);
 }
 
-// A question before something is done that cannot be undone; the answer is what was typed, or null.
+// Asks for confirmation before an irreversible action. Resolves to the text that was entered, or null.
 export function ask(title, text, verb, field) {
   return new Promise((resolve) => {
     const input = field && h("textarea", { rows: 3, "aria-label": field, placeholder: field });

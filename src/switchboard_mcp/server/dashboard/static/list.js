@@ -1,11 +1,11 @@
-// A list of any length: only the rows in view are in the page. Rows have one height; pages are fetched as one scrolls.
+// A virtual list: only visible rows are in the DOM. Rows have a fixed height; pages are fetched while scrolling.
 
 import { h } from "/static/dom.js";
 
 const MORE = 8;
 
 export class List {
-  // row(item, index) makes a row's contents; more() fetches what follows the last item, and resolves when it is there.
+  // row(item, index) creates the content of a row; more() fetches the next page and resolves when it has arrived.
   constructor({ label, row, rowHeight, open, more, empty, key }) {
     Object.assign(this, { row, rowHeight, open, more, key: key || ((item) => item.id) });
     this.items = [];
@@ -22,7 +22,7 @@ export class List {
     const was = this.items[this.place];
     this.items = items;
     if (ended !== undefined) this.ended = ended;
-    // Whoever reads stays where they are while news come in above.
+    // Keep the scroll position while new items arrive above.
     const now = was === undefined ? -1 : items.findIndex((item) => this.key(item) === this.key(was));
     if (now >= 0) {
       if (this.node.scrollTop > 0) this.node.scrollTop += (now - this.place) * this.rowHeight;

@@ -1,4 +1,4 @@
-// Mail and workflows: agents, messages, threads; sending as the overseer, and deciding on an `execute`.
+// Mail and workflows: agents, messages, threads; sending as the overseer, approving or rejecting an `execute`.
 
 import { ask, badge, clear, clock, h, notice, number, plural, state } from "/static/dom.js";
 import { List } from "/static/list.js";
@@ -22,7 +22,7 @@ export function mailView(view, go, chosen) {
     label: "Messages", rowHeight: 58, key: (message) => message.to + message.id, empty: "No such message.", open: (message) => read(message.to, message.id),
     row: (message) => h("div", { class: "letter" },
       h("div", { class: "row" }, h("b", { class: "cut" }, message.from), h("span", { class: "dim" }, "→"), h("span", { class: "grow cut" }, message.to), badge(message.action.replace("_", " "), message.action === "execute" ? "warn" : ""), message.place === "inbox" ? badge("waits", "busy") : state(message.outcome || message.place), h("span", { class: "dim num" }, clock(message.at))),
-      h("p", { class: "cut dim" }, message.verified ? "" : h("span", { class: "unverified", title: "The sender is only said, not known" }, "unverified "), message.excerpt)),
+      h("p", { class: "cut dim" }, message.verified ? "" : h("span", { class: "unverified", title: "The sender is not verified" }, "unverified "), message.excerpt)),
     more: async () => {
       const mine = turn;
       try {
@@ -36,7 +36,7 @@ export function mailView(view, go, chosen) {
     },
   });
   const again = () => { turn++; next = 0; list.items = []; list.place = 0; list.ended = false; list.fetching = false; list.node.scrollTop = 0; list.draw(); };
-  // News come in at the top, without moving whoever reads.
+  // New messages are inserted at the top and keep the scroll position.
   const news = async () => {
     const mine = turn;
     const page = await get("/api/mail/messages", { ...wanted, limit: 100 });
@@ -96,7 +96,7 @@ export function mailView(view, go, chosen) {
     const to = h("select", { required: true, "aria-label": "To" }, options.map(([value, text]) => h("option", { value, selected: answering ? value === answering.from : value === wanted.agent }, text)));
     const action = h("select", { "aria-label": "Action" }, ACTIONS.map((word) => h("option", { value: word }, word.replace("_", " "))));
     const priority = h("select", { "aria-label": "Priority" }, ["normal", "low", "high", "urgent"].map((word) => h("option", { value: word }, word)));
-    const text = h("textarea", { rows: 8, required: true, "aria-label": "Message", placeholder: "What is to be said" });
+    const text = h("textarea", { rows: 8, required: true, "aria-label": "Message", placeholder: "Message" });
     const problemLine = h("p", { class: "bad-text", role: "alert" });
     const box = h("dialog", { class: "write", "aria-label": "Write a message" },
       h("form", { onsubmit: async (event) => {
@@ -135,7 +135,7 @@ export function workflowsView(view) {
       h("div", { class: "row wrapping" }, h("h3", { class: "grow wrap" }, run.subject || run.name), state(run.status), h("span", { class: "dim" }, run.id)),
       h("ol", { class: "phases" }, run.phases.map((phase) => h("li", { class: run.status === "running" && phase.name === run.phase ? "now" : passed.has(phase.name) ? "past" : "", "aria-current": run.status === "running" && phase.name === run.phase ? "step" : undefined }, h("b", {}, phase.name), h("span", { class: "dim" }, ` ${phase.by}`)))),
       run.steps.length ? h("details", {}, h("summary", {}, plural(run.steps.length, "step")), h("ul", { class: "plain" }, run.steps.map((step) => h("li", { class: "wrap" }, h("span", { class: "dim num" }, clock(step.at)), ` ${step.phase} `, state(step.how), ` by ${step.by}`, step.reason || step.note ? `: ${step.reason || step.note}` : "")))) : h("p", { class: "dim" }, `Started by ${run.startedBy} ${clock(run.startedAt)}`));
-  }) : h("div", { class: "card" }, h("p", { class: "empty" }, "No workflow is under way. Agents start one with start_workflow.")));
+  }) : h("div", { class: "card" }, h("p", { class: "empty" }, "No workflow is running. Agents start one with start_workflow.")));
   const fetchRuns = () => get("/api/mail/workflows").then((data) => draw(data.workflows)).catch((problem) => notice(problem.message));
   fetchRuns();
   return on("mail", fetchRuns);

@@ -1,4 +1,4 @@
-// The frame: logging in, the views and how to get to them, keys, dark and light.
+// The frame: login, navigation, keyboard shortcuts, dark and light theme.
 
 import { $, clear, h, notice } from "/static/dom.js";
 import { mailView, workflowsView } from "/static/mail.js";
@@ -42,7 +42,7 @@ function login(reason) {
     try { await post("/api/login", { token: token.value.trim() }); await begin(); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
   } },
     h("h2", {}, "Log in"),
-    h("p", {}, "Open the link that was printed at the start, which works once; or paste the token. It is in ", h("code", {}, ".switchboard/auth_token"), " of the workspace."),
+    h("p", {}, "Open the link printed at the start, which works once, or paste the token from ", h("code", {}, ".switchboard/auth_token"), " in the workspace."),
     token, problem, h("button", { class: "main" }, "Log in")));
   token.focus();
 }
@@ -72,7 +72,7 @@ function press(event) {
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !known.overview) return;
   if (event.key >= "1" && event.key <= String(VIEWS.length)) {
     go(VIEWS[event.key - 1][0]);
-    return void view.focus({ preventScroll: true }); // so that Tab goes on in it
+    return void view.focus({ preventScroll: true }); // Tab continues inside the view
   }
   if (event.key === "/" && $("search")) { event.preventDefault(); $("search").focus(); }
   else if (event.key === "?") $("keys").showModal();
@@ -95,7 +95,7 @@ document.addEventListener("keydown", press);
 window.addEventListener("hashchange", () => known.overview && $("logout").hidden === false && show());
 try { theme(localStorage.getItem("theme")); } catch { /* as the system says */ }
 
-// The one-time link: its code stands behind the #, and is gone from the address before anything else happens.
+// The one-time link: its code is in the fragment, and removed from the address bar before anything else.
 const code = location.hash.slice(1);
 if (code.length >= 40 && !code.includes("/")) {
   history.replaceState(null, "", "/");

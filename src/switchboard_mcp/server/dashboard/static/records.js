@@ -1,4 +1,4 @@
-// Calls as they happen, and the audit record.
+// Live calls and the audit log.
 
 import { badge, clear, clock, h, ms, notice, outcome, plural } from "/static/dom.js";
 import { List } from "/static/list.js";
@@ -7,7 +7,7 @@ import { get, known, on } from "/static/server.js";
 export function callsView(view) {
   let query = "", paused = false, held = 0;
   const list = new List({
-    label: "Calls", rowHeight: 34, key: (call) => call.seq, empty: "No calls yet. They show up here as they end.",
+    label: "Calls", rowHeight: 34, key: (call) => call.seq, empty: "No calls yet. Finished calls appear here.",
     row: (call) => [h("span", { class: "dim num w-time" }, clock(call.at)), h("span", { class: "w-kind" }, call.kind), h("span", { class: "grow cut" }, h("b", {}, call.child), " ", call.subtool), h("span", { class: "cut w-who dim" }, call.who), h("span", { class: "num w-ms" }, ms(call.ms)), h("span", { class: "w-out" }, outcome(call.outcome))],
   });
   const search = h("input", { type: "search", id: "search", placeholder: "Filter calls", "aria-label": "Filter calls", oninput: () => { query = search.value.toLowerCase(); draw(); } });
@@ -28,7 +28,7 @@ export function callsView(view) {
 
 export function auditView(view) {
   if (!known.overview.audit) {
-    clear(view, h("h2", { class: "hidden" }, "Audit"), h("div", { class: "card" }, h("p", { class: "empty" }, "Nothing is recorded. Turn it on with audit.enabled in the config.")));
+    clear(view, h("h2", { class: "hidden" }, "Audit"), h("div", { class: "card" }, h("p", { class: "empty" }, "The audit log is off. Turn it on with audit.enabled in the config.")));
     return () => {};
   }
   let query = "", kind = "", ended = "", next = 0, turn = 0;

@@ -1,4 +1,4 @@
-// Talking to the server: requests, the stream of events, and what is known of children so far.
+// The connection to the server: requests, the event stream, and the state received so far.
 
 export const known = { overview: null, children: new Map(), calls: [], points: [], history: [], line: "connecting" };
 const listeners = new Map();
@@ -35,7 +35,7 @@ export const get = (path, query) => {
 export const post = (path, body = {}) => request("POST", path, body);
 export const name = encodeURIComponent;
 
-// Listeners of a view are taken off when another is opened.
+// Returns a function that removes the listener; views call it when they are left.
 export function on(event, listener) {
   if (!listeners.has(event)) listeners.set(event, new Set());
   listeners.get(event).add(listener);

@@ -1,4 +1,4 @@
-// The overview, and the suites: how children are, what they save, and what can be done about them.
+// The overview and the suites: health, savings, and actions on children.
 
 import { bars, line, narrow, traffic } from "/static/chart.js";
 import { ask, badge, clear, clock, compact, h, ms, notice, number, outcome, plural, span, state } from "/static/dom.js";
@@ -46,7 +46,7 @@ export function overview(view, go) {
       row.drift ? badge(`${row.drift} drifted`, "warn") : state(row.health),
       row.trouble && h("p", { class: "wrap" }, row.trouble.message),
       row.trouble && row.trouble.hint && h("p", { class: "remedy wrap" }, row.trouble.hint),
-      row.drift && h("p", { class: "remedy" }, "Look at the differences, then approve them.")));
+      row.drift && h("p", { class: "remedy" }, "Review the differences, then approve them.")));
     for (const order of orders) {
       items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("mail", `${order.to}/${order.id}`) }, `execute for ${order.to}`), " ", badge("waits", "warn"),
         h("p", { class: "wrap" }, `${order.from}: ${order.excerpt}`)));
@@ -74,7 +74,7 @@ export function overview(view, go) {
     const savings = await get("/api/savings");
     known.points = savings.points;
     perSuite = savings.suites;
-    clear(suites, perSuite.length ? [h("h4", {}, "For each host, by suite"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing is known of the suites yet; it is measured once a child has run."));
+    clear(suites, perSuite.length ? [h("h4", {}, "For each host, by suite"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing measured yet: savings are known once a child has run."));
     drawSavings();
     drawTiles();
   };
@@ -155,7 +155,7 @@ export function suitesView(view, go, chosen) {
 async function act(id, verb, body) {
   try {
     await post(`/api/children/${name(id)}/${verb}`, body);
-    notice({ start: "Started.", stop: "Stopped.", restart: "Restarted.", approve: "Approved: the lock has it now." }[verb], "good");
+    notice({ start: "Started.", stop: "Stopped.", restart: "Restarted.", approve: "Approved and locked." }[verb], "good");
   } catch (problem) { notice([problem.message, problem.hint].filter(Boolean).join(" ")); }
 }
 
