@@ -131,7 +131,7 @@ class _RequestRun:
         self.limit: asyncio.Timeout
 
     async def run(self) -> bytes:
-        """Turn after turn."""
+        """Run turns until the request is complete. Return its tool result."""
         participants, settings = self._participants, self._participants.settings
         offered = {tool.name: tool for tool in await participants.toolbox.offered()}
         if not offered:
@@ -186,12 +186,12 @@ class _RequestRun:
         record.usage.add(reply.usage)
         return reply
 
-    async def _run_steps(self, go: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
+    async def _run_steps(self, verdict: Go, grave: Sequence[PlanStep]) -> tuple[list[bytes], bool]:
         """Run the steps in order up to the first failure. Return the results and whether one failed."""
-        noted = self._record.add_steps(go.steps)
-        await self._confirm(go.steps, grave)
+        executed_steps = self._record.add_steps(verdict.steps)
+        await self._confirm(verdict.steps, grave)
         results: list[bytes] = []
-        for step, taken in zip(go.steps, noted, strict=True):
+        for step, executed in zip(verdict.steps, executed_steps, strict=True):
             self._report_progress(f"calling {step.subtool}")
             began = self._participants.clock()
             try:
@@ -199,11 +199,11 @@ class _RequestRun:
             finally:
                 spent = self._participants.clock() - began
                 self._record.steps_s += spent
-                taken.ms = round(spent * 1000, 1)
-            taken.ran = True
-            taken.is_error = is_error(result)
+                executed.ms = round(spent * 1000, 1)
+            executed.ran = True
+            executed.is_error = is_error(result)
             results.append(result)
-            if taken.is_error:
+            if executed.is_error:
                 return results, True
         return results, False
 
@@ -212,13 +212,13 @@ class _RequestRun:
         deadline = self.limit.when()
         began = asyncio.get_running_loop().time()
         self.limit.reschedule(None)
-        agreed = await self._participants.consent.request(steps, grave)
+        agreement = await self._participants.consent.request(steps, grave)
         waited = asyncio.get_running_loop().time() - began
         self.limit.reschedule(None if deadline is None else deadline + waited)
         names = ", ".join(dict.fromkeys(step.subtool for step in grave or steps))
-        if agreed == "no":
+        if agreement == "no":
             raise Stopped("ask_declined", f"The user did not agree to: {names}.")
-        if agreed == "nobody":
+        if agreement == "nobody":
             message = f"These steps need consent, and the host cannot ask its user: {names}. Nothing was run."
             raise Stopped("ask_unconfirmed", message)
 
@@ -229,9 +229,9 @@ class _RequestRun:
         ]
         return Results(texts + ["Not run, since a step before it failed."] * (len(steps) - len(results)))
 
-    def _report_progress(self, what: str) -> None:
+    def _report_progress(self, activity: str) -> None:
         self._shown += 1
-        self._report(self._shown, max(self._shown, 2.0 * self._participants.settings.max_steps), what)
+        self._report(self._shown, max(self._shown, 2.0 * self._participants.settings.max_steps), activity)
 
 
 def is_error(result: bytes) -> bool:

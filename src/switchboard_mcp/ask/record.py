@@ -43,9 +43,9 @@ class AskRecord(Struct):
 
     def add_steps(self, steps: Sequence[PlanStep]) -> list[ExecutedStep]:
         """Append steps that are about to run."""
-        noted = [ExecutedStep(step.subtool, step.args) for step in steps]
-        self.steps.extend(noted)
-        return noted
+        executed = [ExecutedStep(step.subtool, step.args) for step in steps]
+        self.steps.extend(executed)
+        return executed
 
     def usage_summary(self, outcome: str = "") -> AskUsage:
         """Return the cost so far."""

@@ -73,12 +73,12 @@ class Person:
     def __init__(self, answer: Agreement = "yes", requested: Callable[[], Any] | None = None) -> None:
         self.answer = answer
         self.seen: list[list[str]] = []
-        self._asked = requested
+        self._requested = requested
 
     async def request(self, steps: Sequence[PlanStep], grave: Sequence[PlanStep]) -> Agreement:
         self.seen.append([step.subtool for step in grave])
-        if self._asked is not None:
-            await self._asked()
+        if self._requested is not None:
+            await self._requested()
         return self.answer if grave else "yes"
 
 
