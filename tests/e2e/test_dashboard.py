@@ -190,7 +190,7 @@ def test_an_execute_is_approved_after_a_second_look(page: Browser, web: Web) -> 
 
 def test_a_workflow_shows_up_by_itself_with_the_phase_it_stands_in(page: Browser, web: Web) -> None:
     page.view("workflows")
-    page.sees("No workflow is under way.")
+    page.sees("No workflow is running.")
     asyncio.run(begin_workflow(web.workspace))
     page.sees(f"Hand over {HOSTILE}")
     assert page.run("return await page.locator('[aria-current=step]').innerText()") == "prepare ann"
