@@ -22,13 +22,13 @@ class Stream:
     """Takes what is told, unless it is away."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.away = False
 
     async def append(self, stream: str, entries: Sequence[Fields], most: int) -> None:
         if self.away:
             raise ConnectionError
-        self.told += [msgspec.json.decode(cast(bytes, entry["event"])) for entry in entries]
+        self.events += [msgspec.json.decode(cast(bytes, entry["event"])) for entry in entries]
 
 
 def record(folder: Path, *outcomes: str) -> None:
@@ -58,16 +58,16 @@ async def test_lines_of_the_record_and_receipts_are_told_once_and_in_order(tmp_p
             await events.pump()
         record(tmp_path, "quarantined")
         await tellers[2].pump()
-    told = [(each["kind"], each.get("child", ""), each["outcome"]) for each in stream.told]
-    assert told == [
+    published = [(each["kind"], each.get("child", ""), each["outcome"]) for each in stream.events]
+    assert published == [
         ("child", "github", "started"),
         ("child", "github", "failed"),
         ("message", "", "delivered"),
         ("child", "github", "quarantined"),
     ]
-    assert stream.told[2]["subject"] == sent.id
-    assert stream.told[0]["at"][:2] == "20"
-    assert len({each["id"] for each in stream.told}) == 4
+    assert stream.events[2]["subject"] == sent.id
+    assert stream.events[0]["at"][:2] == "20"
+    assert len({each["id"] for each in stream.events}) == 4
 
 
 async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
         except ConnectionError:
             stream.away = False
         await events.pump()
-    assert [each["outcome"] for each in stream.told] == ["started"]
+    assert [each["outcome"] for each in stream.events] == ["started"]
 
 
 def put(state: State, run: str, entry: Mapping[str, object]) -> None:
@@ -114,15 +114,15 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
                 await post.update(partial(put, run=run, entry=entry))
                 await EventPublisher(post, cast(BusClient, stream), me, "").pump()
     for run in ("quick", "slow"):
-        told = [each for each in stream.told if each["subject"] == run]
-        assert [(each["phase"], each["outcome"]) for each in told] == stages
-        assert [(each["who"], each["at"]) for each in told] == [
+        published = [each for each in stream.events if each["subject"] == run]
+        assert [(each["phase"], each["outcome"]) for each in published] == stages
+        assert [(each["who"], each["at"]) for each in published] == [
             ("lead", "t0"),
             ("ada", "t1"),
             ("lead", "t2"),
             ("ada", "t3"),
         ]
-    assert len({each["id"] for each in stream.told}) == 8
+    assert len({each["id"] for each in stream.events}) == 8
 
 
 async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
             entry = {"phase": "submit", "status": "running", "steps": steps}
             await post.update(partial(put, run=run, entry=entry))
         await EventPublisher(post, cast(BusClient, stream), await post.run(nodes.identify), "").pump()
-    assert {each["subject"] for each in stream.told} == {"words", "number", "none"}
+    assert {each["subject"] for each in stream.events} == {"words", "number", "none"}

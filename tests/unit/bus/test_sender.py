@@ -46,13 +46,13 @@ class Disk:
         self._save(tx, name, value, durable=durable)
 
 
-def outward(post: MessageStore, stream: Stream, me: BusNode) -> BusSender:
+def bus_sender(store: MessageStore, stream: Stream, me: BusNode) -> BusSender:
     """As after a start."""
-    return BusSender(post, cast(BusClient, stream), me, lambda step: None)
+    return BusSender(store, cast(BusClient, stream), me, lambda step: None)
 
 
-async def send(post: MessageStore, text: str) -> None:
-    await post.send(Draft(action="status_update", payload=text), sender="bob", recipient="alice")
+async def send(store: MessageStore, text: str) -> None:
+    await store.send(Draft(action="status_update", payload=text), sender="bob", recipient="alice")
 
 
 async def stored(out: BusSender, me: BusNode, upto: int) -> None:
@@ -65,13 +65,13 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_anew: bool
 ) -> None:
     stream, disk = Stream(), Disk(monkeypatch)
-    async with await MessageStore.open(str(tmp_path), watch=False) as post:
-        await post.register("alice")
-        me = await post.run(nodes.identify)
-        out = outward(post, stream, me)
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        await store.register("alice")
+        me = await store.run(nodes.identify)
+        out = bus_sender(store, stream, me)
         for number, text in enumerate(("one", "two"), 1):
             disk.full = True
-            await send(post, text)
+            await send(store, text)
             for _ in range(2):  # It is moved the first time, and known to be under way the second.
                 with pytest.raises(SwitchboardError, match="No space"):
                     await out.pump(FAR)
@@ -80,6 +80,6 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
             await out.pump(FAR)
             await stored(out, me, number)
             if starts_anew:
-                out = outward(post, stream, me)
+                out = bus_sender(store, stream, me)
                 await out.recover()
     assert stream.letters == [(1, "one"), (2, "two")]

@@ -207,4 +207,4 @@ def test_a_missed_update_is_told_once_it_is_listened_to_again(board: Board) -> N
     lose(board, kid)
     board.advance(FIRST_WAIT_S)
     acknowledge(kid)
-    assert host.told("notifications/resources/updated") == [{"uri": "mem://a"}]
+    assert host.notifications("notifications/resources/updated") == [{"uri": "mem://a"}]

@@ -278,7 +278,7 @@ class Host:
         """Every notification or request of this method so far: whole messages."""
         return [message for message in self.road.heard if message.get("method") == method]
 
-    def told(self, method: str) -> list[Json]:
+    def notifications(self, method: str) -> list[Json]:
         """The params of them."""
         return [message.get("params", {}) for message in self.heard(method)]
 
@@ -366,13 +366,15 @@ class Board:
         script: Script | None,
     ) -> Callable[[], FakeChild]:
         listed = {"tools/list": [ECHO] if tools is None else tools, **(lists or {})}
-        told = {method.split("/")[0]: {"listChanged": True} for method in listed}
+        listed_capabilities = {method.split("/")[0]: {"listChanged": True} for method in listed}
 
         def make() -> FakeChild:
             child = FakeChild(_spec(name), self.config, self.services)
             child.board = self
             child.era, child.runs, child.carriers = era, [], []
-            child.capabilities = {**told, "logging": {}} if capabilities is None else capabilities
+            child.capabilities = (
+                {**listed_capabilities, "logging": {}} if capabilities is None else capabilities
+            )
             child.lists = listed
             child.extra = script or (lambda message: None)
             return child

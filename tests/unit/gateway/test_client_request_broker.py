@@ -151,11 +151,11 @@ def test_with_calls_of_two_hosts_under_way_nobody_is_asked(board: Board, kid: Fa
 def test_hosts_of_both_eras_at_once_are_told_apart_too(board: Board, kid: FakeChild) -> None:
     old, new = board.host(EVERYTHING), board.host(EVERYTHING, modern=True)
     old.call()
-    asked = new.call()
+    call_id = new.call()
     kid.server.ask("elicitation/create", FORM)
     board.advance(1)
     assert old.heard("elicitation/create") == []
-    assert new.answer(asked) is None
+    assert new.answer(call_id) is None
     reply = kid.server.reply()
     assert reply is not None
     assert "error" in reply
@@ -234,7 +234,9 @@ def test_a_question_that_the_child_withdraws_is_withdrawn_from_the_host(board: B
     kid.server.ask("elicitation/create", FORM, id=7)
     (question,) = host.heard("elicitation/create")
     kid.server.notify("notifications/cancelled", {"requestId": 7, "reason": "never mind"})
-    assert host.told("notifications/cancelled") == [{"requestId": question["id"], "reason": "never mind"}]
+    assert host.notifications("notifications/cancelled") == [
+        {"requestId": question["id"], "reason": "never mind"}
+    ]
     host.reply(question, {"action": "accept"})
     assert kid.server.reply(7) is None
 
@@ -256,7 +258,7 @@ def test_cancelling_a_call_withdraws_its_questions(board: Board, kid: FakeChild)
     kid.server.ask("elicitation/create", FORM)
     (question,) = host.heard("elicitation/create")
     host.cancel(called)
-    assert host.told("notifications/cancelled")[0]["requestId"] == question["id"]
+    assert host.notifications("notifications/cancelled")[0]["requestId"] == question["id"]
     reply = kid.server.reply()
     assert reply is not None
     assert reply["error"]["code"] == -32603
@@ -295,7 +297,7 @@ def test_a_child_that_dies_takes_its_questions_along(board: Board, kid: FakeChil
     kid.server.ask("elicitation/create", FORM)
     (question,) = host.heard("elicitation/create")
     kid.server.die()
-    assert host.told("notifications/cancelled")[0]["requestId"] == question["id"]
+    assert host.notifications("notifications/cancelled")[0]["requestId"] == question["id"]
     assert host.result(called)["structuredContent"]["error"]["code"] == "child_crashed"
 
 
@@ -350,7 +352,7 @@ def test_a_question_that_nobody_answers_comes_to_an_end(board: Board, kid: FakeC
     reply = kid.server.reply()
     assert reply is not None
     assert reply["error"]["message"] == "The host did not answer."
-    assert host.told("notifications/cancelled")[0]["reason"] == "timeout"
+    assert host.notifications("notifications/cancelled")[0]["reason"] == "timeout"
 
 
 def test_the_progress_of_a_question_reaches_the_child_under_its_own_token(

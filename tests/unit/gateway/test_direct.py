@@ -32,10 +32,10 @@ def test_a_call_and_its_result_pass_as_they_are(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
     params = {"name": "echo", "arguments": {"a": 1}, "task": {"ttl": 1}, "vendor": [1]}
-    asked = host.ask("tools/call", params, meta={"v/x": 1})
+    request_id = host.ask("tools/call", params, meta={"v/x": 1})
     assert kid.server.last()["params"] == {**params, "_meta": {"v/x": 1}}
     kid.server.give(kid.server.last(), {"content": [{"type": "hologram"}], "vendor": 1})
-    assert host.result(asked) == {"content": [{"type": "hologram"}], "vendor": 1}
+    assert host.result(request_id) == {"content": [{"type": "hologram"}], "vendor": 1}
 
 
 def test_a_call_without_arguments_stays_without(board: Board) -> None:
@@ -48,9 +48,9 @@ def test_a_call_without_arguments_stays_without(board: Board) -> None:
 def test_a_result_of_any_shape_reaches_a_host_of_the_same_era(board: Board, result: object) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
-    asked = host.ask("vendor/thing", {})
+    request_id = host.ask("vendor/thing", {})
     kid.server.give(kid.server.last("vendor/thing"), result)
-    answer = host.answer(asked)
+    answer = host.answer(request_id)
     assert answer is not None
     assert answer["result"] == result
 
@@ -58,11 +58,11 @@ def test_a_result_of_any_shape_reaches_a_host_of_the_same_era(board: Board, resu
 def test_an_error_of_the_child_passes_as_it_is(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
-    asked = host.ask("tools/call", {"name": "echo"})
+    request_id = host.ask("tools/call", {"name": "echo"})
     kid.server.send(
         {"id": kid.server.last()["id"], "result": None, "error": {"code": 5, "message": "m", "v": 1}}
     )
-    assert host.error(asked) == {"code": 5, "message": "m", "v": 1}
+    assert host.error(request_id) == {"code": 5, "message": "m", "v": 1}
 
 
 def test_names_that_clash_have_the_childs_before_them(board: Board) -> None:
@@ -121,9 +121,9 @@ def test_a_denied_tool_is_unknown(board: Board) -> None:
 def test_a_tool_the_only_child_did_not_list_is_its_own_matter(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
-    asked = host.ask("tools/call", {"name": "hidden"})
+    request_id = host.ask("tools/call", {"name": "hidden"})
     kid.server.give(kid.server.last(), {"isError": True, "content": []})
-    assert host.result(asked)["isError"] is True
+    assert host.result(request_id)["isError"] is True
 
 
 def test_a_call_without_an_id_is_no_way_around_a_deny_list(board: Board) -> None:
@@ -184,12 +184,12 @@ def test_the_greeting_has_the_instructions_and_the_further_capabilities_of_the_o
 
     board.child(exposure="direct", script=script)
     host = board.host()
-    told = host.get("initialize", {"protocolVersion": OLD, "capabilities": {}})
-    assert told["instructions"] == "Be kind."
-    assert told["capabilities"]["tasks"] == {"list": {}}
-    assert told["capabilities"]["experimental"] == {"v": {}}
-    assert "extensions" not in told["capabilities"]
-    assert told["capabilities"]["tools"] == {"listChanged": True}
+    initialized = host.get("initialize", {"protocolVersion": OLD, "capabilities": {}})
+    assert initialized["instructions"] == "Be kind."
+    assert initialized["capabilities"]["tasks"] == {"list": {}}
+    assert initialized["capabilities"]["experimental"] == {"v": {}}
+    assert "extensions" not in initialized["capabilities"]
+    assert initialized["capabilities"]["tools"] == {"listChanged": True}
     modern = board.host(modern=True).get("server/discover")
     assert "tasks" not in modern["capabilities"]
     assert "extensions" not in modern["capabilities"]
@@ -208,10 +208,10 @@ def test_a_slow_child_does_not_keep_a_host_from_being_greeted(board: Board) -> N
     board.child(exposure="direct", script=lambda message: {} if message["method"] == "initialize" else None)
     host = board.host(modern=True)
     host.modern = False
-    asked = host.ask("initialize", {"protocolVersion": OLD, "capabilities": {}})
-    assert host.answer(asked) is None
+    request_id = host.ask("initialize", {"protocolVersion": OLD, "capabilities": {}})
+    assert host.answer(request_id) is None
     board.advance(INITIALIZE_WAIT_S)
-    assert host.result(asked)["protocolVersion"] == OLD
+    assert host.result(request_id)["protocolVersion"] == OLD
     board.advance(100)
     assert host.road.answers == 1
 
@@ -287,10 +287,10 @@ def test_tasks_reach_the_child_where_both_are_of_one_era(
     kid = board.child(era=era, exposure="direct")
     host = board.host(modern=modern)
     host.get("tools/list")
-    asked = host.ask(method, {"taskId": "t1"})
+    request_id = host.ask(method, {"taskId": "t1"})
     assert kid.server.last(method)["params"]["taskId"] == "t1"
     kid.server.give(kid.server.last(method), {"status": "working"})
-    assert host.result(asked)["status"] == "working"
+    assert host.result(request_id)["status"] == "working"
 
 
 @pytest.mark.parametrize(("era", "modern"), [("legacy", True), ("modern", False)])
@@ -305,12 +305,12 @@ def test_tasks_are_unknown_where_the_eras_differ(board: Board, era: str, modern:
 def test_a_task_passes_between_modern_ends(board: Board) -> None:
     kid = board.child(era="modern", exposure="direct", capabilities={"tools": {}, "extensions": {TASKS: {}}})
     host = board.host({"extensions": {TASKS: {}}}, modern=True)
-    asked = host.ask("tools/call", {"name": "echo"})
+    request_id = host.ask("tools/call", {"name": "echo"})
     meta = kid.server.last()["params"]["_meta"]
     assert meta[PREFIX + "clientCapabilities"] == {"extensions": {TASKS: {}}}
     task = {"resultType": "task", "taskId": "t1", "status": "working"}
     kid.server.give(kid.server.last(), task)
-    assert host.result(asked) == task
+    assert host.result(request_id) == task
 
 
 def test_inside_a_suite_a_child_is_not_told_of_tasks(board: Board) -> None:
@@ -324,21 +324,21 @@ def test_inside_a_suite_a_child_is_not_told_of_tasks(board: Board) -> None:
 def test_waiting_for_a_task_takes_as_long_as_the_task(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
-    asked = host.ask("tasks/result", {"taskId": "t"})
+    request_id = host.ask("tasks/result", {"taskId": "t"})
     board.advance(3600)
     kid.server.give(kid.server.last("tasks/result"), {"content": []})
-    assert host.result(asked) == {"content": []}
+    assert host.result(request_id) == {"content": []}
 
 
 def test_waiting_for_a_task_that_asks_takes_as_long_as_any(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host(EVERYTHING)
-    asked = host.ask("tasks/result", {"taskId": "t"})
+    request_id = host.ask("tasks/result", {"taskId": "t"})
     kid.server.ask("elicitation/create", {"message": "Which?"})
     host.reply(host.heard("elicitation/create")[0], {"action": "accept"})
     board.advance(3600)
     kid.server.give(kid.server.last("tasks/result"), {"content": []})
-    assert host.result(asked) == {"content": []}
+    assert host.result(request_id) == {"content": []}
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -346,11 +346,11 @@ def test_a_method_nobody_knows_goes_to_the_only_child_shown_as_it_is(board: Boar
     kid = board.child(exposure="direct")
     board.child("suite")
     host = board.host(EVERYTHING, modern=modern)
-    asked = host.ask("vendor/thing", {"a": [1]})
+    request_id = host.ask("vendor/thing", {"a": [1]})
     params = kid.server.last("vendor/thing")["params"]
     assert params["a"] == [1]
     kid.server.give(kid.server.last("vendor/thing"), {"b": 2})
-    assert host.result(asked) == ({"resultType": "complete", "b": 2} if modern else {"b": 2})
+    assert host.result(request_id) == ({"resultType": "complete", "b": 2} if modern else {"b": 2})
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -48,9 +48,9 @@ def test_whoever_saw_the_suite_can_still_call_it(board: Board) -> None:
     kid = board.child(exposure="auto", tools=TINY)
     host = board.host()
     host.call("now")
-    asked = host.call("now")
+    request_id = host.call("now")
     kid.server.give(kid.server.last(), {"content": []})
-    assert host.result(asked) == {"content": []}
+    assert host.result(request_id) == {"content": []}
     direct = host.ask("tools/call", {"name": "now", "arguments": {}})
     kid.server.give(kid.server.last(), {"content": [], "own": True})
     assert host.result(direct) == {"content": [], "own": True}
@@ -80,10 +80,10 @@ def test_a_pinned_subtool_is_listed_beside_the_suite_and_can_be_called_either_wa
     assert listed[1] == ECHO
     suite_call = {"name": "kid_suite", "arguments": {"action": "call", "subtool": "echo", "args": {"a": 1}}}
     for params in ({"name": "echo", "arguments": {"a": 1}}, suite_call):
-        asked = host.ask("tools/call", params)
+        request_id = host.ask("tools/call", params)
         assert kid.server.last()["params"]["arguments"] == {"a": 1}
         kid.server.give(kid.server.last(), {"content": []})
-        assert host.result(asked) == {"content": []}
+        assert host.result(request_id) == {"content": []}
 
 
 def test_pins_may_be_globs_and_never_show_what_is_denied(board: Board) -> None:

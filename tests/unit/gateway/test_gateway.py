@@ -49,15 +49,16 @@ def test_one_link_serves_both_eras(board: Board, kid: FakeChild) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered"),
+    ("requested", "answered"),
     [("2024-11-05", "2024-11-05"), (OLD, OLD), (NEW, OLD), ("1999-01-01", OLD), (None, OLD)],
 )
 def test_a_handshake_is_answered_with_a_version_of_that_era(
-    board: Board, asked: str | None, answered: str
+    board: Board, requested: str | None, answered: str
 ) -> None:
     host = board.host()
     assert (
-        host.get("initialize", {"protocolVersion": asked, "capabilities": {}})["protocolVersion"] == answered
+        host.get("initialize", {"protocolVersion": requested, "capabilities": {}})["protocolVersion"]
+        == answered
     )
 
 
@@ -151,11 +152,11 @@ def test_whatever_a_child_answers_its_host_gets_one_answer_that_is_json(
         kid = board.child(f"{exposure}_kid", era, exposure=exposure)
         del kid
     host = board.host(EVERYTHING, modern=modern)
-    asked = {
+    requested = {
         "suite_kid": host.call(suite="suite_kid_suite"),
         "direct_kid": host.ask("tools/call", {"name": "echo"}),
     }
-    for name, id in asked.items():
+    for name, id in requested.items():
         child = board.children[name]
         assert isinstance(child, FakeChild)
         child.server.give(child.server.last(), result)
@@ -253,7 +254,7 @@ def test_two_hosts_with_the_same_ids_and_tokens_never_hear_each_other(board: Boa
         kid.server.notify("notifications/progress", {"progressToken": call["id"], "progress": who})
         kid.server.give(call, {"content": [who]})
     for host, who in ((one, 1), (two, 2)):
-        assert host.told("notifications/progress") == [{"progressToken": 1, "progress": who}]
+        assert host.notifications("notifications/progress") == [{"progressToken": 1, "progress": who}]
         assert host.result(1) == {"content": [who]}
     two.call(id=2)
     one.cancel(2)

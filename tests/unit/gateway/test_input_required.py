@@ -108,7 +108,7 @@ def test_a_url_to_visit_gets_the_id_that_the_handshake_era_needs(board: Board, k
     host.call()
     url = {"mode": "url", "message": "Go", "url": "https://x"}
     kid.server.give(kid.server.last(), wants(a={"method": "elicitation/create", "params": url}))
-    params = host.told("elicitation/create")[0]
+    params = host.notifications("elicitation/create")[0]
     assert params.pop("elicitationId")
     assert params == url
 
@@ -141,7 +141,9 @@ def test_one_refusal_ends_the_call_and_withdraws_the_other_questions(board: Boar
     host.refuse(one, -1, "the user is busy")
     error = host.result(called)["structuredContent"]["error"]
     assert (error["code"], "the user is busy" in error["message"]) == ("host_refused", True)
-    assert [told["requestId"] for told in host.told("notifications/cancelled")] == [two["id"]]
+    assert [notification["requestId"] for notification in host.notifications("notifications/cancelled")] == [
+        two["id"]
+    ]
     host.reply(two, {"action": "accept"})
     assert len(kid.server.requests("tools/call")) == 1
 
@@ -150,9 +152,9 @@ def test_a_prompt_that_asks_fails_as_an_error_of_the_protocol(board: Board) -> N
     kid = board.child("lib", "modern", lists={"prompts/list": [{"name": "p"}]})
     host = board.host()
     host.call(suite="lib_suite")
-    asked = host.ask("prompts/get", {"name": "lib__p"})
+    request_id = host.ask("prompts/get", {"name": "lib__p"})
     kid.server.give(kid.server.last("prompts/get"), wants(who=ASK))
-    assert host.error(asked)["data"]["error"]["code"] == "host_refused"
+    assert host.error(request_id)["data"]["error"]["code"] == "host_refused"
 
 
 def test_cancelling_a_call_ends_its_round(board: Board, kid: FakeChild) -> None:
@@ -236,9 +238,9 @@ def test_a_modern_child_is_told_what_of_the_host_can_be_driven(board: Board, kid
 def test_between_modern_ends_everything_passes_untouched(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     called = host.call()
-    asked = wants(who=ASK, state="opaque")
-    kid.server.give(kid.server.last(), {**asked, "vendor": 1})
-    assert host.result(called) == {**asked, "vendor": 1}
+    request_id = wants(who=ASK, state="opaque")
+    kid.server.give(kid.server.last(), {**request_id, "vendor": 1})
+    assert host.result(called) == {**request_id, "vendor": 1}
     again = host.call(params={"requestState": "opaque", "inputResponses": {"who": {"action": "accept"}}})
     params = kid.server.last()["params"]
     assert params["requestState"] == "opaque"

@@ -108,7 +108,7 @@ def test_questions_and_logs_find_their_host_with_any_number_at_work(board: Board
     first.notify("notifications/message", {"level": "info", "data": "one"})
     assert one.heard("elicitation/create") == []
     assert len(two.heard("elicitation/create")) == 1
-    assert [told["data"] for told in one.told("notifications/message")] == ["one"]
+    assert [notification["data"] for notification in one.notifications("notifications/message")] == ["one"]
     assert two.heard("notifications/message") == []
     two.reply(two.heard("elicitation/create")[0], {"action": "accept"})
     assert second.reply() is not None
@@ -124,7 +124,7 @@ def test_what_it_says_outside_a_call_is_for_its_own_host(board: Board) -> None:
     kid.made[1].server.notify("vendor/news", {"a": 1})
     kid.made[1].server.ask("roots/list")
     assert one.heard("vendor/news") == one.heard("roots/list") == []
-    assert two.told("vendor/news") == [{"a": 1}]
+    assert two.notifications("vendor/news") == [{"a": 1}]
     assert len(two.heard("roots/list")) == 1
 
 
@@ -189,8 +189,8 @@ def test_a_followed_resource_is_followed_in_the_hosts_own_process(board: Board) 
     first, second = (child.server for child in kid.made)
     second.notify("notifications/resources/updated", {"uri": "mem://b"})
     first.notify("notifications/resources/updated", {"uri": "mem://a"})
-    assert one.told("notifications/resources/updated") == [{"uri": "mem://a"}]
-    assert two.told("notifications/resources/updated") == [{"uri": "mem://b"}]
+    assert one.notifications("notifications/resources/updated") == [{"uri": "mem://a"}]
+    assert two.notifications("notifications/resources/updated") == [{"uri": "mem://b"}]
 
 
 def test_a_child_of_ones_own_hears_what_its_own_host_can_do(board: Board) -> None:

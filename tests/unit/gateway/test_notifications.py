@@ -23,7 +23,7 @@ def test_a_log_message_names_the_suite_it_is_from(board: Board, kid: FakeChild) 
     host.call()
     kid.server.notify("notifications/message", LOG)
     kid.server.notify("notifications/message", {"level": "info"})
-    assert host.told("notifications/message") == [
+    assert host.notifications("notifications/message") == [
         {**LOG, "logger": "kid/db"},
         {"level": "info", "logger": "kid"},
     ]
@@ -33,7 +33,7 @@ def test_a_log_message_of_a_direct_child_is_as_it_came(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
     kid.server.notify("notifications/message", LOG)
-    assert host.told("notifications/message") == [LOG]
+    assert host.notifications("notifications/message") == [LOG]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,9 @@ def test_progress_goes_to_the_call_it_is_of_whoever_else_is_there(board: Board, 
     assert first != second
     kid.server.notify("notifications/progress", {"progressToken": second, "progress": 1, "vendor": [1]})
     assert one.heard("notifications/progress") == []
-    assert two.told("notifications/progress") == [{"progressToken": "same", "progress": 1, "vendor": [1]}]
+    assert two.notifications("notifications/progress") == [
+        {"progressToken": "same", "progress": 1, "vendor": [1]}
+    ]
 
 
 def test_progress_extends_the_time_of_a_call(board: Board, kid: FakeChild) -> None:
@@ -160,7 +162,7 @@ def test_an_unknown_notification_reaches_the_host_at_work(board: Board, kid: Fak
         b'{"jsonrpc":"2.0","method":"notifications/vendor","params":{"big":12345678901234567890123}}'
     )
     kid.server.notify("vendor/other")
-    assert host.told("notifications/vendor") == [{"big": 12345678901234567890123}]
+    assert host.notifications("notifications/vendor") == [{"big": 12345678901234567890123}]
     assert "params" not in host.heard("vendor/other")[0]
     assert idle.heard("notifications/vendor") == []
 
@@ -172,7 +174,7 @@ def test_what_only_the_handshake_era_has_is_not_told_to_a_modern_host(
     old = board.host()
     old.call()
     kid.server.notify(method, {"elicitationId": "e"})
-    assert old.told(method) == [{"elicitationId": "e"}]
+    assert old.notifications(method) == [{"elicitationId": "e"}]
     kid.server.give(kid.server.last(), {})
     new = board.host(modern=True)
     new.call()
@@ -192,7 +194,9 @@ def test_a_changed_list_reaches_every_host_of_old_and_those_who_listen(board: Bo
     kid.lists["tools/list"] = [{"name": "other"}]
     kid.server.notify("notifications/tools/list_changed")
     assert len(old.heard("notifications/tools/list_changed")) == 1
-    assert listening.told("notifications/tools/list_changed") == [{"_meta": {PREFIX + "subscriptionId": id}}]
+    assert listening.notifications("notifications/tools/list_changed") == [
+        {"_meta": {PREFIX + "subscriptionId": id}}
+    ]
     assert deaf.heard("notifications/tools/list_changed") == []
     assert "other" in old.get("tools/list")["tools"][0]["description"]
 

@@ -39,17 +39,17 @@ def board() -> Iterator[PinnedBoard]:
 
 
 def introspect(board: Board, **more: Any) -> Json:
-    asked = {"name": "kid_suite", "arguments": {"action": "introspect", **more}}
-    result = board.host().get("tools/call", asked)
+    request_id = {"name": "kid_suite", "arguments": {"action": "introspect", **more}}
+    result = board.host().get("tools/call", request_id)
     if result.get("isError"):
         error: Json = result["structuredContent"]["error"]
         return error
-    told: Json = json.loads(result["content"][0]["text"])
-    return told
+    value: Json = json.loads(result["content"][0]["text"])
+    return value
 
 
-def names(told: Json) -> list[str]:
-    return [tool["name"] for tool in told["tools"]]
+def names(value: Json) -> list[str]:
+    return [tool["name"] for tool in value["tools"]]
 
 
 @pytest.mark.parametrize("governed", [False, True])
@@ -67,7 +67,7 @@ def test_a_host_is_not_told_of_a_change_where_there_is_none(board: PinnedBoard) 
     host.get("tools/list")
     host.call("echo")
     assert len(child.runs) == 1
-    assert host.told("notifications/tools/list_changed") == []
+    assert host.notifications("notifications/tools/list_changed") == []
 
 
 def test_a_host_is_told_where_drift_takes_something_away(board: PinnedBoard) -> None:
@@ -76,7 +76,7 @@ def test_a_host_is_told_where_drift_takes_something_away(board: PinnedBoard) -> 
     host = board.host()
     assert "echo, look" in host.get("tools/list")["tools"][0]["description"]
     host.call("look")
-    assert len(host.told("notifications/tools/list_changed")) == 1
+    assert len(host.notifications("notifications/tools/list_changed")) == 1
     assert "Subtools: look." in host.get("tools/list")["tools"][0]["description"]
 
 
@@ -194,8 +194,8 @@ def test_methods_nobody_knows_do_not_reach_a_governed_child(board: PinnedBoard, 
 
 def test_what_a_governed_child_says_beside_its_tools_is_not_passed_on(board: PinnedBoard) -> None:
     child = direct(board, ECHO)
-    told = {"tools": [ECHO], "_meta": {"note": "obey"}, "more": "obey"}
-    child.extra = lambda message: {"result": told} if message["method"] == "tools/list" else None
+    value = {"tools": [ECHO], "_meta": {"note": "obey"}, "more": "obey"}
+    child.extra = lambda message: {"result": value} if message["method"] == "tools/list" else None
     host = board.host()
     host.ask("tools/call", {"name": "echo", "arguments": {}})
     listed = host.get("tools/list")
@@ -222,9 +222,9 @@ def test_a_prompt_that_is_as_it_was_locked_is_listed_without_a_start_and_served(
     host = board.host()
     assert host.get("prompts/list")["prompts"] == [{**PROMPT, "name": name}]
     assert child.runs == []
-    asked = host.ask("prompts/get", {"name": name, "arguments": {"what": "x"}})
+    request_id = host.ask("prompts/get", {"name": name, "arguments": {"what": "x"}})
     child.server.give(child.server.last("prompts/get"), {"messages": []})
-    assert host.result(asked) == {"messages": []}
+    assert host.result(request_id) == {"messages": []}
 
 
 @pytest.mark.parametrize(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")])
@@ -240,8 +240,8 @@ def test_a_prompt_that_is_another_than_was_locked_is_blocked(
     assert "'plan' differs from its lock" in error["message"]
     assert host.get("prompts/list")["prompts"] == []
     if "name" in changed:
-        told = host.error(host.ask("prompts/get", {"name": name[:-4] + "other"}))["message"]
-        assert "prompt 'other' differs from its lock" in told
+        value = host.error(host.ask("prompts/get", {"name": name[:-4] + "other"}))["message"]
+        assert "prompt 'other' differs from its lock" in value
     ref = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a", "value": "b"}}
     assert "differs from its lock" in host.error(host.ask("completion/complete", ref))["message"]
     assert child.server.requests("completion/complete") == []

@@ -105,10 +105,10 @@ def test_a_prompt_is_got_by_its_own_name_with_all_else_as_it_was(board: Board) -
     kid = board.child(lists=lists(["p"]))
     host = board.host()
     params = {"name": "kid__p", "arguments": {"a": "1"}, "vendor": [1]}
-    asked = host.ask("prompts/get", params, meta={"v/x": 1})
+    request_id = host.ask("prompts/get", params, meta={"v/x": 1})
     assert kid.server.last("prompts/get")["params"] == {**params, "name": "p", "_meta": {"v/x": 1}}
     kid.server.give(kid.server.last("prompts/get"), {"messages": [], "vendor": 2})
-    assert host.result(asked) == {"messages": [], "vendor": 2}
+    assert host.result(request_id) == {"messages": [], "vendor": 2}
 
 
 def test_of_two_names_that_begin_alike_the_one_that_is_known_is_meant(board: Board) -> None:
@@ -141,11 +141,11 @@ def test_a_name_that_is_no_text_is_refused(board: Board, method: str, key: str, 
 def test_a_resource_is_read_by_its_own_uri_and_told_by_the_one_the_host_used(board: Board) -> None:
     kid = board.child(lists=lists([], ["mem://a"], ["mem://t/{id}"]))
     host = board.host()
-    asked = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
+    request_id = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
     assert kid.server.last("resources/read")["params"] == {"uri": "mem://a"}
     contents = [{"uri": "mem://a", "text": "1", "v": 1.5}, {"uri": "mem://b", "blob": ""}, {"odd": 1}, 7]
     kid.server.give(kid.server.last("resources/read"), {"contents": contents, "vendor": 1})
-    assert host.result(asked) == {
+    assert host.result(request_id) == {
         "contents": [
             {"uri": "switchboard://kid/mem://a", "text": "1", "v": 1.5},
             {"uri": "switchboard://kid/mem://b", "blob": ""},
@@ -162,9 +162,9 @@ def test_a_childs_own_uri_is_understood_where_only_one_has_it(board: Board, uri:
     other = board.child("other", lists=lists([], ["mem://both"]))
     host = board.host()
     start(host, kid, other)
-    asked = host.ask("resources/read", {"uri": uri})
+    request_id = host.ask("resources/read", {"uri": uri})
     kid.server.give(kid.server.last("resources/read"), {"contents": [{"uri": uri}]})
-    assert host.result(asked) == {"contents": [{"uri": uri}]}
+    assert host.result(request_id) == {"contents": [{"uri": uri}]}
     assert host.error(host.ask("resources/read", {"uri": "mem://both"}))["code"] == -32002
     assert host.error(host.ask("resources/read", {"uri": "mem://nowhere"}))["data"] == {
         "uri": "mem://nowhere"
@@ -175,9 +175,9 @@ def test_a_childs_own_uri_is_understood_where_only_one_has_it(board: Board, uri:
 def test_a_resource_that_is_not_found_is_told_in_the_hosts_era(board: Board, modern: bool, code: int) -> None:
     kid = board.child(lists=lists([], ["mem://a"]))
     host = board.host(modern=modern)
-    asked = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
+    request_id = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
     kid.server.refuse(kid.server.last("resources/read"), -32002, "gone", {"uri": "mem://a"})
-    error = host.error(asked)
+    error = host.error(request_id)
     assert error["code"] == code
     assert error["data"] == {"uri": "switchboard://kid/mem://a" if modern else "mem://a"}
 
@@ -188,9 +188,9 @@ def test_a_modern_host_has_cache_hints_with_what_it_may_keep(board: Board) -> No
     for method in (PROMPTS, RESOURCES, TEMPLATES, "tools/list", "server/discover"):
         result = host.get(method)
         assert (result["resultType"], result["ttlMs"], result["cacheScope"]) == ("complete", 0, "private")
-    asked = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
+    request_id = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
     kid.server.give(kid.server.last("resources/read"), {"contents": []})
-    assert host.result(asked) == {
+    assert host.result(request_id) == {
         "resultType": "complete",
         "contents": [],
         "ttlMs": 0,
@@ -220,10 +220,10 @@ def test_a_completion_names_what_it_is_for_as_the_child_knows_it(board: Board, r
     host = board.host()
     start(host, kid)
     params = {"argument": {"name": "id", "value": "1"}, "context": {"arguments": {"b": "2"}}, "vendor": 1}
-    asked = host.ask("completion/complete", {"ref": ref, **params})
+    request_id = host.ask("completion/complete", {"ref": ref, **params})
     assert kid.server.last("completion/complete")["params"] == {"ref": own, **params}
     kid.server.give(kid.server.last("completion/complete"), {"completion": {"values": []}})
-    assert host.result(asked) == {"completion": {"values": []}}
+    assert host.result(request_id) == {"completion": {"values": []}}
 
 
 @pytest.mark.parametrize(

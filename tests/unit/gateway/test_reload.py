@@ -80,9 +80,9 @@ def test_whoever_comes_late_to_a_child_that_has_gone_is_sent_to_the_one_in_its_p
     board.loop.run_until_complete(old.close())
     # As one that waited in a queue before the child: it still knows the old suite.
     host.session.view.tools["kid_suite"] = suite
-    asked = host.call()
+    call_id = host.call()
     new.server.give(new.server.last(), {"content": []})
-    assert host.result(asked) == {"content": []}
+    assert host.result(call_id) == {"content": []}
     assert old.runs == []
 
 
@@ -106,7 +106,7 @@ def test_a_resource_that_is_followed_is_followed_at_the_new_child(board: Board) 
     assert [message["params"]["uri"] for message in old.server.requests("resources/unsubscribe")] == ["x://a"]
     assert [message["params"]["uri"] for message in new.server.requests("resources/subscribe")] == ["x://a"]
     new.server.notify("notifications/resources/updated", {"uri": "x://a"})
-    assert host.told("notifications/resources/updated") == [{"uri": uri}]
+    assert host.notifications("notifications/resources/updated") == [{"uri": uri}]
 
 
 def test_hosts_that_see_nothing_else_hear_nothing(board: Board) -> None:

@@ -20,8 +20,8 @@ def acknowledge(kid: FakeChild) -> None:
     """A modern child says that it listens."""
     listen = kid.server.last("subscriptions/listen")
     meta = {PREFIX + "subscriptionId": listen["id"]}
-    told = {"notifications": listen["params"]["notifications"], "_meta": meta}
-    kid.server.notify("notifications/subscriptions/acknowledged", told)
+    notification = {"notifications": listen["params"]["notifications"], "_meta": meta}
+    kid.server.notify("notifications/subscriptions/acknowledged", notification)
 
 
 def updated(kid: FakeChild, uri: str = URI, **more: object) -> None:
@@ -41,10 +41,10 @@ def test_a_followed_resource_is_told_by_the_name_the_host_used(board: Board) -> 
     assert host.result(subscribe(host)) == {}
     assert kid.server.last("resources/subscribe")["params"] == {"uri": URI}
     updated(kid, title="t", _meta={"v/x": 1})
-    assert host.told(UPDATED) == [{"uri": SHOWN, "title": "t", "_meta": {"v/x": 1}}]
+    assert host.notifications(UPDATED) == [{"uri": SHOWN, "title": "t", "_meta": {"v/x": 1}}]
     subscribe(host, URI)
     updated(kid)
-    assert [told["uri"] for told in host.told(UPDATED)] == [SHOWN, SHOWN, URI]
+    assert [notification["uri"] for notification in host.notifications(UPDATED)] == [SHOWN, SHOWN, URI]
 
 
 def test_a_part_of_a_followed_resource_is_told_too(board: Board) -> None:
@@ -53,7 +53,7 @@ def test_a_part_of_a_followed_resource_is_told_too(board: Board) -> None:
     subscribe(host)
     updated(kid, "mem://a/part")
     updated(kid, "mem://ab")
-    assert [told["uri"] for told in host.told(UPDATED)] == [SHOWN + "/part"]
+    assert [notification["uri"] for notification in host.notifications(UPDATED)] == [SHOWN + "/part"]
 
 
 def test_only_the_host_that_follows_hears(board: Board) -> None:
@@ -149,7 +149,7 @@ def test_an_update_nobody_asked_for_goes_on_where_the_child_is_shown_as_it_is(bo
     kid = child(board, exposure="direct")
     host = board.host()
     updated(kid)
-    assert host.told(UPDATED) == [{"uri": URI}]
+    assert host.notifications(UPDATED) == [{"uri": URI}]
 
 
 def test_a_modern_child_is_followed_by_listening_to_it(board: Board) -> None:
@@ -159,16 +159,16 @@ def test_a_modern_child_is_followed_by_listening_to_it(board: Board) -> None:
     acknowledge(kid)
     first = kid.server.last("subscriptions/listen")
     assert first["params"]["notifications"] == {"toolsListChanged": True, "resourcesListChanged": True}
-    asked = subscribe(host)
-    assert host.answer(asked) is None
+    request_id = subscribe(host)
+    assert host.answer(request_id) is None
     listen = kid.server.last("subscriptions/listen")
     assert listen["params"]["notifications"]["resourceSubscriptions"] == [URI]
     assert kid.server.requests("notifications/cancelled") == []
     acknowledge(kid)
-    assert host.result(asked) == {}
+    assert host.result(request_id) == {}
     assert kid.server.last("notifications/cancelled")["params"]["requestId"] == first["id"]
     updated(kid, _meta={PREFIX + "subscriptionId": listen["id"], "v/x": 1})
-    assert host.told(UPDATED) == [{"uri": SHOWN, "_meta": {"v/x": 1}}]
+    assert host.notifications(UPDATED) == [{"uri": SHOWN, "_meta": {"v/x": 1}}]
     host.get("resources/unsubscribe", {"uri": SHOWN})
     assert "resourceSubscriptions" not in kid.server.last("subscriptions/listen")["params"]["notifications"]
 
@@ -176,11 +176,11 @@ def test_a_modern_child_is_followed_by_listening_to_it(board: Board) -> None:
 def test_a_modern_child_that_never_says_that_it_listens_is_not_waited_for(board: Board) -> None:
     kid = child(board, "modern")
     host = board.host()
-    asked = subscribe(host)
+    request_id = subscribe(host)
     board.advance(59)
-    assert host.answer(asked) is None
+    assert host.answer(request_id) is None
     board.advance(2)
-    assert "does not support subscriptions" in host.error(asked)["message"]
+    assert "does not support subscriptions" in host.error(request_id)["message"]
     acknowledge(kid)
     updated(kid)
     assert host.heard(UPDATED) == []
@@ -189,24 +189,24 @@ def test_a_modern_child_that_never_says_that_it_listens_is_not_waited_for(board:
 def test_whoever_waits_for_a_modern_child_to_listen_is_told_when_it_is_stopped(board: Board) -> None:
     kid = child(board, "modern")
     host = board.host()
-    asked = subscribe(host)
+    request_id = subscribe(host)
     assert len(kid.server.requests("subscriptions/listen")) == 1
     board.loop.run_until_complete(kid.close())
-    assert "does not support subscriptions" in host.error(asked)["message"]
+    assert "does not support subscriptions" in host.error(request_id)["message"]
 
 
 @pytest.mark.parametrize("params", [{"_meta": 5}, {"_meta": None}, [], {}])
 def test_an_acknowledgement_that_makes_no_sense_is_none(board: Board, params: Json) -> None:
     kid = child(board, "modern")
     host = board.host()
-    asked = subscribe(host)
+    request_id = subscribe(host)
     problems: list[object] = []
     board.loop.set_exception_handler(lambda _loop, context: problems.append(context))
     kid.server.notify("notifications/subscriptions/acknowledged", params)
     assert problems == []
-    assert host.answer(asked) is None
+    assert host.answer(request_id) is None
     acknowledge(kid)
-    assert host.result(asked) == {}
+    assert host.result(request_id) == {}
 
 
 def test_a_modern_child_that_cannot_be_listened_to_says_so(board: Board) -> None:
@@ -235,11 +235,11 @@ def test_a_modern_host_hears_of_the_resources_it_listens_to(board: Board, era: s
     host = board.host(modern=True)
     id = listen(host, SHOWN, "other://x", toolsListChanged=True)
     meta = {"_meta": {PREFIX + "subscriptionId": id}}
-    assert host.told("notifications/subscriptions/acknowledged") == [
+    assert host.notifications("notifications/subscriptions/acknowledged") == [
         {"notifications": {"toolsListChanged": True, "resourceSubscriptions": [SHOWN]}, **meta}
     ]
     updated(kid)
-    assert host.told(UPDATED) == [{"uri": SHOWN, **meta}]
+    assert host.notifications(UPDATED) == [{"uri": SHOWN, **meta}]
     host.cancel(id)
     updated(kid)
     assert len(host.heard(UPDATED)) == 1
@@ -253,9 +253,9 @@ def test_the_id_of_a_subscription_keeps_its_type(board: Board) -> None:
     host = board.host(modern=True)
     for id in (5, "5"):
         host.ask("subscriptions/listen", {"notifications": {}}, id=id)
-    told = host.told("notifications/subscriptions/acknowledged")
-    assert [one["_meta"][PREFIX + "subscriptionId"] for one in told] == [5, "5"]
-    assert [one["notifications"] for one in told] == [{}, {}]
+    notification = host.notifications("notifications/subscriptions/acknowledged")
+    assert [one["_meta"][PREFIX + "subscriptionId"] for one in notification] == [5, "5"]
+    assert [one["notifications"] for one in notification] == [{}, {}]
 
 
 @pytest.mark.parametrize("params", [{}, {"notifications": 1}, {"notifications": {"toolsListChanged": "yes"}}])
@@ -282,8 +282,8 @@ def test_several_hosts_follow_one_resource_with_one_subscription(board: Board) -
     id = listen(new, SHOWN)
     assert len(kid.server.requests("resources/subscribe")) == 1
     updated(kid)
-    assert old.told(UPDATED) == [{"uri": SHOWN}]
-    assert new.told(UPDATED) == [{"uri": SHOWN, "_meta": {PREFIX + "subscriptionId": id}}]
+    assert old.notifications(UPDATED) == [{"uri": SHOWN}]
+    assert new.notifications(UPDATED) == [{"uri": SHOWN, "_meta": {PREFIX + "subscriptionId": id}}]
     old.leave()
     assert kid.server.requests("resources/unsubscribe") == []
 

@@ -30,17 +30,21 @@ def open_questions(kid: FakeChild) -> list[str]:
     return [message["id"] for message in kid.server.heard if "method" not in message]
 
 
-def parked(host: Host, id: int | str) -> Json:
+def input_required(host: Host, id: int | str) -> Json:
     result = host.result(id)
     assert result["resultType"] == "input_required"
     return result
 
 
-def resume(host: Host, asked: Json, responses: Json | None = None, **more: Any) -> int | str:
+def resume(host: Host, suspended: Json, responses: Json | None = None, **more: Any) -> int | str:
     """The same call again, with the state and answers to all that is asked."""
     if responses is None:
-        responses = {key: {"action": "accept", "key": key} for key in asked["inputRequests"]}
-    params = {"requestState": asked["requestState"], "inputResponses": responses, **more.pop("params", {})}
+        responses = {key: {"action": "accept", "key": key} for key in suspended["inputRequests"]}
+    params = {
+        "requestState": suspended["requestState"],
+        "inputResponses": responses,
+        **more.pop("params", {}),
+    }
     return host.call(params=params, **more)
 
 
@@ -50,10 +54,10 @@ def test_the_question_comes_as_the_result_and_the_call_goes_on_with_the_answer(
     host = board.host(EVERYTHING, modern=True)
     first = host.call(args={"a": 1})
     asks(board, kid, FORM)
-    asked = parked(host, first)
-    ((key, question),) = asked["inputRequests"].items()
+    suspended = input_required(host, first)
+    ((key, question),) = suspended["inputRequests"].items()
     assert question == {"method": "elicitation/create", "params": FORM}
-    second = resume(host, asked, {key: {"action": "accept", "content": {"n": "Al"}}}, args={"a": 1})
+    second = resume(host, suspended, {key: {"action": "accept", "content": {"n": "Al"}}}, args={"a": 1})
     assert host.answer(second) is None
     (reply,) = (message for message in kid.server.heard if "method" not in message)
     assert reply["result"] == {"action": "accept", "content": {"n": "Al"}}
@@ -71,8 +75,8 @@ def test_what_is_asked_at_once_comes_in_one_result(board: Board, kid: FakeChild)
     kid.server.ask("roots/list", id="1")
     assert host.answer(first) is None
     board.advance(COALESCE_S)
-    asked = parked(host, first)["inputRequests"]
-    assert [question["method"] for question in asked.values()] == [
+    suspended = input_required(host, first)["inputRequests"]
+    assert [question["method"] for question in suspended.values()] == [
         "elicitation/create",
         "sampling/createMessage",
         "roots/list",
@@ -84,7 +88,7 @@ def test_what_only_the_handshake_era_knows_is_not_asked(board: Board, kid: FakeC
     first = host.call()
     url = {"mode": "url", "message": "m", "url": "https://x"}
     asks(board, kid, {**url, "elicitationId": "e", "task": {"ttl": 1}, "_meta": {"progressToken": 3}})
-    (question,) = parked(host, first)["inputRequests"].values()
+    (question,) = input_required(host, first)["inputRequests"].values()
     assert question == {"method": "elicitation/create", "params": url}
 
 
@@ -94,12 +98,12 @@ def test_answers_that_are_missing_or_no_answers_are_asked_for_again_under_their_
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM, {**FORM, "message": "Second?"}, {**FORM, "message": "Third?"})
-    asked = parked(host, first)
-    one, two, three = asked["inputRequests"]
-    again = parked(host, resume(host, asked, {one: {"action": "accept"}, two: None, "other": {}}))
+    suspended = input_required(host, first)
+    one, two, three = suspended["inputRequests"]
+    again = input_required(host, resume(host, suspended, {one: {"action": "accept"}, two: None, "other": {}}))
     assert list(again["inputRequests"]) == [two, three]
-    assert again["inputRequests"][two] == asked["inputRequests"][two]
-    assert again["requestState"] != asked["requestState"]
+    assert again["inputRequests"][two] == suspended["inputRequests"][two]
+    assert again["requestState"] != suspended["requestState"]
     last = resume(host, again)
     assert len(open_questions(kid)) == 3
     kid.server.give(kid.server.last(), DONE)
@@ -111,7 +115,7 @@ def test_a_child_may_ask_round_after_round(board: Board, kid: FakeChild) -> None
     id = host.call()
     for _ in range(3):
         asks(board, kid, FORM)
-        id = resume(host, parked(host, id))
+        id = resume(host, input_required(host, id))
     kid.server.give(kid.server.last(), DONE)
     assert host.result(id)["resultType"] == "complete"
     assert len(open_questions(kid)) == 3
@@ -123,9 +127,9 @@ def test_a_question_that_comes_while_the_host_is_away_waits_for_its_return(
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, first)
+    suspended = input_required(host, first)
     asks(board, kid, {**FORM, "message": "One more?"})
-    again = parked(host, resume(host, asked))
+    again = input_required(host, resume(host, suspended))
     assert [q["params"]["message"] for q in again["inputRequests"].values()] == ["One more?"]
 
 
@@ -133,9 +137,9 @@ def test_a_result_that_comes_while_the_host_is_away_is_kept(board: Board, kid: F
     host = board.host(EVERYTHING, modern=True)
     asks_then_gives = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, asks_then_gives)
+    suspended = input_required(host, asks_then_gives)
     kid.server.give(kid.server.last(), DONE)
-    second = resume(host, asked)
+    second = resume(host, suspended)
     assert host.result(second) == {"resultType": "complete", **DONE}
     assert len(open_questions(kid)) == 1  # it was answered all the same
 
@@ -153,9 +157,9 @@ def test_the_death_of_the_child_is_told_on_return(board: Board, kid: FakeChild) 
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, first)
+    suspended = input_required(host, first)
     kid.server.die()
-    result = host.result(resume(host, asked))
+    result = host.result(resume(host, suspended))
     assert result["structuredContent"]["error"]["code"] == "child_crashed"
     assert result["resultType"] == "complete"
 
@@ -168,10 +172,10 @@ def test_prompts_and_resources_are_parked_as_well(board: Board) -> None:
     first = host.ask("prompts/get", params)
     kid.server.give(kid.server.last(), {})
     asks(board, kid, FORM)
-    asked = parked(host, first)
-    responses = {key: {"action": "decline"} for key in asked["inputRequests"]}
+    suspended = input_required(host, first)
+    responses = {key: {"action": "decline"} for key in suspended["inputRequests"]}
     second = host.ask(
-        "prompts/get", {**params, "requestState": asked["requestState"], "inputResponses": responses}
+        "prompts/get", {**params, "requestState": suspended["requestState"], "inputResponses": responses}
     )
     kid.server.give(kid.server.last("prompts/get"), {"messages": []})
     assert host.result(second) == {"resultType": "complete", "messages": []}
@@ -182,8 +186,8 @@ def test_a_direct_tool_is_parked_as_well(board: Board) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.ask("tools/call", {"name": "echo", "arguments": {"b": 1, "a": 2}})
     asks(board, kid, FORM)
-    asked = parked(host, first)
-    back = {"name": "echo", "arguments": {"a": 2, "b": 1}, "requestState": asked["requestState"]}
+    suspended = input_required(host, first)
+    back = {"name": "echo", "arguments": {"a": 2, "b": 1}, "requestState": suspended["requestState"]}
     second = host.ask("tools/call", {**back, "inputResponses": {"q1": {"action": "accept"}}})
     kid.server.give(kid.server.last(), DONE)
     assert host.result(second) == {"resultType": "complete", **DONE}
@@ -196,10 +200,10 @@ def test_over_http_each_round_is_a_session_of_its_own(board: Board, kid: FakeChi
     one = board.passer(EVERYTHING, principal="ann")
     first = one.call()
     asks(board, kid, FORM)
-    asked = parked(one, first)
+    suspended = input_required(one, first)
     one.leave()
     two = board.passer(EVERYTHING, principal="ann")
-    second = resume(two, asked)
+    second = resume(two, suspended)
     kid.server.give(kid.server.last(), DONE)
     assert two.result(second)["content"] == DONE["content"]
     assert kid.server.requests("notifications/cancelled") == []
@@ -221,13 +225,13 @@ def test_a_state_is_good_only_for_who_got_it_and_for_the_same_request(
     one = board.passer(EVERYTHING, principal="ann")
     first = one.call()
     asks(board, kid, FORM)
-    asked = parked(one, first)
-    wrong = {**asked, "requestState": asked["requestState"] + more.pop("state", "")}
+    suspended = input_required(one, first)
+    wrong = {**suspended, "requestState": suspended["requestState"] + more.pop("state", "")}
     thief = board.passer(EVERYTHING, principal=principal)
     assert thief.error(resume(thief, wrong, **more))["code"] == -32602
     assert open_questions(kid) == []
     rightful = board.passer(EVERYTHING, principal="ann")
-    second = resume(rightful, asked)
+    second = resume(rightful, suspended)
     kid.server.give(kid.server.last(), DONE)
     assert rightful.result(second)["content"] == DONE["content"]
 
@@ -236,12 +240,12 @@ def test_a_state_is_good_for_one_return(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, first)
-    second = resume(host, asked)
-    assert host.error(resume(host, asked))["code"] == -32602
+    suspended = input_required(host, first)
+    second = resume(host, suspended)
+    assert host.error(resume(host, suspended))["code"] == -32602
     kid.server.give(kid.server.last(), DONE)
     assert host.result(second)["content"] == DONE["content"]
-    assert host.error(resume(host, asked))["code"] == -32602
+    assert host.error(resume(host, suspended))["code"] == -32602
 
 
 @pytest.mark.parametrize("state", ["", "elsewhere", "switchboard:", "switchboard:x:y"])
@@ -262,11 +266,11 @@ def test_an_id_that_is_under_way_is_not_used_twice(board: Board, kid: FakeChild)
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, first)
+    suspended = input_required(host, first)
     host.call(id="busy")
-    resume(host, asked, id="busy")
+    resume(host, suspended, id="busy")
     assert host.error("busy")["code"] == -32600
-    second = resume(host, asked)  # the state is still good
+    second = resume(host, suspended)  # the state is still good
     kid.server.give(kid.server.requests("tools/call")[0], DONE)
     assert host.result(second)["content"] == DONE["content"]
 
@@ -276,12 +280,12 @@ def test_the_round_of_the_moment_says_where_progress_goes(board: Board, kid: Fak
     first = host.call(meta={"progressToken": "one"})
     token = kid.server.last()["params"]["_meta"]["progressToken"]
     asks(board, kid, FORM)
-    asked = parked(host, first)
+    suspended = input_required(host, first)
     kid.server.notify("notifications/progress", {"progressToken": token, "progress": 1})
-    assert host.told("notifications/progress") == []
-    resume(host, asked, meta={"progressToken": "two"})
+    assert host.notifications("notifications/progress") == []
+    resume(host, suspended, meta={"progressToken": "two"})
     kid.server.notify("notifications/progress", {"progressToken": token, "progress": 2})
-    assert host.told("notifications/progress") == [{"progressToken": "two", "progress": 2}]
+    assert host.notifications("notifications/progress") == [{"progressToken": "two", "progress": 2}]
 
 
 # --- the end -----------------------------------------------------------------------------------------------
@@ -291,7 +295,7 @@ def test_a_host_that_does_not_come_back_has_given_up(board: Board, kid: FakeChil
     host = board.passer(EVERYTHING)
     first = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, first)
+    suspended = input_required(host, first)
     host.leave()
     board.advance(SUSPEND_TIMEOUT_S - 1)
     assert kid.server.requests("notifications/cancelled") == []
@@ -300,14 +304,14 @@ def test_a_host_that_does_not_come_back_has_given_up(board: Board, kid: FakeChil
     assert "error" in reply
     assert kid.server.last("notifications/cancelled")["params"]["requestId"] == kid.server.last()["id"]
     late = board.passer(EVERYTHING)
-    assert late.error(resume(late, asked))["code"] == -32602
+    assert late.error(resume(late, suspended))["code"] == -32602
 
 
 def test_a_host_that_is_gone_for_good_does_not_come_back(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    parked(host, first)
+    input_required(host, first)
     host.leave()
     assert len(kid.server.requests("notifications/cancelled")) == 1
 
@@ -316,7 +320,7 @@ def test_a_request_that_has_come_back_can_be_cancelled(board: Board, kid: FakeCh
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    second = resume(host, parked(host, first))
+    second = resume(host, input_required(host, first))
     host.cancel(second)
     assert kid.server.last("notifications/cancelled")["params"]["requestId"] == kid.server.last()["id"]
     kid.server.give(kid.server.last(), DONE)
@@ -330,10 +334,10 @@ def test_a_question_that_is_withdrawn_is_not_asked(board: Board, kid: FakeChild)
     kid.server.ask("elicitation/create", {**FORM, "message": "Stays"}, id=2)
     kid.server.notify("notifications/cancelled", {"requestId": 1})
     board.advance(COALESCE_S)
-    asked = parked(host, first)
-    assert [q["params"]["message"] for q in asked["inputRequests"].values()] == ["Stays"]
+    suspended = input_required(host, first)
+    assert [q["params"]["message"] for q in suspended["inputRequests"].values()] == ["Stays"]
     kid.server.notify("notifications/cancelled", {"requestId": 2})
-    second = resume(host, asked)
+    second = resume(host, suspended)
     assert kid.server.reply(2) is None
     assert host.answer(second) is None
     kid.server.give(kid.server.last(), DONE)
@@ -356,7 +360,7 @@ def test_the_time_of_a_call_goes_on_with_the_answer(board: Board, kid: FakeChild
     first = host.call()
     asks(board, kid, FORM)
     board.advance(SUSPEND_TIMEOUT_S - 1)
-    second = resume(host, parked(host, first))
+    second = resume(host, input_required(host, first))
     board.advance(59)
     assert host.answer(second) is None
     board.advance(2)
@@ -411,11 +415,13 @@ def test_capabilities_are_those_of_the_round_of_the_moment(board: Board, kid: Fa
     host = board.host({"elicitation": {}}, modern=True)
     first = host.call()
     asks(board, kid, FORM)
-    asked = parked(host, first)
+    suspended = input_required(host, first)
     host.capabilities = {"sampling": {}}
-    second = resume(host, asked)
+    second = resume(host, suspended)
     asks(board, kid, {}, method="sampling/createMessage")
-    assert [q["method"] for q in parked(host, second)["inputRequests"].values()] == ["sampling/createMessage"]
+    assert [q["method"] for q in input_required(host, second)["inputRequests"].values()] == [
+        "sampling/createMessage"
+    ]
 
 
 # --- URLs to be visited first ------------------------------------------------------------------------------
@@ -427,14 +433,14 @@ def test_urls_to_be_visited_are_asked_for_and_the_child_is_called_again(board: B
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     kid.server.refuse(kid.server.last(), -32042, "sign in first", URLS)
-    asked = parked(host, first)
-    assert asked["inputRequests"] == {
+    suspended = input_required(host, first)
+    assert suspended["inputRequests"] == {
         "url1": {
             "method": "elicitation/create",
             "params": {"mode": "url", "message": "Sign in", "url": "https://a"},
         }
     }
-    second = resume(host, asked, {"url1": {"action": "accept"}})
+    second = resume(host, suspended, {"url1": {"action": "accept"}})
     assert len(kid.server.requests("tools/call")) == 2
     assert "requestState" not in kid.server.last()["params"]
     kid.server.give(kid.server.last(), DONE)
@@ -460,7 +466,7 @@ def test_nothing_is_parked_for_a_parked_request_of_somebody_else(board: Board, k
     ann, bob = board.passer(EVERYTHING, principal="ann"), board.passer(EVERYTHING, principal="bob")
     first = ann.call()
     asks(board, kid, FORM)
-    parked(ann, first)
+    input_required(ann, first)
     second = bob.call()
     asks(board, kid, FORM)
     assert bob.answer(second) is None
@@ -473,10 +479,10 @@ def test_a_parked_request_does_not_keep_its_own_principal_from_being_asked(
     one, two = board.passer(EVERYTHING, principal="ann"), board.passer(EVERYTHING, principal="ann")
     first = one.call()
     asks(board, kid, FORM)
-    parked(one, first)
+    input_required(one, first)
     second = two.call()
     asks(board, kid, FORM)
-    parked(two, second)
+    input_required(two, second)
 
 
 def test_a_log_level_of_one_request_reaches_the_child(board: Board, kid: FakeChild) -> None:
@@ -491,7 +497,7 @@ def test_a_child_that_floods_its_host_with_questions_is_held_back(board: Board, 
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, *(FORM for _ in range(MAX_PENDING_INPUTS + 3)))
-    assert len(parked(host, first)["inputRequests"]) == MAX_PENDING_INPUTS
+    assert len(input_required(host, first)["inputRequests"]) == MAX_PENDING_INPUTS
     assert len(open_questions(kid)) == 3
 
 
@@ -529,7 +535,7 @@ def test_where_too_many_are_parked_the_child_is_heard_instead_of_asked_again(
     for _ in range(2):
         calls.append(host.call())
         kid.server.refuse(kid.server.last(), -32042, "go there first", urls)
-    assert parked(host, calls[0])
+    assert input_required(host, calls[0])
     assert "go there first" in host.result(calls[1])["content"][0]["text"]
 
 

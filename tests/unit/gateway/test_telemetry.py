@@ -169,9 +169,9 @@ def test_the_trace_of_a_host_goes_on_to_the_child(
     assert span.context is not None
     assert span.parent is not None
     assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
-    told = call["params"]["_meta"]
-    assert told["traceparent"] == f"00-{TRACE}-{span.context.span_id:016x}-01"
-    assert (told["tracestate"], told["baggage"]) == ("a=1", "user=al")
+    meta_sent = call["params"]["_meta"]
+    assert meta_sent["traceparent"] == f"00-{TRACE}-{span.context.span_id:016x}-01"
+    assert (meta_sent["tracestate"], meta_sent["baggage"]) == ("a=1", "user=al")
     assert span.name == "tools/call echo"
     attributes = dict(span.attributes or {})
     assert attributes["mcp.method.name"] == "tools/call"

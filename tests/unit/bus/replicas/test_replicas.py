@@ -160,25 +160,25 @@ async def test_while_redis_is_away_everybody_is_alone_until_it_is_back_and_that_
 async def test_a_redis_that_does_not_answer_in_time_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REPLICA_TIMEOUT_S", 0.05)
     async with running() as world:
-        asked, late = Calls("one", 1), Calls("two", 1)
+        counted, late = Calls("one", 1), Calls("two", 1)
         world.counters.open.clear()
-        world.replicas.count(asked)
+        world.replicas.count(counted)
         await settle()
         world.replicas.count(late)
         await until(lambda: late.heard)
-        assert (asked.heard, late.heard) == (["alone"], ["alone"])
+        assert (counted.heard, late.heard) == (["alone"], ["alone"])
         assert len(world.counters.questions) == 1
         world.counters.open.set()
 
 
 async def test_who_waits_when_it_ends_is_answered() -> None:
     async with running() as world:
-        asked, waiting = Calls("one", 1), Calls("two", 1)
+        counted, waiting = Calls("one", 1), Calls("two", 1)
         world.counters.open.clear()
-        world.replicas.count(asked)
+        world.replicas.count(counted)
         await settle()
         world.replicas.count(waiting)
-    assert (asked.heard, waiting.heard) == (["alone"], ["alone"])
+    assert (counted.heard, waiting.heard) == (["alone"], ["alone"])
     assert not world.replicas.reachable
     assert world.counters.closed
 
@@ -189,10 +189,10 @@ async def test_a_quarantine_is_for_the_others_and_ends_with_trust() -> None:
         world.replicas.gave_up(KID, 5, "no licence", 60.0)
         await settle()
         assert await world.replicas.verdict(KID) is None  # who has said it knows better
-        told = await other.verdict(KID)
-        assert told is not None
-        assert (told.replica, told.failures, told.problem) == ("a", 5, "no licence")
-        assert 50 < told.left_s <= 60
+        verdict = await other.verdict(KID)
+        assert verdict is not None
+        assert (verdict.replica, verdict.failures, verdict.problem) == ("a", 5, "no licence")
+        assert 50 < verdict.left_s <= 60
         world.replicas.trusts(KID)
         await settle()
         assert await other.verdict(KID) is None

@@ -171,7 +171,7 @@ class TestMiddleware:
         called = host.call(meta={"progressToken": "p"})
         token = kid.server.last()["params"]["_meta"]["progressToken"]
         kid.server.notify("notifications/progress", {"progressToken": token, "progress": 1})
-        assert host.told("notifications/progress") == [{"progressToken": "p", "progress": 1}]
+        assert host.notifications("notifications/progress") == [{"progressToken": "p", "progress": 1}]
         kid.server.give(kid.server.last(), {})
         host.result(called)
 
