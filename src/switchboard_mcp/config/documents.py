@@ -6,7 +6,6 @@ Not aware of what a document means. Also formats key paths for messages and appl
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -17,9 +16,6 @@ MAX_BYTES = 4 * 1024 * 1024
 _CHUNK = 65_536
 # Non-blocking: a named pipe in place of a file must not block the start.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK
-
-_COMMENTS = rb'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)'
-_TRAILING_COMMAS = rb'"(?:[^"\\\n]|\\.)*+"?|,(?=[ \t\r\n]*[}\]])'
 
 
 class Unreadable(Struct, frozen=True):
@@ -148,44 +144,20 @@ def _decode_relaxed(data: bytes) -> object | Unreadable:
         return text
     if not text.strip():
         return Unreadable("is empty. Write at least {}.")
-    # Comments are blanked in place, so positions in the result are positions in the file.
-    plain = text.encode()
-    for comment in re.finditer(_COMMENTS, plain):
-        if comment[0].startswith(b"/*") and not (comment[0].endswith(b"*/") and len(comment[0]) > 3):
-            line, column = _position(plain, comment.start())
-            return Unreadable(
-                f"is not valid JSON: the comment at line {line} column {column} is never closed."
-            )
-    plain = re.sub(_COMMENTS, _blank, plain)
-    plain = re.sub(_TRAILING_COMMAS, _blank, plain)
+    # Only needed for files that are not plain JSON.
+    from switchboard_mcp.config.jsonc import JsoncError, syntax_error, to_json
+
+    try:
+        plain = to_json(text)
+    except JsoncError as problem:
+        return Unreadable(str(problem))
     try:
         value: object = msgspec.json.decode(plain)
     except msgspec.DecodeError as problem:
-        return Unreadable(_syntax_error(plain, str(problem)))
+        return Unreadable(str(syntax_error(plain, str(problem))))
     except RecursionError:
         return Unreadable("is nested too deeply.")
     return value
-
-
-def _blank(match: re.Match[bytes]) -> bytes:
-    found = match[0]
-    if found.startswith(b'"'):
-        return found
-    return re.sub(rb"[^\r\n]", b" ", found)
-
-
-def _syntax_error(data: bytes, reason: str) -> str:
-    if "truncated" in reason:
-        line, column = _position(data, len(data.rstrip()))
-        return f"is not valid JSON: it ends too early, at line {line} column {column}. Close what is open."
-    import json  # Slower, but it reports the exact position.
-
-    try:
-        json.loads(data)
-    except json.JSONDecodeError as problem:
-        what = problem.msg.removesuffix(" at")
-        return f"is not valid JSON: {what} at line {problem.lineno} column {problem.colno}."
-    return f"is not valid JSON: {reason}."
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:

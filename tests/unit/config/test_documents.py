@@ -43,7 +43,20 @@ def test_what_stands_in_quotes_is_left_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[1,,]", "{,1}", "[1 2]", "nope", "{'a': 1}", "{a: 1}", "[1] // x\n]", "/ 1"]
+    "text",
+    [
+        "[1,,]",
+        "{,1}",
+        "[1 2]",
+        "nope",
+        "{'a': 1}",
+        "{a: 1}",
+        "[1] // x\n]",
+        "/ 1",
+        "[,]",
+        "{ , }",
+        "[1, /* */,]",
+    ],
 )
 def test_what_is_not_json_stays_refused(text: str) -> None:
     refused = decode_json(text.encode())

@@ -13,29 +13,28 @@ from typing import Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.edit.text_edit import UnsafeEditError, position
+from switchboard_mcp.config.jsonc import JsoncError, syntax_error, to_json
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
-# Deeper than any settings file, and far below Python's recursion limit.
-MAX_DEPTH = 100
-Kind = Literal["object", "array", "string", "scalar"]
+Kind = Literal["object", "array", "scalar"]
 _decode = json.JSONDecoder().raw_decode
-_SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_STRING = re.compile(r'"(?:[^"\\\n\r]|\\.)*+"')
 _BLANK = re.compile(r"[ \t\r\n\ufeff]*+")
 
 
 class JsonNode:
-    """A value, `text[start:end]`. Its members are parsed on first access: some files are large, and few parts are
-    needed.
+    """A value, `text[start:end]`; `plain` is the whole document as plain JSON, with the same positions.
+
+    Members are located on first access: some files are large, and few parts of them are needed.
     """
 
-    __slots__ = ("_items", "_members", "end", "kind", "start", "text")
+    __slots__ = ("_items", "_members", "end", "kind", "plain", "start", "text")
 
-    def __init__(self, text: str, kind: Kind, start: int, end: int) -> None:
+    def __init__(self, text: str, plain: str, start: int) -> None:
         self.text = text
-        self.kind = kind
+        self.plain = plain
+        self.kind: Kind = "object" if text[start] == "{" else "array" if text[start] == "[" else "scalar"
         self.start = start
-        self.end = end
+        self.end = _decode(plain, start)[1]
         self._members: list[Member] | None = None
         self._items: list[Item] | None = None
 
@@ -43,15 +42,21 @@ class JsonNode:
     def members(self) -> list[Member]:
         """The members of an object."""
         if self._members is None:
-            self._members = _members(self.text, self.start, 0)[0] if self.kind == "object" else []
+            self._members = list(_members(self)) if self.kind == "object" else []
         return self._members
 
     @property
     def items(self) -> list[Item]:
         """The values of an array."""
         if self._items is None:
-            self._items = _items(self.text, self.start, 0)[0] if self.kind == "array" else []
+            self._items = list(_items(self)) if self.kind == "array" else []
         return self._items
+
+    @property
+    def value(self) -> object:
+        """The plain value."""
+        value: object = json.loads(self.plain[self.start : self.end])
+        return value
 
 
 class Member(Struct, eq=False):
@@ -87,24 +92,25 @@ class Item(Struct, eq=False):
 
 def parse(text: str) -> JsonNode:
     """Parse a document. Raises `UnsafeEditError` if it is not JSON with comments."""
-    at = skip_trivia(text, 0)
-    node = _value(text, at, 0)
-    after = skip_trivia(text, node.end)
-    if after != len(text):
-        raise _error(text, after, "unexpected text after the end")
-    return node
-
-
-def to_value(text: str, node: JsonNode) -> object:
-    """Return the plain value of a node."""
     try:
-        # Nearly all values are plain JSON, for which the standard library is much faster.
-        return json.loads(text[node.start : node.end])
-    except (ValueError, RecursionError):
-        pass
-    if node.kind == "object":
-        return {member.name: to_value(text, member.value) for member in node.members}
-    return [to_value(text, item.value) for item in node.items]
+        plain = _to_valid_json(text)
+    except JsoncError as problem:
+        raise UnsafeEditError(str(problem)) from None
+    except RecursionError:
+        raise UnsafeEditError("is nested too deeply.") from None
+    return JsonNode(text, plain, skip_trivia(text, 0))
+
+
+def _to_valid_json(text: str) -> str:
+    try:
+        json.loads(text)  # Nearly all files are plain JSON, for which this is many times faster.
+    except json.JSONDecodeError:
+        text = to_json(text)
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as problem:
+            raise syntax_error(text, problem.msg) from None
+    return text
 
 
 def skip_trivia(text: str, at: int) -> int:
@@ -121,9 +127,7 @@ def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
             end = text.find("\n", at)
             end = len(text) if end < 0 else end
         elif text.startswith("/*", at):
-            end = text.find("*/", at + 2) + 2
-            if end < 2:
-                raise _error(text, at, "a comment is never closed")
+            end = text.index("*/", at + 2) + 2
         else:
             blank = _BLANK.match(text, at)
             end = blank.end() if blank else at
@@ -133,84 +137,26 @@ def trivia(text: str, at: int) -> Iterator[tuple[int, int]]:
         at = end
 
 
-def _value(text: str, at: int, depth: int) -> JsonNode:
-    if depth > MAX_DEPTH:
-        raise UnsafeEditError("is nested too deeply.")
-    opening = text[at : at + 1]
-    if opening in ("{", "["):
-        return _container(text, at, depth)
-    if opening == '"':
-        return JsonNode(text, "string", at, _string_end(text, at))
-    match = _SCALAR.match(text, at)
-    if match is None:
-        raise _error(
-            text, at, "a value is missing" if opening in ("", "}", "]", ",") else "this is not a value"
-        )
-    return JsonNode(text, "scalar", at, match.end())
-
-
-def _container(text: str, at: int, depth: int) -> JsonNode:
-    """Parse an object or array. If it is plain JSON, the standard library finds its end many times faster."""
-    kind: Kind = "object" if text[at] == "{" else "array"
-    try:
-        return JsonNode(text, kind, at, _decode(text, at)[1])
-    except (ValueError, RecursionError):
-        pass  # It contains comments, trailing commas or a mistake.
-    node = JsonNode(text, kind, at, at)
-    if kind == "object":
-        node._members, node.end = _members(text, at, depth)
-    else:
-        node._items, node.end = _items(text, at, depth)
-    return node
-
-
-def _members(text: str, at: int, depth: int) -> tuple[list[Member], int]:
-    members: list[Member] = []
-    at = skip_trivia(text, at + 1)
-    while text[at : at + 1] != "}":
-        if text[at : at + 1] != '"':
-            raise _error(text, at, "a name in quotes, or }, is missing")
-        end = _string_end(text, at)
-        name = str(json.loads(text[at:end]))
+def _members(node: JsonNode) -> Iterator[Member]:
+    text, at = node.text, skip_trivia(node.text, node.start + 1)
+    while text[at] != "}":
+        name, end = _decode(node.plain, at)
         colon = skip_trivia(text, end)
-        if text[colon : colon + 1] != ":":
-            raise _error(text, colon, "a colon is missing")
-        member = Member(name, at, _value(text, skip_trivia(text, colon + 1), depth + 1))
-        members.append(member)
-        at, member.comma = _next_position(text, member.end, "}")
-    return members, at + 1
+        value = JsonNode(text, node.plain, skip_trivia(text, colon + 1))
+        following, comma = _after(text, value.end)
+        yield Member(name, at, value, comma)
+        at = following
 
 
-def _items(text: str, at: int, depth: int) -> tuple[list[Item], int]:
-    items: list[Item] = []
-    at = skip_trivia(text, at + 1)
-    while text[at : at + 1] != "]":
-        item = Item(_value(text, at, depth + 1))
-        items.append(item)
-        at, item.comma = _next_position(text, item.end, "]")
-    return items, at + 1
+def _items(node: JsonNode) -> Iterator[Item]:
+    text, at = node.text, skip_trivia(node.text, node.start + 1)
+    while text[at] != "]":
+        value = JsonNode(text, node.plain, at)
+        at, comma = _after(text, value.end)
+        yield Item(value, comma)
 
 
-def _next_position(text: str, at: int, closing: str) -> tuple[int, int]:
-    """Return the position of the next member or item, and that of the comma before it."""
+def _after(text: str, at: int) -> tuple[int, int]:
+    """Return the position of the next member or item, and that of the comma before it, or -1."""
     at = skip_trivia(text, at)
-    if text[at : at + 1] == ",":
-        return skip_trivia(text, at + 1), at
-    if text[at : at + 1] != closing:
-        raise _error(text, at, f"a comma, or {closing}, is missing")
-    return at, -1
-
-
-def _string_end(text: str, at: int) -> int:
-    match = _STRING.match(text, at)
-    if match is None:
-        raise _error(text, at, "a string is never closed")
-    try:
-        json.loads(match[0], strict=True)
-    except json.JSONDecodeError as problem:
-        raise _error(text, at + problem.pos, problem.msg) from None
-    return match.end()
-
-
-def _error(text: str, at: int, what: str) -> UnsafeEditError:
-    return UnsafeEditError(f"is not valid JSON: {what} at {position(text, at)}.")
+    return (skip_trivia(text, at + 1), at) if text[at] == "," else (at, -1)

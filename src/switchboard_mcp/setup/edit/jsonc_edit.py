@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, parse, to_value, trivia
+from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, parse, trivia
 from switchboard_mcp.setup.edit.text_edit import (
     TextEdit,
     UnsafeEditError,
@@ -42,7 +42,7 @@ def read(text: str, path: Path) -> object:
     """Return the plain value at a path, or None."""
     root = parse(text)
     node = find_node(text, root, path)
-    return None if node is None else to_value(text, node)
+    return None if node is None else node.value
 
 
 def member_texts(text: str, path: Path, names: Sequence[str]) -> dict[str, str]:
@@ -78,7 +78,7 @@ def restore_members(text: str, path: Path, remove: Sequence[str], texts: Mapping
     """Remove members and put back others as they were written. Existing members with the same name are kept."""
     root = parse(text)
     node = find_node(text, root, path)
-    values = {name: to_value(whole, parse(whole)) for name, whole in _as_objects(texts).items()}
+    values = {name: parse(whole).value for name, whole in _as_objects(texts).items()}
     plain = {name: dict(value)[name] for name, value in values.items() if isinstance(value, dict)}
     if node is None or node.kind != "object":
         return replace_members(text, path, remove, plain)
@@ -113,7 +113,7 @@ def remove_item(text: str, path: Path, value: str) -> str:
 
 
 def _texts(text: str, node: JsonNode) -> list[object]:
-    return [to_value(text, item.value) for item in node.items]
+    return [item.value.value for item in node.items]
 
 
 def _as_objects(texts: Mapping[str, str]) -> dict[str, str]:
@@ -283,10 +283,10 @@ def _empty_document(text: str) -> str:
 
 def _verified(before: str, after: str, path: Path, remove: Sequence[str], put: Mapping[str, object]) -> str:
     """Return the new text if it has the expected value. A mistake of ours must not reach a file."""
-    expected = to_value(before, parse(before))
+    expected = parse(before).value
     amend_value(expected, path, remove, put)
     try:
-        actual = to_value(after, parse(after))
+        actual = parse(after).value
     except UnsafeEditError:
         actual = None
     if actual != expected:
