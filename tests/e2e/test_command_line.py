@@ -48,8 +48,8 @@ def test_every_command_has_its_own_help(workspace: Path, command: str) -> None:
         (("--log-level", "loud"), "'loud'"),
         (("serve", "--json"), "--json needs a command"),
         (("--workspace",), "--workspace"),
-        (("call", "mock", "echo", "word"), "'word' is no argument"),
-        (("call", "mock", "echo", "{"), "no JSON object"),
+        (("call", "mock", "echo", "word"), "'word' is not an argument"),
+        (("call", "mock", "echo", "{"), "not a JSON object"),
     ],
 )
 def test_wrong_usage_is_code_2_and_says_what_is_wrong(
@@ -92,7 +92,7 @@ def test_list_starts_nothing(workspace: Path, tmp_path: Path) -> None:
     add_child(workspace, "odd", faulty("exits-at-once"), env={"FAULTY_PIDS": str(pids)})
     out = answered(run(workspace, "list"))
     assert "odd_suite" in out
-    assert "not started here yet" in out
+    assert "never started here" in out
     assert not pids.exists()
 
 
@@ -100,7 +100,7 @@ def test_list_knows_the_subtools_of_an_earlier_run(shop: Path) -> None:
     answered(run(shop, "introspect", "mock"))
     out = answered(run(shop, "list"))
     assert "9 (1 denied)" in out
-    assert "not started here yet" not in out
+    assert "never started here" not in out
 
 
 def test_list_as_json_is_what_a_host_gets(shop: Path) -> None:

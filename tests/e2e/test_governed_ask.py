@@ -125,7 +125,7 @@ def test_what_a_sentence_becomes_is_held_to_what_was_allowed_approved_and_locked
     with connect(wrapped, plan("drop")) as host:
         config.write_text(written.replace('"governed"', '"open"'))
         error = host.failure("kid_suite", **ASKED)
-        assert (error["code"], "not `governed` any more" in str(error)) == ("child_start_failed", True)
+        assert (error["code"], "no longer `governed`" in str(error)) == ("child_start_failed", True)
     config.write_text(written)
     path = wrapped / "kid.py"
     path.write_text(path.read_text() + "# one more line\n")

@@ -151,7 +151,7 @@ def test_all_hosts_at_once_and_a_second_run_finds_nothing_to_do(tmp_path: Path) 
     assert {"mock", "mock-gemini"} <= mocks
     assert run(person, "revert", "--yes").code == 0
     assert person.files() == before
-    assert "nothing to take back" in run(person, "revert", "--yes").out
+    assert "nothing to revert" in run(person, "revert", "--yes").out
 
 
 def test_runs_that_follow_each_other_are_taken_back_together(tmp_path: Path) -> None:

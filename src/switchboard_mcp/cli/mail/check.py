@@ -31,7 +31,7 @@ def run_verify(invocation: Invocation) -> int:
                 "An accepted message is missing or misplaced; `switchboard mail repair` repairs what it can."
             )
             out.line(whole if verdict.sound else broken, "green" if verdict.sound else "red")
-            out.line(counts or "There are none.", "dim")
+            out.line(counts or "No messages.", "dim")
             show_findings(verdict.findings, invocation.console)
         return 0 if verdict.sound else 1
 
