@@ -1,4 +1,4 @@
-"""A desk in memory on a real workspace, and clients that speak MCP with it."""
+"""A mail server in memory on a real workspace, and clients that speak MCP with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Hours:
 
 
 class Client:
-    """One host's connection to the desk."""
+    """One host's connection to the mail server."""
 
     def __init__(self, link: memory.MemoryTransport, server: InProcessServer) -> None:
         self.server = server
@@ -128,7 +128,7 @@ class Lines:
 
 
 class Office:
-    """A desk, and how one comes to it."""
+    """A mail server, and how clients connect to it."""
 
     def __init__(self, server: MailServer, menu: ToolTable, tasks: asyncio.TaskGroup, log: Lines) -> None:
         self.server = server
@@ -159,7 +159,7 @@ class Office:
 async def office(
     workspace: Path, settings: MailSettings | None = None, reserved: tuple[str, ...] = ()
 ) -> AsyncIterator[Office]:
-    """A desk of its own process, as it were."""
+    """Open a mail server as a separate process would."""
     log = Lines()
     async with asyncio.TaskGroup() as tasks:
 

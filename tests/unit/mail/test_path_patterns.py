@@ -49,7 +49,7 @@ def test_a_path_has_one_form_inside_the_workspace(written: str, path: str | None
         ("src/.switchboard/x", True),
     ],
 )
-def test_of_the_desk_only_reviews_can_be_artifacts(written: str, allowed: bool) -> None:
+def test_of_the_mail_server_only_reviews_can_be_artifacts(written: str, allowed: bool) -> None:
     assert (artifact_path(written) is not None) is allowed
 
 

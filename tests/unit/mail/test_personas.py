@@ -29,8 +29,8 @@ def give_role(folder: Path, role: str) -> None:
     (folder / "state.json").write_text(json.dumps({"agents": {"ada": {"role": role}}}))
 
 
-def persona_of(personas: Personas, letter: MailMessage) -> str | None:
-    passed = personas.apply(letter)
+def persona_of(personas: Personas, message: MailMessage) -> str | None:
+    passed = personas.apply(message)
     assert isinstance(passed, MailMessage)
     return passed.persona
 

@@ -50,7 +50,7 @@ def test_the_documents_own_examples_fit_and_keep_every_key(
     assert validator(name).is_valid({**example, "unheard-of": 1}) is False
 
 
-def test_what_the_desk_writes_fits() -> None:
+def test_what_the_mail_server_writes_fits() -> None:
     message = msgspec.convert({**MESSAGE, "metadata": {"verified": True, "priority": "high"}}, MailMessage)
     validator("message").validate(json.loads(sign(b"key", Stem(1, "0" * 16), message)))
 

@@ -180,7 +180,7 @@ async def test_mail_that_waits_while_nobody_was_woken_is_warned_of_once(
         assert "it was not notified" in again["warning"]
 
 
-async def test_a_desk_that_cannot_be_opened_says_why_and_lives(tmp_path: Path) -> None:
+async def test_a_mail_server_that_cannot_be_opened_says_why_and_lives(tmp_path: Path) -> None:
     (tmp_path / ".switchboard").write_text("a file where the folder should be")
     async with office(tmp_path) as server:
         client = await server.client()

@@ -25,27 +25,27 @@ def record_name(run: WorkflowRun) -> str:
 async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
     """Send the notices for the current state of a run; returns warnings about what failed."""
     last = run.steps[-1] if run.steps else None
-    teller = (last.by if last else "") or run.started_by
+    sender = (last.by if last else "") or run.started_by
     verified = not (last.unverified if last else run.unverified)
     key = f"workflow {run.id} {len(run.steps)}"
     if run.status == "running":
         phase = run.current_phase
-        if phase is None or run.actor == teller:
+        if phase is None or run.actor == sender:
             return []
         draft = Draft(
             action=phase.ask, payload=turn_notice(run), metadata={"workflow": run.id}, idempotency_key=key
         )
-        return await _send_all(store, draft, teller, [run.actor], verified)
+        return await _send_all(store, draft, sender, [run.actor], verified)
     warnings = await _store_record(store, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
     text = f"{_title(run)} is {run.status}.\n{history(run)}"
-    draft_update = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
-    others = sorted(run.members - {teller, run.started_by})
-    warnings += await _send_all(store, draft_update, teller, others, verified)
-    if run.started_by != teller:
+    update = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
+    others = sorted(run.members - {sender, run.started_by})
+    warnings += await _send_all(store, update, sender, others, verified)
+    if run.started_by != sender:
         # The starter waits for the outcome.
-        result = msgspec.structs.replace(draft_update, action="submit_result")
-        warnings += await _send_all(store, result, teller, [run.started_by], verified)
+        result = msgspec.structs.replace(update, action="submit_result")
+        warnings += await _send_all(store, result, sender, [run.started_by], verified)
     return warnings
 
 
@@ -78,8 +78,8 @@ def turn_notice(run: WorkflowRun) -> str:
     lines = [f"{_title(run)}: phase '{phase.name}', your part is {phase.by}.", phase.does]
     if run.needs():
         lines.append(f"Required artifacts: {', '.join(run.needs())}")
-    arrows = run.definition.transitions(phase)
-    next_argument = f',"next":"{"|".join(arrows)}"' if len(arrows) > 1 else ""
+    transitions = run.definition.transitions(phase)
+    next_argument = f',"next":"{"|".join(transitions)}"' if len(transitions) > 1 else ""
     workflow = f'"workflow":"{run.id}"'
     lines.append(
         f'When it is done: complete_workflow_phase {{{workflow},"phase":"{phase.name}"{next_argument}}}'

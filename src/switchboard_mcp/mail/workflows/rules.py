@@ -100,14 +100,14 @@ def _reachability_errors(definition: Definition) -> Iterator[DefinitionError]:
             yield DefinitionError(f"phases[{index}].next", f"'{phase.name}' cannot reach '{END}'.")
 
 
-def _reachable(start: str, arrows: Mapping[str, Iterable[str]]) -> set[str]:
+def _reachable(start: str, transitions: Mapping[str, Iterable[str]]) -> set[str]:
     reachable: set[str] = set()
     ahead = [start]
     while ahead:
         name = ahead.pop()
         if name not in reachable:
             reachable.add(name)
-            ahead.extend(arrows.get(name, ()))
+            ahead.extend(transitions.get(name, ()))
     return reachable
 
 

@@ -164,12 +164,12 @@ def _unverified(run: WorkflowRun, phase: Phase, event: Complete | Skip) -> Failu
 
 def _next_phase(run: WorkflowRun, phase: Phase, chosen: str) -> str | Failure:
     """Return the next phase, or why it is refused."""
-    arrows = run.definition.transitions(phase)
-    choices = " or ".join(f"'{arrow}'" for arrow in arrows)
-    if not chosen and len(arrows) > 1:
+    transitions = run.definition.transitions(phase)
+    choices = " or ".join(f"'{transition}'" for transition in transitions)
+    if not chosen and len(transitions) > 1:
         return _refused(f"Choose the phase after '{phase.name}' of '{run.id}' with `next`: {choices}.")
-    to = chosen or arrows[0]
-    if to not in arrows:
+    to = chosen or transitions[0]
+    if to not in transitions:
         return _refused(
             f"Phase '{phase.name}' of workflow '{run.id}' is followed by {choices}, not by '{to[:80]}'."
         )

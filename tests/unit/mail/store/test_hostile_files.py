@@ -287,7 +287,7 @@ async def test_an_inbox_that_leads_elsewhere_is_not_written_to(
 
 
 @pytest.mark.parametrize("place", ["inbox", "archive", "claimed", "tmp", "locks", "outbox", "deadletter"])
-async def test_a_folder_of_the_desk_that_leads_elsewhere_is_not_followed(
+async def test_a_folder_of_the_mail_server_that_leads_elsewhere_is_not_followed(
     workspace: Path, outside: Path, place: str
 ) -> None:
     async with await MessageStore.open(str(workspace), watch=False) as store:

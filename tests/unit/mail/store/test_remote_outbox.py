@@ -1,4 +1,4 @@
-"""Letters for agents on other machines, on their way and back."""
+"""Messages for agents on other machines, in transit and returned."""
 
 from __future__ import annotations
 

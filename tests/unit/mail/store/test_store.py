@@ -167,7 +167,7 @@ class TestSending:
         (message,) = await store.peek("coder-1")
         assert message.message.metadata == {"mine": 1, "verified": True}
 
-    async def test_a_closed_desk_accepts_nothing(self, workspace: Path) -> None:
+    async def test_a_closed_mail_server_accepts_nothing(self, workspace: Path) -> None:
         store = await MessageStore.open(str(workspace), watch=False)
         await store.register("coder")
         await store.close()

@@ -1,4 +1,4 @@
-"""Workflows as agents live them, through the tools of the desk."""
+"""Workflows, through the mail tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def mail_of(client: Client) -> list[Json]:
 
 
 class Board:
-    """A lead, an author and a reviewer at one desk."""
+    """A lead, an author and a reviewer on one mail server."""
 
     def __init__(self, server: Office, workspace: Path, lead: Client, ada: Client, bob: Client) -> None:
         self.server, self.workspace, self.lead, self.ada, self.bob = server, workspace, lead, ada, bob

@@ -1,4 +1,4 @@
-"""Phases that are ended by letters, as agents do who only have files."""
+"""Phases ended by messages, for agents that only have files."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_whole_review_is_led_by_files(village: Village) -> None:
     ]
     assert run.steps[0].note == "as asked"
     actions = [message.message.action for message in await village.store.peek("lead")]
-    assert actions == ["submit_result"] * 4, "three letters, and how it ended"
+    assert actions == ["submit_result"] * 4, "three messages, and how it ended"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_whole_review_is_led_by_files(village: Village) -> None:
         ("ada", {"completes": "submit", "artifacts": ["/etc/passwd"]}, "cannot be an artifact"),
     ],
 )
-async def test_a_letter_that_may_not_end_the_phase_is_refused_with_the_reason(
+async def test_a_message_that_may_not_end_the_phase_is_refused_with_the_reason(
     village: Village, sender: str, metadata: dict[str, Any], why: str
 ) -> None:
     id = await village.start()
@@ -108,7 +108,7 @@ async def test_a_letter_that_may_not_end_the_phase_is_refused_with_the_reason(
     assert (await village.run(id)).steps == []
 
 
-async def test_a_phase_is_left_out_by_a_letter_for_a_reason(village: Village) -> None:
+async def test_a_phase_is_left_out_by_a_message_for_a_reason(village: Village) -> None:
     id = await village.start()
     content = {"workflow": id, "completes": "submit", "skipReason": "two lines"}
     assert (await village.say("lead", content, "status_update")).status == "delivered"
@@ -116,7 +116,7 @@ async def test_a_phase_is_left_out_by_a_letter_for_a_reason(village: Village) ->
     assert (step.how, step.by, step.reason) == ("skipped", "lead", "two lines")
 
 
-async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_step(
+async def test_a_message_that_is_delivered_again_after_a_crash_takes_no_second_step(
     village: Village, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = await village.start()
@@ -139,7 +139,7 @@ async def test_a_letter_that_is_delivered_again_after_a_crash_takes_no_second_st
 
 
 @pytest.mark.parametrize("metadata", [{}, {"completes": "submit"}])
-async def test_the_id_of_a_letter_that_ended_a_phase_opens_no_other_way(
+async def test_the_id_of_a_message_that_ended_a_phase_opens_no_other_way(
     village: Village, metadata: dict[str, Any]
 ) -> None:
     id = await village.start()
@@ -154,7 +154,7 @@ async def test_the_id_of_a_letter_that_ended_a_phase_opens_no_other_way(
     assert result.problem.code == "mail_workflow_refused"
 
 
-async def test_a_server_tells_whose_turn_it_is_after_such_a_letter(tmp_path: Path) -> None:
+async def test_a_server_tells_whose_turn_it_is_after_such_a_message(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         await server.agent("lead")
         bob = await server.agent("bob")

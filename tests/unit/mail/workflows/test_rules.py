@@ -135,7 +135,7 @@ def sending(
 
 
 @pytest.mark.parametrize(
-    ("phase", "letter", "role"),
+    ("phase", "message", "role"),
     [
         ("write", sending("delegate_task", "lead", "ada"), "coder 1"),
         ("write", sending("delegate_task", "lead", "ada", "r"), "coder 1"),
@@ -146,13 +146,13 @@ def sending(
     ],
 )
 def test_a_message_that_fits_the_phase_belongs_to_the_run(
-    phase: str, letter: MessageFacts, role: str
+    phase: str, message: MessageFacts, role: str
 ) -> None:
-    assert match_message([run(phase)], letter, AT) == RunMembership("r", phase, role)
+    assert match_message([run(phase)], message, AT) == RunMembership("r", phase, role)
 
 
 @pytest.mark.parametrize(
-    ("phase", "letter", "code", "expected"),
+    ("phase", "message", "code", "expected"),
     [
         ("write", sending("request_review", "ada", "bob"), "mail_workflow_refused", "in phase 'write'"),
         ("write", sending("request_review", "ada", "bob", "r"), "mail_workflow_refused", "in phase 'write'"),
@@ -173,16 +173,16 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(
     ],
 )
 def test_a_message_that_does_not_fit_is_refused(
-    phase: str, letter: MessageFacts, code: str, expected: str
+    phase: str, message: MessageFacts, code: str, expected: str
 ) -> None:
-    refused = match_message([run(phase)], letter, AT)
+    refused = match_message([run(phase)], message, AT)
     assert isinstance(refused, Failure)
     assert refused.code == code
     assert expected in refused.message
 
 
 @pytest.mark.parametrize(
-    "letter",
+    "message",
     [
         sending("status_update", "eve", "bob"),
         sending("request_review", "eve", "bob"),  # only what the definition protects from is refused
@@ -191,8 +191,8 @@ def test_a_message_that_does_not_fit_is_refused(
         sending("delegate_task", "eve", "lead"),  # who has started it has no part in it
     ],
 )
-def test_other_messages_are_nobodys_business(letter: MessageFacts) -> None:
-    assert match_message([run("look")], letter, AT) is None
+def test_other_messages_are_nobodys_business(message: MessageFacts) -> None:
+    assert match_message([run("look")], message, AT) is None
 
 
 def test_who_has_waited_too_long_is_free_again() -> None:
