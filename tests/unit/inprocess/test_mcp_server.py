@@ -71,24 +71,24 @@ class Guest:
         self.left = True
 
 
-async def greet(guest: Guest, asked: Greet, request: ToolRequest) -> object:
+async def greet(guest: Guest, requested: Greet, request: ToolRequest) -> object:
     request.progress(1, 2, "half way")
-    return {"hello": asked.who, "from": guest.principal, "times": asked.how_often}
+    return {"hello": requested.who, "from": guest.principal, "times": requested.how_often}
 
 
-async def refuse(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
+async def refuse(guest: Guest, requested: Nothing, request: ToolRequest) -> object:
     return failure("usage", "Not today.", nearest=["tomorrow"])
 
 
-async def give_up(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
+async def give_up(guest: Guest, requested: Nothing, request: ToolRequest) -> object:
     raise SwitchboardError(failure("usage", "Not today."))
 
 
-async def fall(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
+async def fall(guest: Guest, requested: Nothing, request: ToolRequest) -> object:
     raise RuntimeError("the inside of it")
 
 
-async def dawdle(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
+async def dawdle(guest: Guest, requested: Nothing, request: ToolRequest) -> object:
     guest.begun.set()
     try:
         await asyncio.Event().wait()
@@ -179,10 +179,10 @@ async def client(principal: str = "") -> AsyncIterator[Client]:
 
 async def test_it_introduces_itself_in_the_handshake_era() -> None:
     async with client() as host:
-        told = await host.result("initialize", {"protocolVersion": "2025-11-25"})
-        assert told["serverInfo"] == {"name": "parlour", "version": "1"}
-        assert told["instructions"] == "Greet people."
-        assert told["capabilities"]["resources"]["subscribe"] is True
+        output = await host.result("initialize", {"protocolVersion": "2025-11-25"})
+        assert output["serverInfo"] == {"name": "parlour", "version": "1"}
+        assert output["instructions"] == "Greet people."
+        assert output["capabilities"]["resources"]["subscribe"] is True
         assert await host.result("ping") == {}
         assert (await host.ask("server/discover"))["error"]["code"] == -32601
 
@@ -217,9 +217,9 @@ async def test_a_call_is_answered_with_text_and_structure_and_knows_who_asks() -
 async def test_progress_comes_before_the_answer_where_it_is_wanted() -> None:
     async with client() as host:
         params = {"name": "greet", "arguments": {"who": "you"}, "_meta": {"progressToken": "p"}}
-        told = await host.ask("tools/call", params)
-        assert told["method"] == "notifications/progress"
-        assert told["params"] == {"progressToken": "p", "progress": 1, "total": 2, "message": "half way"}
+        output = await host.ask("tools/call", params)
+        assert output["method"] == "notifications/progress"
+        assert output["params"] == {"progressToken": "p", "progress": 1, "total": 2, "message": "half way"}
         assert "result" in await host.next()
 
 
@@ -301,8 +301,8 @@ async def test_a_resource_that_cannot_be_read_says_why() -> None:
 async def test_log_messages_reach_the_client() -> None:
     async with client() as host:
         host.guest.server.log_message("warning", "Mind the step.")
-        told = await host.next()
-        assert told["params"] == {"level": "warning", "logger": "parlour", "data": "Mind the step."}
+        output = await host.next()
+        assert output["params"] == {"level": "warning", "logger": "parlour", "data": "Mind the step."}
 
 
 async def test_when_the_client_goes_its_calls_end_and_the_program_hears_of_it() -> None:

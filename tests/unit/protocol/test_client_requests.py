@@ -63,8 +63,11 @@ def test_a_question_without_params_is_one_for_a_form() -> None:
     ],
 )
 def test_a_handshake_era_question_loses_what_only_that_era_knows(params: Json, expected: Json) -> None:
-    asked = client_requests.to_input_request("elicitation/create", raw(params))
-    assert json.loads(client_requests._encode(asked)) == {"method": "elicitation/create", "params": expected}
+    request = client_requests.to_input_request("elicitation/create", raw(params))
+    assert json.loads(client_requests._encode(request)) == {
+        "method": "elicitation/create",
+        "params": expected,
+    }
 
 
 def test_a_question_without_params_stays_without() -> None:
@@ -119,8 +122,8 @@ def test_an_error_that_names_no_urls_asks_nothing(data: Raw) -> None:
 
 def test_a_question_is_marked_with_our_token_and_theirs_is_kept() -> None:
     params = b'{"a":1.0,"_meta":{"progressToken":"t","x":1}}'
-    told, theirs = client_requests.replace_progress_token(params, b"9")
-    assert told == b'{"a":1.0,"_meta":{"progressToken":9,"x":1}}'
+    result, theirs = client_requests.replace_progress_token(params, b"9")
+    assert result == b'{"a":1.0,"_meta":{"progressToken":9,"x":1}}'
     assert theirs == Raw(b'"t"')
 
 
@@ -152,10 +155,10 @@ def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
 def test_a_modern_child_hears_of_what_can_be_driven(
     capabilities: Json, native: bool, direct: bool, expected: Json
 ) -> None:
-    told = client_requests.capabilities_for_stateless(
+    result = client_requests.capabilities_for_stateless(
         bytes(raw(capabilities)), stateless_host=native, direct=direct
     )
-    assert json.loads(told) == expected
+    assert json.loads(result) == expected
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,8 @@ def test_a_text_is_read_only_from_a_string(text: bytes, expected: str | None) ->
 
 
 def for_child(meta: Json | None, **more: Any) -> Json | None:
-    told = message_meta.child_meta(UNSET if meta is None else raw(meta), b"17", **more)
-    return None if told is None else dict(loaded(told))
+    output = message_meta.child_meta(UNSET if meta is None else raw(meta), b"17", **more)
+    return None if output is None else dict(loaded(output))
 
 
 def test_a_handshake_era_child_is_told_nothing_of_the_hop() -> None:
@@ -120,33 +120,35 @@ def test_a_handshake_era_child_is_told_nothing_of_the_hop() -> None:
 
 
 def test_a_modern_child_is_told_version_client_capabilities_and_level() -> None:
-    told = for_child(None, stateless=True, capabilities=b'{"roots":{}}', level="warning")
-    assert told is not None
-    assert told.pop(CLIENT)["name"] == "switchboard"
-    assert told == {VERSION: "2026-07-28", CAPABILITIES: {"roots": {}}, LEVEL: "warning"}
+    output = for_child(None, stateless=True, capabilities=b'{"roots":{}}', level="warning")
+    assert output is not None
+    assert output.pop(CLIENT)["name"] == "switchboard"
+    assert output == {VERSION: "2026-07-28", CAPABILITIES: {"roots": {}}, LEVEL: "warning"}
 
 
 def test_the_hosts_own_description_of_the_hop_is_replaced() -> None:
-    told = for_child(
+    output = for_child(
         {**MODERN, CLIENT: {"name": "h"}, LEVEL: "debug", CAPABILITIES: {"x": {}}}, stateless=True
     )
-    assert told is not None
-    assert told[CLIENT]["name"] == "switchboard"
-    assert told[CAPABILITIES] == {}
-    assert LEVEL not in told
+    assert output is not None
+    assert output[CLIENT]["name"] == "switchboard"
+    assert output[CAPABILITIES] == {}
+    assert LEVEL not in output
 
 
 @pytest.mark.parametrize("modern", [False, True])
 def test_trace_and_vendor_keys_go_on_and_the_token_becomes_ours(modern: bool) -> None:
-    told = for_child({"progressToken": "host's", "traceparent": "00-ab", "v.com/n": 12.50}, stateless=modern)
-    assert told is not None
-    assert (told["progressToken"], told["traceparent"], told["v.com/n"]) == (17, "00-ab", 12.50)
+    output = for_child(
+        {"progressToken": "host's", "traceparent": "00-ab", "v.com/n": 12.50}, stateless=modern
+    )
+    assert output is not None
+    assert (output["progressToken"], output["traceparent"], output["v.com/n"]) == (17, "00-ab", 12.50)
 
 
 def test_vendor_values_keep_their_bytes() -> None:
     meta = {"v.com/n": Raw(b"123456789012345678901234567890"), "v.com/f": Raw(b"1.0")}
-    told = message_meta.child_meta(meta, b"1", stateless=False)
-    assert told == b'{"v.com/n":123456789012345678901234567890,"v.com/f":1.0}'
+    output = message_meta.child_meta(meta, b"1", stateless=False)
+    assert output == b'{"v.com/n":123456789012345678901234567890,"v.com/f":1.0}'
 
 
 # --- results -----------------------------------------------------------------------------------------------
@@ -199,10 +201,10 @@ def test_a_member_that_only_looks_like_a_type_is_replaced_where_the_child_knows_
     ],
 )
 def test_a_cacheable_result_has_hints_of_its_own_or_ours(result: bytes, ttl: int) -> None:
-    told = loaded(message_meta.to_stateless_result(result, cacheable=True))
-    assert told["resultType"] == "complete"
-    assert told["ttlMs"] == ttl
-    assert told["cacheScope"] == ("public" if ttl else "private")
+    output = loaded(message_meta.to_stateless_result(result, cacheable=True))
+    assert output["resultType"] == "complete"
+    assert output["ttlMs"] == ttl
+    assert output["cacheScope"] == ("public" if ttl else "private")
 
 
 @pytest.mark.parametrize(
@@ -253,15 +255,15 @@ def test_the_type_of_a_result_is_its_own(result: Json, expected: str) -> None:
 
 
 def test_a_result_that_asks_is_read_with_its_questions_and_its_state() -> None:
-    asked = message_meta.parse_input_required(
+    request = message_meta.parse_input_required(
         b'{"resultType":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"\\u0061"}'
     )
-    assert asked is not None
-    assert {key: loaded(value) for key, value in asked.input_requests.items()} == {
+    assert request is not None
+    assert {key: loaded(value) for key, value in request.input_requests.items()} == {
         "k": {"method": "roots/list"}
     }
-    assert asked.request_state is not UNSET
-    assert bytes(asked.request_state) == b'"\\u0061"'
+    assert request.request_state is not UNSET
+    assert bytes(request.request_state) == b'"\\u0061"'
 
 
 @pytest.mark.parametrize(
@@ -289,13 +291,13 @@ def test_a_result_may_have_only_questions_or_only_a_state() -> None:
 
 
 def test_what_we_ask_is_read_back_as_such() -> None:
-    asked = message_meta.parse_input_required(
+    request = message_meta.parse_input_required(
         message_meta.input_required_result({"q1": {"method": "roots/list"}}, "state")
     )
-    assert asked is not None
-    assert list(asked.input_requests) == ["q1"]
-    assert asked.request_state is not UNSET
-    assert loaded(asked.request_state) == "state"
+    assert request is not None
+    assert list(request.input_requests) == ["q1"]
+    assert request.request_state is not UNSET
+    assert loaded(request.request_state) == "state"
 
 
 # --- tools -------------------------------------------------------------------------------------------------
@@ -370,20 +372,20 @@ def test_the_code_of_an_error_means_the_same_to_the_host(
     modern: bool, native: bool, code: int, expected: int
 ) -> None:
     error = Raw(dumped({"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}))
-    told = loaded(message_meta.translate_error(error, stateless=modern, same_family=native))
-    assert told["code"] == expected
+    output = loaded(message_meta.translate_error(error, stateless=modern, same_family=native))
+    assert output["code"] == expected
     if expected == -32603:
-        assert told["data"] == {"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}
+        assert output["data"] == {"code": code, "message": "why", "data": {"a": 1}, "vendor": 1}
     elif code == expected:
-        assert told["vendor"] == 1
+        assert output["vendor"] == 1
     else:
-        assert told == {"code": expected, "message": "why", "data": {"a": 1}}
+        assert output == {"code": expected, "message": "why", "data": {"a": 1}}
 
 
 def test_a_resource_that_is_not_found_is_named_as_the_host_knows_it() -> None:
     error = Raw(dumped({"code": -32002, "message": "gone", "data": {"uri": "child's"}}))
-    told = loaded(message_meta.translate_error(error, stateless=True, same_family=False, uri="host's"))
-    assert told == {"code": -32602, "message": "gone", "data": {"uri": "host's"}}
+    output = loaded(message_meta.translate_error(error, stateless=True, same_family=False, uri="host's"))
+    assert output == {"code": -32602, "message": "gone", "data": {"uri": "host's"}}
 
 
 def test_an_error_that_cannot_be_read_goes_on_as_it_is() -> None:

@@ -19,8 +19,8 @@ def message(params: object) -> RpcMessage:
 
 def test_the_trace_of_a_request_is_repeated_in_headers() -> None:
     meta = {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al", "other": "x"}
-    told = trace_headers(message({"name": "echo", "_meta": meta}))
-    assert told == {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al"}
+    result = trace_headers(message({"name": "echo", "_meta": meta}))
+    assert result == {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al"}
 
 
 @pytest.mark.parametrize(

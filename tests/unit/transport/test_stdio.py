@@ -208,9 +208,9 @@ class TestWriting:
     async def test_an_answer_goes_out_in_the_framing_the_other_side_used(self, mirror: Wire) -> None:
         mirror.listen()
         framed = b"Content-Length: %d\r\n\r\n" % len(PING) + PING
-        for said, expected in ((framed, framed), (PING + b"\n", PING + b"\n"), (framed, framed)):
+        for output, expected in ((framed, framed), (PING + b"\n", PING + b"\n"), (framed, framed)):
             before = len(mirror.heard.received)
-            mirror.say(said)
+            mirror.say(output)
             await mirror.heard.until_received(before + 1)
             mirror.link.send(PING)
             assert mirror.take() == expected

@@ -121,8 +121,8 @@ class WebSocketTransport(RemoteTransportBase):
         try:
             while True:
                 while self._queue:
-                    parcel = self._queue[0]
-                    await socket.send(parcel.data, text=True)
+                    queued = self._queue[0]
+                    await socket.send(queued.data, text=True)
                     self._queue.popleft().mark_sent()
                 if self._finishing:
                     await socket.close()

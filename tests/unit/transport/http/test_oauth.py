@@ -94,10 +94,10 @@ class Gate:
 
     def consent(self, url: str) -> dict[str, str]:
         """What a person's browser brings back."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        requested = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = self.fresh("code")
-        self.codes[code] = asked
-        return {"code": code, "state": asked["state"]}
+        self.codes[code] = requested
+        return {"code": code, "state": requested["state"]}
 
 
 class Visitor:
@@ -146,9 +146,9 @@ async def test_a_login_registers_asks_a_person_and_keeps_the_tokens_to_oneself(f
     async with serving(tolerant) as gate.web:
         visitor = await log_in(gate, file)
     (address,) = visitor.visited
-    asked = dict(parse_qsl(urlsplit(address).query))
+    requested = dict(parse_qsl(urlsplit(address).query))
     assert address.startswith(f"{gate.root}/as/authorize?")
-    assert (asked["redirect_uri"], asked["code_challenge_method"]) == (REDIRECT, "S256")
+    assert (requested["redirect_uri"], requested["code_challenge_method"]) == (REDIRECT, "S256")
     login = file.read()
     assert login is not None
     assert login.access_token in gate.access

@@ -220,9 +220,9 @@ class TestCancelling:
             await web.until_called("tools/call")
             before = web.closed
             rig.tell("notifications/cancelled", b'{"requestId":2}')
-            told = await web.until_called("notifications/cancelled")
+            output = await web.until_called("notifications/cancelled")
             await web.until(lambda: web.closed > before)
-        assert told.json["params"] == {"requestId": 2}
+        assert output.json["params"] == {"requestId": 2}
         assert not rig.lost
 
     async def test_without_a_handshake_closing_the_response_is_all(self) -> None:

@@ -157,8 +157,8 @@ class TestWhatAChildGets:
             "nämé": "x",
         }
         process = await nursery.spawn(["/bin/cat", "/proc/self/environ"], env)
-        given = (await read_all(process.stdout)).split(b"\0")[:-1]
-        assert sorted(given) == sorted(os.fsencode(f"{name}={value}") for name, value in env.items())
+        args = (await read_all(process.stdout)).split(b"\0")[:-1]
+        assert sorted(args) == sorted(os.fsencode(f"{name}={value}") for name, value in env.items())
 
     async def test_even_no_environment(self, nursery: Nursery) -> None:
         process = await nursery.spawn(["/bin/cat", "/proc/self/environ"], {})
@@ -212,10 +212,10 @@ class TestWhatAChildGets:
         for each in (other, process):
             os.write(each.stdin, b"up\n")
             assert await read_line(each.stdout) == b"up\n"
-        given = descriptors(process.pid)
-        assert given.keys() == {0, 1, 2}
-        assert len(set(given.values())) == 3
-        assert set(given.values()).isdisjoint(descriptors(other.pid).values())
+        args = descriptors(process.pid)
+        assert args.keys() == {0, 1, 2}
+        assert len(set(args.values())) == 3
+        assert set(args.values()).isdisjoint(descriptors(other.pid).values())
         for fd in leaky:
             os.close(fd)
 

@@ -53,7 +53,7 @@ def script(body: str, *arguments: str) -> str:
 
 
 def test_the_program_has_a_terminal_of_its_own_with_the_size_it_was_given() -> None:
-    told = script(
+    result = script(
         """
 look = "tty; stty size; echo $NOTE; test -t 0 && echo keyboard; exec 3</dev/tty && echo owns"
 t = run("sh", "-c", look, size=(91, 33), NOTE="passed")
@@ -61,12 +61,12 @@ print(written(t).decode())
 print(code(t))
 """
     ).split()
-    assert told[0].startswith("/dev/")
-    assert told[1:] == ["33", "91", "passed", "keyboard", "owns", "0"]
+    assert result[0].startswith("/dev/")
+    assert result[1:] == ["33", "91", "passed", "keyboard", "owns", "0"]
 
 
 def test_a_new_size_reaches_the_program() -> None:
-    told = script(
+    result = script(
         """
 t = run("sh", "-c", "trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.1; done")
 written(t, b"ready")
@@ -75,12 +75,12 @@ print(written(t).decode().split())
 print(code(t))
 """
     )
-    assert "'50', '120'" in told
-    assert told.split()[-1] == "5"
+    assert "'50', '120'" in result
+    assert result.split()[-1] == "5"
 
 
 def test_keys_arrive_and_the_foreground_is_known() -> None:
-    told = script(
+    result = script(
         """
 t = run("cat")
 os.write(t.master, b"hello\\r")
@@ -89,13 +89,13 @@ os.write(t.master, b"\\x04")
 print(code(t))
 """
     )
-    assert told.split() == ["True", "True", "0"]
+    assert result.split() == ["True", "True", "0"]
 
 
 def test_a_program_that_cannot_be_run_is_told_and_leaves_nobody(tmp_path: Path) -> None:
     file = tmp_path / "no-program"
     file.write_text("just text")
-    told = script(
+    result = script(
         """
 try:
     run(sys.argv[1])
@@ -104,7 +104,7 @@ except StartError as problem:
 """,
         str(file),
     )
-    assert told.strip() == "13"
+    assert result.strip() == "13"
 
 
 def test_without_a_start_the_program_never_runs(tmp_path: Path) -> None:
