@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import metadata, requires
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -64,10 +64,6 @@ from switchboard_mcp.suites import introspect, savings
 from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.tokens import estimate
-
-if TYPE_CHECKING:
-    from switchboard_mcp.gateway.session import ReplyChannel, Session
-    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 
 HARNESS = "switchboard_mcp.suites.tokens: estimate of o200k"
 BASELINE = "name, description and input schema of every subtool that exists for a host, as compact JSON"
@@ -379,10 +375,6 @@ class PinnedSuite(Struct):
             self.source, self.views(), IntrospectRequest(), self.introspection, self.instructions
         )
         return b"" if isinstance(answer, Failure) else answer
-
-    def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
-        """Raise: nothing serves calls here."""
-        raise NotImplementedError
 
 
 class Measurements(Struct, frozen=True):

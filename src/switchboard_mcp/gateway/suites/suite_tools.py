@@ -58,14 +58,18 @@ SHAPES = (
 )
 
 
-class Suite(Protocol):
+class ListedSuite(Protocol):
+    """A suite that can be listed."""
+
+    def descriptor(self, shape: Shape) -> dict[str, object]:
+        """Return the suite tool as `tools/list` shows it."""
+
+
+class Suite(ListedSuite, Protocol):
     """One tool with subtools, as hosts see it. `source` is the name that failures report."""
 
     name: str
     source: str
-
-    def descriptor(self, shape: Shape) -> dict[str, object]:
-        """Return the suite tool as `tools/list` shows it."""
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are complete.
@@ -125,7 +129,7 @@ def merged_annotations(tools: Iterable[Tool]) -> dict[str, bool]:
     return {"readOnlyHint": read_only, "destructiveHint": destructive}
 
 
-def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
+def list_tools(suites: Iterable[ListedSuite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
     """Return the `tools/list` result: all suites, in the largest shape that fits, and the direct tools."""
     body = _encode_within_limit(list(suites))
     if not direct and not extra:
@@ -134,7 +138,7 @@ def list_tools(suites: Iterable[Suite], direct: Sequence[Raw], extra: Mapping[st
     return encode({**extra, "tools": [*suite_tools, *direct]})
 
 
-def _encode_within_limit(suites: list[Suite]) -> bytes:
+def _encode_within_limit(suites: list[ListedSuite]) -> bytes:
     """Encode all suites in the largest shape that fits."""
     body = _encode_tools(suites, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
@@ -149,5 +153,5 @@ def _encode_within_limit(suites: list[Suite]) -> bytes:
     return _encode_tools(suites, SHAPES[low])
 
 
-def _encode_tools(suites: list[Suite], shape: Shape) -> bytes:
+def _encode_tools(suites: list[ListedSuite], shape: Shape) -> bytes:
     return encode({"tools": [suite.descriptor(shape) for suite in suites]})
