@@ -36,9 +36,9 @@ def load_middleware(config: Config) -> LoadedMiddleware | None:
     """Import the middleware that the config names, before anything runs."""
     if not config.middleware and not any(suite.middleware for suite in config.suites.values()):
         return None
-    from switchboard_mcp.gateway.pipeline.plugins import load
+    from switchboard_mcp.gateway.pipeline.plugins import load_middleware
 
-    return load(config)
+    return load_middleware(config)
 
 
 def attach_pipelines(
@@ -74,7 +74,7 @@ def apply_views(
     if profile or of_principal:
         from switchboard_mcp.gateway.suites import profile_suite
 
-        profile_suite.apply(gateway, config.profiles, of_principal, profile, context.log)
+        profile_suite.apply_profiles(gateway, config.profiles, of_principal, profile, context.log)
     if config.governance.mode == "governed":
         from switchboard_mcp.gateway.suites.refused_suite import govern
 

@@ -83,7 +83,7 @@ class Gateway:
         loop: AbstractEventLoop,
         workspace: str = "",
     ) -> None:
-        self.all_suites = child_suite.build(children, config)
+        self.all_suites = child_suite.build_suites(children, config)
         self.view = View(self.all_suites, log)
         self._watch_first_tools()
         self.views: dict[str, View] = {}  # by principal, if it differs from the default
@@ -118,7 +118,7 @@ class Gateway:
         afterwards.
         """
         before = self.all_suites
-        self.all_suites = child_suite.build(children, config, before)
+        self.all_suites = child_suite.build_suites(children, config, before)
         self.view, self.views = View(self.all_suites, self._log), {}
         self._watch_first_tools()
         new = {name: suite for name, suite in self.all_suites.items() if before.get(name) is not suite}

@@ -1,7 +1,7 @@
 """The record of one call or decision, and the interface of everything that observes them.
 
-The audit log and the dashboard's call log are observers. A new field is added here, filled by whoever builds the
-record, and printed by the observers that show it.
+The audit log and the dashboard's call log are observers. A new field is added here, filled where the record
+is built, and printed by the observers that show it.
 """
 
 from __future__ import annotations

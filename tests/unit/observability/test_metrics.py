@@ -22,14 +22,14 @@ def parsed(text: bytes) -> Found:
 
 
 def test_values_are_read_as_they_were_written() -> None:
-    told = render(
+    text = render(
         [
             Value("switchboard_hosts", 3),
             Value("process_cpu_seconds_total", 1.25),
             Value("switchboard_child_calls_total", 7, {"child": "git"}),
         ]
     )
-    assert parsed(told) == {
+    assert parsed(text) == {
         ("switchboard_hosts", ()): 3,
         ("process_cpu_seconds_total", ()): 1.25,
         ("switchboard_child_calls_total", (("child", "git"),)): 7,
@@ -38,13 +38,13 @@ def test_values_are_read_as_they_were_written() -> None:
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a\\nb", "naïve ☎", "x} 1\nevil 2", ""])
 def test_no_name_of_a_child_can_break_out_of_its_label(name: str) -> None:
-    told = render([Value("switchboard_child_up", 1, {"child": name})])
-    assert parsed(told) == {("switchboard_child_up", (("child", name),)): 1}
+    text = render([Value("switchboard_child_up", 1, {"child": name})])
+    assert parsed(text) == {("switchboard_child_up", (("child", name),)): 1}
 
 
 def test_a_name_that_is_no_text_is_still_readable() -> None:
-    told = render([Value("switchboard_child_up", 1, {"child": "a\ud800b"})])
-    assert parsed(told) == {("switchboard_child_up", (("child", "a?b"),)): 1}
+    text = render([Value("switchboard_child_up", 1, {"child": "a\ud800b"})])
+    assert parsed(text) == {("switchboard_child_up", (("child", "a?b"),)): 1}
 
 
 def test_each_metric_is_introduced_with_its_type_and_meaning() -> None:

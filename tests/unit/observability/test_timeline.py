@@ -18,8 +18,8 @@ def test_calls_of_one_span_are_told_together_and_quiet_times_not_at_all() -> Non
     timeline.add(1_000.0, 1.0, failed=False)
     timeline.add(1_004.9, 3.0, failed=True)
     timeline.add(1_100.0, 2.0, failed=False)
-    told = [(point.at, point.seconds, point.calls, point.errors) for point in timeline.points()]
-    assert told == [(1_000_000, 5, 2, 1), (1_100_000, 5, 1, 0)]
+    points = [(point.at, point.seconds, point.calls, point.errors) for point in timeline.points()]
+    assert points == [(1_000_000, 5, 2, 1), (1_100_000, 5, 1, 0)]
     newest = timeline.current()
     assert newest is not None
     assert newest == timeline.points()[-1]

@@ -103,12 +103,12 @@ class CallPipeline:
 
     def is_read_only(self, subtool: str) -> bool | None:
         """Return whether the child declares the subtool read-only; None while the child is unknown."""
-        offer = self.suite.child.inventory
-        tool = offer.tools.get(subtool)
-        if tool is None and not offer.tools:
-            if offer.snapshot is None:
+        inventory = self.suite.child.inventory
+        tool = inventory.tools.get(subtool)
+        if tool is None and not inventory.tools:
+            if inventory.snapshot is None:
                 return None
-            tool = next((known for known in offer.known_tools() if known.name == subtool), None)
+            tool = next((known for known in inventory.known_tools() if known.name == subtool), None)
         hints = tool.annotations if tool is not None else None
         return isinstance(hints, Annotations) and hints.read_only_hint is True
 

@@ -33,7 +33,7 @@ class LoadedMiddleware(Struct, frozen=True):
     by_child: dict[str, tuple[NamedMiddleware, ...]] = {}
 
 
-def load(config: Config) -> LoadedMiddleware:
+def load_middleware(config: Config) -> LoadedMiddleware:
     """Load all middleware that the config names. Raises if one cannot be loaded."""
     allowed = frozenset(config.governance.middleware) if config.governance.mode == "governed" else None
     return LoadedMiddleware(

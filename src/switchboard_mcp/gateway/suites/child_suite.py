@@ -190,7 +190,7 @@ def direct_descriptor(name: str, resolved: ResolvedName, *, stateless: bool) -> 
     return Raw(encode({**decode(raw, type=dict[str, Raw]), "name": name}))
 
 
-def build(
+def build_suites(
     children: Iterable[Child], config: Config, previous: Mapping[str, ChildSuite] | None = None
 ) -> dict[str, ChildSuite]:
     """Return the suites by tool name, sorted. Suites of `previous` with an unchanged config are reused."""

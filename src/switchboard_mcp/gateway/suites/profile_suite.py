@@ -68,7 +68,7 @@ def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -
     return View(shown, log, may_see)
 
 
-def apply(
+def apply_profiles(
     gateway: Gateway, profiles: Mapping[str, Profile], of_principal: Mapping[str, str], default: str, log: Log
 ) -> None:
     """Set the view of each principal with a profile, and the `default` profile, if any, for everybody else."""

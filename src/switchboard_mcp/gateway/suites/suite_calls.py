@@ -135,16 +135,16 @@ class SubtoolCall(HostRequest):
 
     def on_ready(self, child: Child) -> None:
         """Send the call to the child, if it has the subtool. One frame for the common case: this is the hot path."""
-        params, offer = self.params, child.inventory
+        params, inventory = self.params, child.inventory
         arguments = params.arguments
         if params.request_state is not UNSET and not child.is_stateless:
             # Not a state of ours, or `ChildSuite` would have resumed the request; and this child issues none.
             error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(error))
             return
-        prefix = offer.call_prefixes.get(arguments.subtool)
+        prefix = inventory.call_prefixes.get(arguments.subtool)
         if prefix is None:
-            blocked = offer.tool_blocked_reason(arguments.subtool)
+            blocked = inventory.tool_blocked_reason(arguments.subtool)
             if blocked is not None:
                 self.on_failed(blocked)
                 return
@@ -153,7 +153,9 @@ class SubtoolCall(HostRequest):
             return
         id = next_id()
         args = bytes(arguments.args)  # type: ignore[arg-type]  # complete, so never UNSET
-        if params.meta is UNSET and not offer.is_stateless and args.find(b'"arg', 0, 24) < 0:
+        # Arguments that begin with `"args"` or `"arguments"` may be wrapped once more; `build` finds out. 24 bytes are
+        # enough for a brace, white space and either name.
+        if params.meta is UNSET and not inventory.is_stateless and args.find(b'"arg', 0, 24) < 0:
             message = b"".join((prefix, args, b'},"id":', id, b"}"))
         else:
             message = self.build(child, id)

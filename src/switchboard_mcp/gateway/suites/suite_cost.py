@@ -25,15 +25,15 @@ UNKNOWN = Weight(0, 0, 0.0)
 class SuiteCost:
     """The weight of a suite, and the snapshot it was measured on."""
 
-    def __init__(self, weight: Weight, knowledge: ServerSnapshot | None) -> None:
+    def __init__(self, weight: Weight, snapshot: ServerSnapshot | None) -> None:
         self.weight = weight
-        self._tools = knowledge.tools if knowledge is not None else None
+        self._tools = snapshot.tools if snapshot is not None else None
 
     @classmethod
     def measure(cls, suite: ChildSuite) -> SuiteCost:
         """Measure a suite. An unknown child costs nothing yet."""
-        knowledge = suite.child.snapshot
-        if knowledge is None:
+        snapshot = suite.child.snapshot
+        if snapshot is None:
             return cls(UNKNOWN, None)
         views = [
             ToolView(tool.name, tool.description or "", tool.input_schema)
@@ -41,12 +41,12 @@ class SuiteCost:
         ]
         descriptor = encode(suite.descriptor(SHAPES[0]))
         server = ServerTools(suite.source, views, descriptor, suite.child.inventory.instructions)
-        return cls(measure_weight(server, estimate, suite.introspection), knowledge)
+        return cls(measure_weight(server, estimate, suite.introspection), snapshot)
 
     def is_current(self, suite: ChildSuite) -> bool:
         """Return whether the child's snapshot is still the measured one."""
-        knowledge = suite.child.snapshot
-        return (knowledge.tools if knowledge is not None else None) is self._tools
+        snapshot = suite.child.snapshot
+        return (snapshot.tools if snapshot is not None else None) is self._tools
 
     @property
     def flat_is_cheaper(self) -> bool:

@@ -117,8 +117,10 @@ class ToolListCache:
         parts = [INSTRUCTIONS] if self._suite_tools() else []
         for suite in self._suites.values():
             if suite.direct and suite.child.snapshot is not None:
-                offer = suite.child.inventory
-                parts.append(offer.instructions if offer.governed else suite.child.snapshot.instructions)
+                inventory = suite.child.inventory
+                parts.append(
+                    inventory.instructions if inventory.governed else suite.child.snapshot.instructions
+                )
         return "\n\n".join(filter(None, parts))
 
     def capabilities(self, *, stateless: bool) -> dict[str, object]:

@@ -72,8 +72,8 @@ class ToolSearch:
 
 
 def _state(suite: ChildSuite) -> State:
-    knowledge = suite.child.snapshot
-    return suite, knowledge.tools if knowledge is not None else None, len(suite.child.inventory.known_tools())
+    snapshot = suite.child.snapshot
+    return suite, snapshot.tools if snapshot is not None else None, len(suite.child.inventory.known_tools())
 
 
 def _same(one: State, other: State) -> bool:

@@ -54,8 +54,8 @@ async def passing(call: ToolCall, next: Next) -> Answer:
 
 
 def error(host: Host, called: int | str) -> Json:
-    told: Json = host.result(called)["structuredContent"]["error"]
-    return told
+    problem: Json = host.result(called)["structuredContent"]["error"]
+    return problem
 
 
 def text(value: str, **more: Any) -> Json:

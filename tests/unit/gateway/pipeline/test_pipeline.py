@@ -10,7 +10,7 @@ import pytest
 from switchboard_mcp.config.models import Config, Expose, SuiteSettings
 from switchboard_mcp.config.sections import LimitSettings, MiddlewareUse
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.gateway.pipeline.plugins import load
+from switchboard_mcp.gateway.pipeline.plugins import load_middleware
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse, text_result
 from tests.unit.gateway.board import EVERYTHING, Board, Json
 from tests.unit.gateway.pipeline.chained import chained, error, text
@@ -81,10 +81,10 @@ class TestMiddleware:
         kid = board.child()
         recorder = chained(board, guard)
         host = board.host(principal="bob")
-        told = error(host, host.call())
-        assert told["code"] == "middleware_refused"
-        assert told["message"] == "'bob' may not call echo."
-        assert (told["child"], told["subtool"]) == ("kid", "echo")
+        problem = error(host, host.call())
+        assert problem["code"] == "middleware_refused"
+        assert problem["message"] == "'bob' may not call echo."
+        assert (problem["child"], problem["subtool"]) == ("kid", "echo")
         assert kid.runs == []
         assert recorder.outcomes == ["middleware_refused"]
 
@@ -131,11 +131,11 @@ class TestMiddleware:
         kid, seen = board.child(), Seen()
         chained(board, seen, faulty)
         host = board.host()
-        told = error(host, host.call())
-        assert told["code"] == "middleware_failed"
-        assert "'m1'" in told["message"]
-        assert what in told["message"]
-        assert "oops" not in told["message"]
+        problem = error(host, host.call())
+        assert problem["code"] == "middleware_failed"
+        assert "'m1'" in problem["message"]
+        assert what in problem["message"]
+        assert "oops" not in problem["message"]
         assert isinstance(seen.answers[0], Failure)
         assert kid.runs == []
         board.close()
@@ -229,10 +229,10 @@ class TestMiddleware:
         board.advance(21)
         assert host.result(fine) == text("done")
         board.advance(40)
-        told = error(host, late)
-        assert told["code"] == "middleware_failed"
-        assert "'m0'" in told["message"]
-        assert "60 s" in told["message"]
+        problem = error(host, late)
+        assert problem["code"] == "middleware_failed"
+        assert "'m0'" in problem["message"]
+        assert "60 s" in problem["message"]
         assert recorder.outcomes == ["ok", "middleware_failed"]
 
     def test_middleware_that_waits_no_longer_stops_the_child(self, board: Board) -> None:
@@ -248,8 +248,8 @@ class TestMiddleware:
         host = board.host()
         called = host.call()
         board.advance(4)
-        told = error(host, called)
-        assert (told["message"], told["retryAfterMs"]) == ("Too slow.", 5)
+        problem = error(host, called)
+        assert (problem["message"], problem["retryAfterMs"]) == ("Too slow.", 5)
         assert len(kid.server.requests("notifications/cancelled")) == 1
         after = host.call()
         kid.server.give(kid.server.last(), {})
@@ -262,8 +262,8 @@ class TestMiddleware:
         host = board.host(EVERYTHING)
         called = host.call()
         question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}}
-        asked = {"resultType": "input_required", "inputRequests": {"k": question}, "requestState": "s"}
-        kid.server.give(kid.server.last(), asked)
+        result = {"resultType": "input_required", "inputRequests": {"k": question}, "requestState": "s"}
+        kid.server.give(kid.server.last(), result)
         (heard,) = host.heard("elicitation/create")
         host.reply(heard, {"action": "accept", "content": {}})
         kid.server.give(kid.server.last(), {"resultType": "complete", **text("done")})
@@ -355,8 +355,8 @@ class TestRecord:
         host = board.host()
         host.get("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
         assert [(record[0], record[5]) for record in recorder.records] == [("introspect", "ok")]
-        asked = {"action": "introspect", "subtool": "no-such"}
-        host.get("tools/call", {"name": "kid_suite", "arguments": asked})
+        arguments = {"action": "introspect", "subtool": "no-such"}
+        host.get("tools/call", {"name": "kid_suite", "arguments": arguments})
         assert [(record[0], record[5]) for record in recorder.records[1:]] == [
             ("introspect", "subtool_unknown")
         ]
@@ -407,7 +407,7 @@ class TestLoading:
     def test_by_dotted_name_with_options_for_all_suites_and_for_one(self) -> None:
         here = f"{__name__}:Made"
         use = MiddlewareUse(use=here, options={"a": 1})
-        loaded = load(Config(middleware=[here], suites={"kid": SuiteSettings(middleware=[use])}))
+        loaded = load_middleware(Config(middleware=[here], suites={"kid": SuiteSettings(middleware=[use])}))
         (everywhere,), (own,) = loaded.all_suites, loaded.by_child["kid"]
         assert (everywhere.name, own.name) == (here, here)
         assert isinstance(own.handler, Made)
@@ -419,17 +419,17 @@ class TestLoading:
     )
     def test_what_cannot_be_had_is_an_error_that_names_key_and_name(self, name: str) -> None:
         with pytest.raises(SwitchboardError) as caught:
-            load(Config(suites={"kid": SuiteSettings(middleware=[name])}))
-        told = caught.value.failure
-        assert told.code == "config_invalid"
-        assert told.message.startswith("suites.kid.middleware[0]: ")
-        assert f"'{name}'" in told.message
+            load_middleware(Config(suites={"kid": SuiteSettings(middleware=[name])}))
+        problem = caught.value.failure
+        assert problem.code == "config_invalid"
+        assert problem.message.startswith("suites.kid.middleware[0]: ")
+        assert f"'{name}'" in problem.message
 
     def test_in_governed_mode_only_what_is_allowed_is_even_imported(self) -> None:
         governed = msgspec.json.decode(b'{"mode":"governed","middleware":["a.b:c"]}')
         config = msgspec.convert({"governance": governed, "middleware": ["no.such.module:x"]}, Config)
         with pytest.raises(SwitchboardError, match="not allowed in governed mode"):
-            load(config)
+            load_middleware(config)
 
 
 class Made:

@@ -45,11 +45,11 @@ class TestRate:
         host = board.host()
         serve(kid, host)
         serve(kid, host)
-        told = error(host, host.call())
-        assert told["code"] == "rate_limited"
-        assert told["retryAfterMs"] == 1000
-        assert told["retryable"] is True
-        assert "kid_suite" in told["message"]
+        result = error(host, host.call())
+        assert result["code"] == "rate_limited"
+        assert result["retryAfterMs"] == 1000
+        assert result["retryable"] is True
+        assert "kid_suite" in result["message"]
         assert len(kid.server.requests("tools/call")) == 2
         board.advance(1)
         assert serve(kid, host) == text("served")
@@ -93,8 +93,8 @@ class TestRate:
         chained(board, limits=LimitSettings(calls_per_minute=1))
         host = board.host()
         for _ in range(3):
-            asked = {"name": "kid_suite", "arguments": {"action": "introspect"}}
-            assert "isError" not in host.get("tools/call", asked)
+            params = {"name": "kid_suite", "arguments": {"action": "introspect"}}
+            assert "isError" not in host.get("tools/call", params)
 
 
 class TestConcurrency:
@@ -103,9 +103,9 @@ class TestConcurrency:
         chained(board, limits=LimitSettings(concurrent=2))
         host = board.host()
         first, _ = host.call(), host.call()
-        told = error(host, host.call())
-        assert told["code"] == "suite_busy"
-        assert told["retryAfterMs"] > 0
+        result = error(host, host.call())
+        assert result["code"] == "suite_busy"
+        assert result["retryAfterMs"] > 0
         kid.server.give(kid.server.requests("tools/call")[0], {})
         host.result(first)
         host.call()
@@ -178,19 +178,19 @@ class TestSize:
         return host.result(called), host
 
     def test_a_result_within_it_comes_as_it_is(self, board: Board) -> None:
-        told, _ = self.large(board, 900)
-        assert told == text("abcdefghij" * 90, isError=False, other=1)
+        result, _ = self.large(board, 900)
+        assert result == text("abcdefghij" * 90, isError=False, other=1)
 
     def test_a_larger_one_is_cut_and_says_how_to_fetch_the_rest(self, board: Board) -> None:
-        told, host = self.large(board)
-        assert told["isError"] is False
-        assert told["other"] == 1
+        result, host = self.large(board)
+        assert result["isError"] is False
+        assert result["other"] == 1
         whole, pages = "", 0
         while True:
             pages += 1
-            texts = [block["text"] for block in told["content"]]
+            texts = [block["text"] for block in result["content"]]
             assert sum(map(len, texts)) < 1024 + 300
-            rest = told.get("_meta", {}).get("switchboard/rest")
+            rest = result.get("_meta", {}).get("switchboard/rest")
             if rest is None:
                 whole += "".join(texts)
                 break
@@ -198,13 +198,13 @@ class TestSize:
             ask = json.loads(texts[-1][texts[-1].index("{") : texts[-1].rindex("}") + 1])
             assert ask == {"action": "call", "subtool": "echo", "cursor": rest["cursor"]}
             assert rest["bytes"] > 5000
-            told = self.fetch(host, rest["cursor"])
+            result = self.fetch(host, rest["cursor"])
         assert whole == "abcdefghij" * 500
         assert pages == 5
 
     def test_the_rest_is_not_for_others_nor_for_ever(self, board: Board) -> None:
-        told, host = self.large(board)
-        cursor = told["_meta"]["switchboard/rest"]["cursor"]
+        result, host = self.large(board)
+        cursor = result["_meta"]["switchboard/rest"]["cursor"]
         bob = board.host(principal="bob")
         assert self.fetch(bob, cursor)["structuredContent"]["error"]["code"] == "cursor_invalid"
         assert self.fetch(host, cursor, "other")["structuredContent"]["error"]["code"] == "cursor_invalid"
@@ -215,9 +215,9 @@ class TestSize:
     @pytest.mark.parametrize("cursor", ["x", "x.1", "x.1.2", "x.y.z", "x.-1.0", "x.1.²"])
     def test_a_cursor_that_is_none_is_refused(self, board: Board, cursor: str) -> None:
         _, host = self.large(board)
-        told = self.fetch(host, cursor)["structuredContent"]["error"]
-        assert told["code"] == "cursor_invalid"
-        assert "without a cursor" in told["hint"]
+        result = self.fetch(host, cursor)["structuredContent"]["error"]
+        assert result["code"] == "cursor_invalid"
+        assert "without a cursor" in result["hint"]
 
     def test_where_tools_are_shown_directly_the_rest_is_left_out(self, board: Board) -> None:
         kid = board.child(exposure="direct")
@@ -225,9 +225,9 @@ class TestSize:
         host = board.host()
         called = host.ask("tools/call", {"name": "echo", "arguments": {}})
         kid.server.give(kid.server.last(), text("x" * 5000))
-        told = host.result(called)
-        assert "left out" in told["content"][-1]["text"]
-        assert len(json.dumps(told)) < 1500
+        result = host.result(called)
+        assert "left out" in result["content"][-1]["text"]
+        assert len(json.dumps(result)) < 1500
 
     def test_a_modern_host_gets_pages_of_its_era(self, board: Board) -> None:
         kid = board.child(era="modern")
@@ -235,9 +235,9 @@ class TestSize:
         host = board.host(modern=True)
         called = host.call()
         kid.server.give(kid.server.last(), {"resultType": "complete", **text("x" * 1500)})
-        told = host.result(called)
-        assert told["resultType"] == "complete"
-        assert self.fetch(host, told["_meta"]["switchboard/rest"]["cursor"])["resultType"] == "complete"
+        result = host.result(called)
+        assert result["resultType"] == "complete"
+        assert self.fetch(host, result["_meta"]["switchboard/rest"]["cursor"])["resultType"] == "complete"
 
 
 class TestCache:

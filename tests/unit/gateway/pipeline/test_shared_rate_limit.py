@@ -66,8 +66,8 @@ class Road:
 
     def limit(self, **limits: int | str) -> tuple[FakeChild, Recorder]:
         kid = self.board.child()
-        given = LimitSettings(**{"calls_per_minute": 60, "burst": 3, **limits})  # type: ignore[arg-type]
-        return kid, chained(self.board, *([passing] if self.long else []), limits=given)
+        settings = LimitSettings(**{"calls_per_minute": 60, "burst": 3, **limits})  # type: ignore[arg-type]
+        return kid, chained(self.board, *([passing] if self.long else []), limits=settings)
 
 
 def sent(kid: FakeChild) -> int:
@@ -89,8 +89,8 @@ def test_calls_wait_for_the_answer_and_as_many_go_on_as_it_allows(
     for one in kid.server.requests("tools/call"):
         kid.server.give(one, text("served"))
     assert [host.result(one) for one in calls[:2]] == [text("served")] * 2
-    told = [error(host, one) for one in calls[2:]]
-    assert [(one["code"], one["retryAfterMs"]) for one in told] == [("rate_limited", 1500)] * 2
+    problems = [error(host, one) for one in calls[2:]]
+    assert [(one["code"], one["retryAfterMs"]) for one in problems] == [("rate_limited", 1500)] * 2
     assert sorted(recorder.outcomes) == ["ok", "ok", "rate_limited", "rate_limited"]
 
 

@@ -76,8 +76,8 @@ class TestPages:
     @given(st.lists(st.text(max_size=300), max_size=6), st.integers(40, 400))
     def test_the_texts_of_all_pages_together_are_the_texts(self, texts: list[str], room: int) -> None:
         found = pages(result(*map(text, texts)), room)
-        told = [block["text"] for one in found for block in one]
-        assert "".join(told) == "".join(texts)
+        paged = [block["text"] for one in found for block in one]
+        assert "".join(paged) == "".join(texts)
 
     @given(st.text(max_size=2000), st.integers(64, 400))
     def test_no_page_has_more_than_its_room(self, value: str, room: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
 from switchboard_mcp.errors import failure
-from switchboard_mcp.gateway.suites.profile_suite import apply
+from switchboard_mcp.gateway.suites.profile_suite import apply_profiles
 from switchboard_mcp.gateway.suites.refused_suite import govern
 from tests.unit.gateway.board import ECHO, Board, Host, Json
 from tests.unit.gateway.pipeline.chained import chained
@@ -25,7 +25,7 @@ LISTS = {
 
 def profiled(board: Board, profile: Profile, principal: str = "ada") -> Host:
     """A host whose token has this profile."""
-    apply(board.gateway, {"p": profile}, {principal: "p"}, "", board.services.log)
+    apply_profiles(board.gateway, {"p": profile}, {principal: "p"}, "", board.services.log)
     return board.host(principal=principal)
 
 
@@ -72,9 +72,9 @@ def test_a_hidden_subtool_is_not_listed_and_reads_as_unknown(board: Board) -> No
     opened = ada.result(ada.ask("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}}))
     assert [tool["name"] for tool in json.loads(opened["content"][0]["text"])["tools"]] == ["read"]
     assert "write" not in str(ada.get("tools/list"))
-    told = problem_of(ada, ada.call("write"))
-    assert told["code"] == "subtool_unknown"
-    assert told["message"] == problem_of(ada, ada.call("wrote"))["message"].replace("wrote", "write")
+    problem = problem_of(ada, ada.call("write"))
+    assert problem["code"] == "subtool_unknown"
+    assert problem["message"] == problem_of(ada, ada.call("wrote"))["message"].replace("wrote", "write")
     assert not kid.server.requests("tools/call")
 
 
@@ -88,8 +88,8 @@ def test_a_look_at_one_hidden_subtool_says_that_there_is_none(board: Board) -> N
     board.child(tools=[READ, WRITE])
     ada = profiled(board, Profile(expose={"kid": Expose(allow=["read"])}))
     arguments = {"action": "introspect", "subtool": "write"}
-    told = problem_of(ada, ada.ask("tools/call", {"name": "kid_suite", "arguments": arguments}))
-    assert (told["code"], told.get("nearest")) == ("subtool_unknown", None)
+    problem = problem_of(ada, ada.ask("tools/call", {"name": "kid_suite", "arguments": arguments}))
+    assert (problem["code"], problem.get("nearest")) == ("subtool_unknown", None)
 
 
 def test_prompts_and_resources_follow_the_same_rules(board: Board) -> None:
@@ -129,7 +129,7 @@ def test_a_profile_can_be_that_of_everybody_who_has_none(board: Board) -> None:
     board.child("docs")
     board.child("shell")
     profiles = {"p": Profile(suites=["docs"]), "q": Profile(suites=["shell"])}
-    apply(board.gateway, profiles, {"ada": "q"}, "p", board.services.log)
+    apply_profiles(board.gateway, profiles, {"ada": "q"}, "p", board.services.log)
     assert tools(board.host()) == ["docs_suite"]
     assert tools(board.host(principal="ada")) == ["shell_suite"]
     assert list(board.gateway.suites) == ["docs_suite"]
@@ -152,7 +152,7 @@ def test_a_child_that_may_not_exist_is_named_only_to_those_who_would_see_it(
     board: Board, suites: list[str], known: bool
 ) -> None:
     board.child()
-    apply(board.gateway, {"p": Profile(suites=suites)}, {"ada": "p"}, "", board.services.log)
+    apply_profiles(board.gateway, {"p": Profile(suites=suites)}, {"ada": "p"}, "", board.services.log)
     absent = {"ghost": failure("child_not_allowed", "Child 'ghost' is not approved.", child="ghost")}
     govern(board.gateway, board.config, absent, None)
     ada = board.host(principal="ada")
@@ -164,6 +164,6 @@ def test_a_child_that_may_not_exist_is_named_only_to_those_who_would_see_it(
 def test_echo_is_still_called_as_before(board: Board) -> None:
     kid = board.child(tools=[ECHO])
     ada = profiled(board, Profile(suites=["kid"]))
-    asked = ada.call(args={"a": 1})
+    called = ada.call(args={"a": 1})
     kid.server.give(kid.server.last(), {"content": []})
-    assert ada.result(asked) == {"content": []}
+    assert ada.result(called) == {"content": []}

@@ -44,8 +44,8 @@ def test_an_unknown_tool_is_not_mistaken_for_a_suite_that_no_host_sees(board: Bo
     board.child("cat")
     host = board.host()
     host.get("tools/list")
-    told = host.error(host.ask("tools/call", {"name": "kid_suit", "arguments": {}}))
-    assert "kid_suite" not in json.dumps(told)
+    problem = host.error(host.ask("tools/call", {"name": "kid_suit", "arguments": {}}))
+    assert "kid_suite" not in json.dumps(problem)
 
 
 def test_what_is_put_around_a_suite_sees_a_call_come_back_from_the_lot_too(board: Board) -> None:
@@ -55,9 +55,9 @@ def test_what_is_put_around_a_suite_sees_a_call_come_back_from_the_lot_too(board
     first = host.call()
     child.server.ask("elicitation/create", FORM)
     board.advance(1)
-    asked = host.result(first)
-    answers = {key: {"action": "decline"} for key in asked["inputRequests"]}
-    again = host.call(params={"requestState": asked["requestState"], "inputResponses": answers})
+    result = host.result(first)
+    answers = {key: {"action": "decline"} for key in result["inputRequests"]}
+    again = host.call(params={"requestState": result["requestState"], "inputResponses": answers})
     child.server.give(child.server.last(), {"content": []})
     assert host.result(again) == {"content": [], "resultType": "complete"}
     assert watched.calls == ["echo", "echo"]

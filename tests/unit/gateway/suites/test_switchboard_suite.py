@@ -11,7 +11,7 @@ from switchboard_mcp.children.recent_errors import MAX_ERRORS, RecentErrors
 from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Expose
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import failure
-from switchboard_mcp.gateway.suites.profile_suite import apply
+from switchboard_mcp.gateway.suites.profile_suite import apply_profiles
 from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 from tests.unit.gateway.board import Board, Host, Json
 
@@ -44,9 +44,9 @@ class Home:
 
     def ask(self, host: Host, subtool: str, **args: object) -> Json:
         """The structured answer of one of its tools."""
-        asked = host.call(subtool, "switchboard_suite", args=args)
+        called = host.call(subtool, "switchboard_suite", args=args)
         self.board.settle()
-        answer: Json = host.result(asked)["structuredContent"]
+        answer: Json = host.result(called)["structuredContent"]
         return answer
 
 
@@ -101,7 +101,7 @@ def test_find_keeps_to_policy_and_profile(home: Home) -> None:
     host = home.host()
     use(host, "github_suite", "create_issue")
     use(host, "gitlab_suite", "create_issue")
-    apply(home.board.gateway, {"p": profile}, {"ada": "p"}, "", home.board.services.log)
+    apply_profiles(home.board.gateway, {"p": profile}, {"ada": "p"}, "", home.board.services.log)
     ada = home.host("ada")
     query = "open an issue or star a repository"
     assert home.ask(ada, "find", query=query)["matches"] == []
@@ -170,7 +170,7 @@ def test_recent_tells_everybody_of_a_child_that_crashed_unless_it_is_hidden(home
     kid = home.board.child("github", tools=[STAR])
     host = home.host()
     use(host, "github_suite", "star")
-    apply(
+    apply_profiles(
         home.board.gateway,
         {"p": Profile(suites=[SWITCHBOARD_NAME])},
         {"ada": "p"},

@@ -283,10 +283,10 @@ def test_a_killed_process_leaves_a_chain_that_the_next_one_continues(tmp_path: P
 
 def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file where the folder should be")
-    told: list[Failure] = []
+    warnings: list[Failure] = []
     for deny in (True, False):
         audit = AuditLog(
-            Settings(path="blocked/audit"), str(tmp_path), Redactor(), fail_closed=deny, warn=told.append
+            Settings(path="blocked/audit"), str(tmp_path), Redactor(), fail_closed=deny, warn=warnings.append
         )
         audit.start()
         refusal = audit.refusal()
@@ -295,7 +295,7 @@ def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(tmp_path: 
         assert audit.write_failure.code == "audit_failed"
         assert "blocked/audit" in audit.write_failure.message
         audit.close()
-    assert len(told) == 2
+    assert len(warnings) == 2
 
 
 def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(
