@@ -14,7 +14,7 @@ from switchboard_mcp.policy.drift import ToolChange
 
 
 def digest(changes: list[ToolChange]) -> str:
-    """Return an identifier of a set of changes, so that what is accepted is what was reviewed."""
+    """Return an identifier of a set of changes: only changes that were reviewed can be accepted."""
     return sha256(encode(changes)).hexdigest()[:32]
 
 

@@ -75,7 +75,7 @@ class Child:
         self._requests_seen = 0
         self._log_level = ""
         self._refresh_waiters: list[ReadyWaiter] = []
-        self._refreshed_at: dict[str, float] = {}  # by the unknown subtool that was asked for
+        self._refreshed_at: dict[str, float] = {}  # time of the last refresh, by unknown subtool
 
     @property
     def name(self) -> str:

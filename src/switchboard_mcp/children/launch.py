@@ -55,9 +55,11 @@ async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Laun
         )
 
 
-async def _launch_approved(spec: ChildSpec, context: ChildContext, guard: LaunchPolicy) -> Launched | Failure:
+async def _launch_approved(
+    spec: ChildSpec, context: ChildContext, policy: LaunchPolicy
+) -> Launched | Failure:
     # In a thread: hashing a program may mean reading a hundred megabytes.
-    approved = await to_thread(guard.approve, spec)
+    approved = await to_thread(policy.approve, spec)
     if isinstance(approved, Failure):
         return approved
     process = await context.launcher.spawn(approved.argv, approved.env, approved.cwd)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
-from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.documents import Unreadable, decode_json, join_key
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
@@ -80,8 +80,6 @@ def read_lock(path: str) -> LockFile | None:
 
 
 def _describe_invalid(path: str, data: bytes, problem: Exception) -> str:
-    from switchboard_mcp.config.documents import Unreadable, decode_json  # Loaded only for invalid files.
-
     for mark in (b"<<<<<<< ", b">>>>>>> "):
         if data.startswith(mark) or b"\n" + mark in data:
             return f"{path}: has unresolved merge conflicts. Resolve them, then lock again."

@@ -43,7 +43,7 @@ class Guest:
         self.left.set()
 
 
-async def whoami(guest: Guest, asked: Nothing, request: ToolRequest) -> object:
+async def whoami(guest: Guest, args: Nothing, request: ToolRequest) -> object:
     return {"principal": guest.caller.principal}
 
 

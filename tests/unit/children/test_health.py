@@ -92,11 +92,11 @@ def test_an_unhealthy_child_is_sent_nothing_and_says_when_to_come_back(board: Bo
     make_unhealthy(board, kid, host)
     sent = len(kid.server.requests("tools/call"))
     board.advance(1)
-    told = problem(host, host.call())
-    assert told["code"] == "child_unhealthy"
-    assert told["child"] == "kid"
-    assert told["retryable"] is True
-    assert told["retryAfterMs"] == kid.retry_after_ms == 4000
+    error = problem(host, host.call())
+    assert error["code"] == "child_unhealthy"
+    assert error["child"] == "kid"
+    assert error["retryable"] is True
+    assert error["retryAfterMs"] == kid.retry_after_ms == 4000
     assert len(kid.server.requests("tools/call")) == sent
 
 
@@ -145,9 +145,9 @@ def test_a_child_that_stays_silent_is_stopped_and_quarantined(board: Board) -> N
         board.advance(PROBE_S)
     assert health(kid) is Health.QUARANTINED
     assert kid.server.stopped
-    told = problem(host, host.call())
-    assert told["code"] == "child_quarantined"
-    assert 0 < told["retryAfterMs"] <= OPEN_RULES.quarantine_s * 1000
+    error = problem(host, host.call())
+    assert error["code"] == "child_quarantined"
+    assert 0 < error["retryAfterMs"] <= OPEN_RULES.quarantine_s * 1000
 
 
 def test_after_quarantine_a_child_is_started_on_probation(board: Board) -> None:

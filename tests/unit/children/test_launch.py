@@ -3,8 +3,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import select
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -31,34 +32,49 @@ class FakeProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.stdin, self.stdout, self.stderr = (os.open(os.devnull, os.O_RDWR) for _ in range(3))
         self.ended = False
+        self._pipes = [os.pipe() for _ in range(3)]
+        self.stdin, self.stdout, self.stderr = (write for _, write in self._pipes)
 
     def end(self) -> None:
         self.ended = True
 
     @property
     def closed(self) -> bool:
-        try:
-            os.fstat(self.stdin)
-        except OSError:
-            return True
-        return False
+        """True once all pipes have ended. Descriptor numbers would not do: they are reused at once."""
+        return all(select.select([read], [], [], 0)[0] for read, _ in self._pipes)
+
+    def release(self) -> None:
+        """Close what the launch has left open, so nothing leaks into another test."""
+        closed = self.closed
+        for read, write in self._pipes:
+            os.close(read)
+            if not closed:
+                os.close(write)
 
 
 class FakeLauncher:
-    def __init__(self, pid: int = 0) -> None:
+    def __init__(self, pid: int) -> None:
         self.process = FakeProcess(pid)
-        self.asked: list[tuple[list[str], dict[str, str], str]] = []
+        self.spawned: list[tuple[list[str], dict[str, str], str]] = []
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> FakeProcess:
-        self.asked.append((list(argv), dict(env), cwd))
+        self.spawned.append((list(argv), dict(env), cwd))
         return self.process
 
 
+@pytest.fixture
+def launchers() -> Iterator[list[FakeLauncher]]:
+    """Two launchers whose processes have this test's pid."""
+    made = [FakeLauncher(os.getpid()), FakeLauncher(os.getpid())]
+    yield made
+    for launcher in made:
+        launcher.process.release()
+
+
 class FakeGuard:
-    def __init__(self, marks: tuple[FileIdentity, ...]) -> None:
-        self.files = marks
+    def __init__(self, files: tuple[FileIdentity, ...]) -> None:
+        self.files = files
 
     def approve(self, spec: ChildSpec) -> ApprovedLaunch:
         return ApprovedLaunch(["/approved/tool"], {"ONLY": "this"}, "/approved", self.files)
@@ -73,32 +89,36 @@ def start(launcher: FakeLauncher, guard: object = None) -> Launched | Failure:
     return asyncio.run(launch(SPEC, services(launcher, guard), 10.0))
 
 
-def test_in_open_mode_what_is_configured_is_run_and_not_told_the_address_of_the_bus() -> None:
-    launcher = FakeLauncher()
+def test_in_open_mode_what_is_configured_is_run_and_not_told_the_address_of_the_bus(
+    launchers: list[FakeLauncher],
+) -> None:
+    launcher = launchers[0]
     outcome = start(launcher)
     assert isinstance(outcome, Launched)
     assert outcome.approved is None
-    assert launcher.asked == [(["tool", "--x"], {"HOME": "/home/ada", "A": "b"}, "/")]
+    assert launcher.spawned == [(["tool", "--x"], {"HOME": "/home/ada", "A": "b"}, "/")]
 
 
-def test_in_governed_mode_the_approved_launch_is_what_is_run() -> None:
-    launcher = FakeLauncher()
-    assert isinstance(start(launcher, FakeGuard(())), Launched)
-    assert launcher.asked == [(["/approved/tool"], {"ONLY": "this"}, "/approved")]
+def test_in_governed_mode_the_approved_launch_is_what_is_run(launchers: list[FakeLauncher]) -> None:
+    launcher = launchers[0]
+    running = hash_path(os.path.realpath(sys.executable)).files
+    assert isinstance(start(launcher, FakeGuard(running)), Launched)
+    assert launcher.spawned == [(["/approved/tool"], {"ONLY": "this"}, "/approved")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tells by /proc what a process runs")
-def test_a_process_that_runs_another_file_than_was_read_is_ended(tmp_path: Path) -> None:
+def test_a_process_that_runs_another_file_than_was_read_is_ended(
+    tmp_path: Path, launchers: list[FakeLauncher]
+) -> None:
+    launcher, right = launchers
     other = tmp_path / "other"
     other.write_text("")
-    launcher = FakeLauncher(os.getpid())
     outcome = start(launcher, FakeGuard(hash_path(str(other)).files))
     assert isinstance(outcome, Failure)
     assert outcome.code == "launch_refused"
     assert "was replaced" in outcome.message
     assert launcher.process.ended
     assert launcher.process.closed
-    right = FakeLauncher(os.getpid())
     assert isinstance(start(right, FakeGuard(hash_path(os.path.realpath(sys.executable)).files)), Launched)
 
 
@@ -112,7 +132,7 @@ def test_a_remote_child_is_not_connected_to_without_an_approval(tmp_path: Path) 
     assert outcome.code == "child_not_allowed"
 
 
-def test_a_governed_workspace_without_a_guard_has_no_children() -> None:
+def test_a_governed_workspace_without_a_guard_has_no_children(launchers: list[FakeLauncher]) -> None:
     workspace = Workspace(
         folder="/",
         config=Config(governance=GovernanceSettings(mode="governed")),
@@ -120,7 +140,7 @@ def test_a_governed_workspace_without_a_guard_has_no_children() -> None:
         warnings=[],
     )
     with pytest.raises(ValueError, match="without a launch policy"):
-        Supervisor(workspace, services(FakeLauncher()))
+        Supervisor(workspace, services(launchers[0]))
 
 
 STARTS = {

@@ -30,7 +30,7 @@ READ: Json = {
 }
 
 
-def told(*tools: Json, **more: Any) -> ServerSnapshot:
+def snapshot(*tools: Json, **more: Any) -> ServerSnapshot:
     return ServerSnapshot(
         server=ServerIdentity("s", "1"),
         protocol="2025-11-25",
@@ -41,7 +41,7 @@ def told(*tools: Json, **more: Any) -> ServerSnapshot:
 
 
 def entry(*tools: Json, **more: Any) -> LockedChild:
-    return lock.lock_child(SPEC, "/w", told(*tools, **more))
+    return lock.lock_child(SPEC, "/w", snapshot(*tools, **more))
 
 
 def written(**children: LockedChild) -> LockFile:
@@ -230,7 +230,7 @@ def test_what_is_the_same_stays_as_it_was_written() -> None:
 
 def test_a_new_version_alone_is_a_remark() -> None:
     before = entry()
-    after = lock.lock_child(msgspec.structs.replace(SPEC, args=[]), "/w", told())
+    after = lock.lock_child(msgspec.structs.replace(SPEC, args=[]), "/w", snapshot())
     after.server.version = "2"
     after.protocol = "2026-07-28"
     assert lock.compare_children(before, after) == []

@@ -21,7 +21,7 @@ class Others(Replicas):
 
     def __init__(self) -> None:
         self.word: RemoteQuarantine | None = None
-        self.asked = 0
+        self.queries = 0
         self.heard: list[tuple[object, ...]] = []
 
     def count(self, meter: CallMeter) -> None:
@@ -34,7 +34,7 @@ class Others(Replicas):
         self.heard.append((spec.name, "trusted"))
 
     async def verdict(self, spec: ChildSpec) -> RemoteQuarantine | None:
-        self.asked += 1
+        self.queries += 1
         return self.word
 
 
@@ -78,10 +78,10 @@ def dying(board: Board, times: int) -> FakeChild:
 
 def test_it_is_refused_without_a_start_and_says_where_and_until_when(board: Board, others: Others) -> None:
     kid, others.word = board.child(), VERDICT
-    told = problem(board)
-    assert (told["code"], told["retryAfterMs"], told["retryable"]) == ("child_quarantined", 40_000, True)
-    assert "failed 5 times in a row; next try in 40.0 s" in told["message"]
-    assert "On replica 'b': Child 'kid' died." in told["message"]
+    error = problem(board)
+    assert (error["code"], error["retryAfterMs"], error["retryable"]) == ("child_quarantined", 40_000, True)
+    assert "failed 5 times in a row; next try in 40.0 s" in error["message"]
+    assert "On replica 'b': Child 'kid' died." in error["message"]
     assert kid.runs == []
     assert (kid.health, kid.retry_after_ms, kid.failures) == (Health.QUARANTINED, 40_000, 0)
     assert others.heard == []  # it is not this one's to say
@@ -128,7 +128,7 @@ def test_a_person_starts_it_all_the_same(board: Board, others: Others) -> None:
     board.settle()
     assert started.result() is None
     assert kid.state is State.READY
-    assert others.asked == 0
+    assert others.queries == 0
 
 
 def test_others_hear_of_a_quarantine_here_and_of_its_end(board: Board, others: Others) -> None:
@@ -136,9 +136,9 @@ def test_others_hear_of_a_quarantine_here_and_of_its_end(board: Board, others: O
     for _ in range(FAILURES_TO_QUARANTINE):
         problem(board)
         board.advance(30)
-    ((name, failures, said, for_s),) = others.heard
+    ((name, failures, message, for_s),) = others.heard
     assert (name, failures, for_s) == ("kid", FAILURES_TO_QUARANTINE, 60.0)
-    assert "kid" in str(said)
+    assert "kid" in str(message)
     board.advance(60)
     assert problem(board, kid) == {}
     assert kid.health is Health.HEALTHY
@@ -149,4 +149,4 @@ def test_a_child_of_each_host_alone_is_a_matter_of_this_server(board: Board, oth
     kids, others.word = board.isolated(), VERDICT
     board.host().call()
     assert len(kids.made[0].runs) == 1
-    assert others.asked == 0
+    assert others.queries == 0

@@ -201,9 +201,9 @@ def test_following_again_before_the_first_is_in_force_loses_nobody(board: Board)
 def test_a_missed_update_is_told_once_it_is_listened_to_again(board: Board) -> None:
     kid = board.child(era="modern", exposure="direct")
     host = board.host()
-    asked = host.ask("resources/subscribe", {"uri": "mem://a"})
+    request = host.ask("resources/subscribe", {"uri": "mem://a"})
     acknowledge(kid)
-    assert host.result(asked) == {}
+    assert host.result(request) == {}
     lose(board, kid)
     board.advance(FIRST_WAIT_S)
     acknowledge(kid)

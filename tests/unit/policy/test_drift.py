@@ -26,7 +26,7 @@ BASE: Json = {
 }
 
 
-def told(after: Json, before: Json = BASE) -> list[str]:
+def describe(after: Json, before: Json = BASE) -> list[str]:
     return [change.describe() for change in compare("read", before, after)]
 
 
@@ -37,7 +37,7 @@ def with_parameter(name: str, schema: Json | None, **more: Any) -> Json:
 
 
 def test_what_is_the_same_says_nothing() -> None:
-    assert told(BASE) == []
+    assert describe(BASE) == []
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_is_the_same_says_nothing() -> None:
     ],
 )  # fmt: skip
 def test_a_change_reads_plainly(after: Json, reads: str) -> None:
-    assert told(after) == [reads]
+    assert describe(after) == [reads]
 
 
 def test_tools_that_came_and_went_are_named() -> None:
@@ -113,7 +113,7 @@ def test_tools_that_came_and_went_are_named() -> None:
 def test_a_definition_that_changed_is_named() -> None:
     before = {"inputSchema": {"$defs": {"P": {"type": "object"}}}}
     after = {"inputSchema": {"$defs": {"P": {"type": "array"}}}}
-    assert told(after, before) == ["""type of parameter 'P' changed: "object" → "array\""""]
+    assert describe(after, before) == ["""type of parameter 'P' changed: "object" → "array\""""]
 
 
 def test_a_long_text_shows_what_changed_with_a_few_words_around() -> None:

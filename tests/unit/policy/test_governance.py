@@ -30,11 +30,12 @@ def test_a_child_exists_if_it_is_approved_and_its_launch_passes(place: Place) ->
     assert [spec.name for spec in posture.workspace.children] == ["good"]
     codes = {name: problem.code for name, problem in posture.workspace.absent.items()}
     assert codes == {"other": "child_not_allowed", "bad": "launch_refused"}
-    told = [str(warning) for warning in posture.workspace.warnings]
+    warnings = [str(warning) for warning in posture.workspace.warnings]
     assert all(
-        line.startswith(f"{place.folder}/switchboard.config.json: mcpServers.good: Child") for line in told
+        line.startswith(f"{place.folder}/switchboard.config.json: mcpServers.good: Child")
+        for line in warnings
     )
-    assert "`switchboard approve other`" in told[0]
+    assert "`switchboard approve other`" in warnings[0]
 
 
 def test_taking_it_twice_changes_nothing(place: Place) -> None:

@@ -64,7 +64,7 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"args": ["; rm -rf /"]}, "args[0]: contains the shell metacharacter `;`"),
         ({"args": ["--token", "hunter2hunter2"]}, "args[1]: looks like a secret"),
@@ -77,12 +77,12 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
     ],
 )
 def test_what_a_launch_would_refuse_is_not_approved(
-    place: Place, tool: Path, changes: dict[str, object], told: str
+    place: Place, tool: Path, changes: dict[str, object], expected: str
 ) -> None:
     spec = structs.replace(place.spec(command=str(tool), args=[], env={}), **changes)
     outcome = propose(spec, place.guard(), NOTHING)
     assert isinstance(outcome, Failure)
-    assert told in outcome.message
+    assert expected in outcome.message
 
 
 def test_a_variable_that_changes_what_runs_is_approved_with_its_value(place: Place, tool: Path) -> None:

@@ -186,10 +186,10 @@ class Trap:
     """A launcher that starts nothing and remembers what it was asked for."""
 
     def __init__(self) -> None:
-        self.asked: list[list[str]] = []
+        self.spawned: list[list[str]] = []
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> object:
-        self.asked.append(list(argv))
+        self.spawned.append(list(argv))
         return SimpleNamespace(pid=0)
 
 
@@ -227,8 +227,8 @@ async def test_what_is_approved_does_reach_the_launcher(ground: Ground) -> None:
     assert spec is not None
     assert check_child(spec, ground.guard) is None
     assert isinstance(await ground.launch(spec), Launched)
-    assert ground.trap.asked == [[str(ground.place.node), str(ground.place.script), "--root", "data"]]
-    ground.trap.asked.clear()
+    assert ground.trap.spawned == [[str(ground.place.node), str(ground.place.script), "--root", "data"]]
+    ground.trap.spawned.clear()
 
 
 def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
@@ -252,7 +252,7 @@ def test_no_hostile_entry_reaches_the_launcher(ground: Ground) -> None:
     @given(st.binary(min_size=16, max_size=16))
     def run(seed: bytes) -> None:
         asyncio.run(attack(Random(seed)))
-        assert ground.trap.asked == []
+        assert ground.trap.spawned == []
 
     run()
     assert len(seen) >= CONFIGS  # some come twice
@@ -272,7 +272,7 @@ def test_no_hostile_approval_reaches_the_launcher(ground: Ground, launched: list
     guard = ground.place.guard(launch=launched, replaces=replaces)
     services = cast(ChildContext, SimpleNamespace(launch_policy=guard, launcher=ground.trap, environ={}))
     assert isinstance(asyncio.run(launch(ground.place.spec(), services, 10.0)), Failure)
-    assert ground.trap.asked == []
+    assert ground.trap.spawned == []
 
 
 def test_a_workspace_is_judged_as_its_children_are(ground: Ground) -> None:

@@ -126,7 +126,7 @@ def test_a_program_outside_its_package_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "expected"),
     [
         (["-c", "evil"], "`-c`"),
         (["--call=evil"], "`--call`"),
@@ -138,9 +138,9 @@ def test_a_program_outside_its_package_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_package_runner_could_mean_otherwise_is_refused(
-    tmp_path: Path, args: list[str], told: str
+    tmp_path: Path, args: list[str], expected: str
 ) -> None:
-    assert told in why(resolve(spec(tmp_path, "npx", *args), ENVIRON))
+    assert expected in why(resolve(spec(tmp_path, "npx", *args), ENVIRON))
 
 
 @pytest.mark.parametrize("command", ["npm", "yarn", "uv", "pipx", "poetry", "conda"])
@@ -249,7 +249,7 @@ def test_a_binary_is_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("#!/bin/sh\necho", "no shell is ever run"),
         ("#!/usr/bin/env bash\necho", "no shell is ever run"),
@@ -258,11 +258,11 @@ def test_a_binary_is_itself(tmp_path: Path) -> None:
         ("just text", "neither a binary nor a script"),
     ],
 )
-def test_a_script_that_no_rule_covers_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_a_script_that_no_rule_covers_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     tool = tmp_path / "tool"
     tool.write_text(text)
     tool.chmod(0o755)
-    assert told in why(resolve(spec(tmp_path, str(tool)), ENVIRON))
+    assert expected in why(resolve(spec(tmp_path, str(tool)), ENVIRON))
 
 
 def test_a_shell_by_another_name_is_a_shell(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_container_needs_the_digest_of_its_image(tmp_path: Path) -> None:
     image = "mcp/git@sha256:" + "a" * 64
     resolved = found(resolve(spec(tmp_path, str(docker), "run", "-i", "--rm", "-e", "TOKEN", image), ENVIRON))
     assert resolved.argv == [str(docker)]
-    for args, told in [
+    for args, expected in [
         (["run", "-i", "mcp/git"], "digest"),
         (["run", "-e", image, "evil"], "digest"),
         (["exec", image], "only `run`"),
@@ -286,7 +286,7 @@ def test_a_container_needs_the_digest_of_its_image(tmp_path: Path) -> None:
         (["run", "--unheard-of", image], "not known to be harmless"),
         (["run", "-i"], "names no image"),
     ]:
-        assert told in why(resolve(spec(tmp_path, str(docker), *args), ENVIRON))
+        assert expected in why(resolve(spec(tmp_path, str(docker), *args), ENVIRON))
 
 
 def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:

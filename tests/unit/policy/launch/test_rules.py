@@ -61,10 +61,10 @@ def test_a_child_nobody_approved_is_not_allowed(place: Place) -> None:
 def test_an_entry_that_changed_since_is_refused_with_file_and_key(
     place: Place, changes: dict[str, Any], key: str, why: str
 ) -> None:
-    told = refusal(place.guard().approve(place.spec(**changes)))
+    message = refusal(place.guard().approve(place.spec(**changes)))
     where = f"{place.folder}/switchboard.config.json: mcpServers.good.{key}: "
-    assert told.startswith(f"Child 'good' may not run: {where}")
-    assert why in told
+    assert message.startswith(f"Child 'good' may not run: {where}")
+    assert why in message
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_an_entry_that_changed_since_is_refused_with_file_and_key(
 def test_an_approval_that_breaks_the_rules_is_refused_too(
     place: Place, changes: dict[str, Any], key: str, why: str
 ) -> None:
-    told = refusal(place.guard(**changes).approve(place.spec()))
-    assert told.startswith(f"Child 'good' may not run: {place.file}: children.good.{key}: ")
-    assert why in told
+    message = refusal(place.guard(**changes).approve(place.spec()))
+    assert message.startswith(f"Child 'good' may not run: {place.file}: children.good.{key}: ")
+    assert why in message
 
 
 def test_an_interpreter_needs_a_script_with_a_checksum(place: Place) -> None:
@@ -107,10 +107,10 @@ def test_an_interpreter_needs_a_script_with_a_checksum(place: Place) -> None:
 def test_a_file_that_changed_since_is_refused_with_both_checksums(place: Place, which: str) -> None:
     path: Path = getattr(place, which)
     path.write_bytes(b"something else")
-    told = refusal(place.guard().approve(place.spec()))
+    message = refusal(place.guard().approve(place.spec()))
     index = 0 if which == "node" else 1
-    assert f"{place.file}: children.good.files[{index}].sha256: {path} is not what was approved" in told
-    assert place.approval.files[index].sha256[:12] in told
+    assert f"{place.file}: children.good.files[{index}].sha256: {path} is not what was approved" in message
+    assert place.approval.files[index].sha256[:12] in message
 
 
 def test_a_file_that_is_gone_is_refused(place: Place) -> None:
@@ -181,8 +181,8 @@ def test_programs_lie_in_the_places_that_are_named(place: Place) -> None:
 
 def test_a_folder_of_the_workspace_that_leads_out_of_it_is_outside(place: Place) -> None:
     (place.folder / "out").symlink_to("/")
-    told = refusal(place.guard().check(place.spec(cwd=str(place.folder / "out"))))
-    assert "cwd: is outside the workspace" in told
+    message = refusal(place.guard().check(place.spec(cwd=str(place.folder / "out"))))
+    assert "cwd: is outside the workspace" in message
 
 
 def test_a_file_exchanged_after_it_was_read_is_noticed(place: Place) -> None:
