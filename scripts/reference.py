@@ -282,7 +282,7 @@ def workflow_page(definition: definitions.Definition) -> str:
     ]
     roles = {part: f"the agent in the role `{role}`" for part, role in definition.parts.items() if role}
     parts = [f"{part} ({roles.get(part, 'any agent')})" for part in definition.parts]
-    apart = f" Different agents: {', '.join(definition.apart)}." if definition.apart else ""
+    apart = f" Different agents: {', '.join(definition.distinct)}." if definition.distinct else ""
     return WORKFLOW.format(
         name=definition.name,
         description=definition.description,

@@ -1,6 +1,9 @@
 """Paths and glob patterns inside a workspace: validation, matching and overlap.
 
 Supports `*` and `?` within a name and `**` for any number of folders. Not aware of which files exist.
+
+`system.globs` finds files on disk and has shell rules: `[…]`, and leading dots must be written. Patterns here are only
+compared, with each other and with paths; the two cannot share code.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Supports `*`, `?`, `[…]` inside a name and `**` for any number of folders. A leading dot is matched only by a dot in the
 pattern. `**` does not follow links, so a loop of links cannot delay the start. Not aware of what the files are.
+
+`mail.path_patterns` is a different language: it compares paths and patterns as text, without `[…]` or a special role of
+leading dots, and decides whether two patterns can match the same file. It never accesses the disk.
 """
 
 from __future__ import annotations

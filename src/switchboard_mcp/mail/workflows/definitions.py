@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from switchboard_mcp.mail.path_patterns import is_pattern
 
@@ -78,12 +78,19 @@ class Definition(
     parts: dict[str, str]
     """Participants and the role of each; an empty role means the agent's own."""
     phases: Annotated[list[Phase], Meta(min_length=1, max_length=50)]
-    apart: list[str] = []
+    distinct: list[str] = []
     """Parts that must be held by different agents."""
+    apart: list[str] = []
+    """Deprecated name of `distinct`; accepted for one release, and in runs that were started before."""
     protects: list[Task] = field(default_factory=lambda: ["delegate_task"])
     """Actions that non-members may not send to members during a run."""
     idle_minutes: Annotated[int, Meta(ge=1, le=43_200)] = 1_440
     """How long a run reserves its agents without a completed phase."""
+
+    def __post_init__(self) -> None:
+        if self.apart:
+            structs.force_setattr(self, "distinct", self.distinct or self.apart)
+            structs.force_setattr(self, "apart", [])
 
     def phase(self, name: str) -> Phase | None:
         """Return the phase with this name."""

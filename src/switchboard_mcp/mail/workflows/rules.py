@@ -56,10 +56,10 @@ def _part_errors(definition: Definition) -> Iterator[DefinitionError]:
             yield DefinitionError(
                 f"parts.{part}", f"is not a role; use {', '.join(ROLES)}, or leave it empty."
             )
-    for index, part in enumerate(definition.apart):
+    for index, part in enumerate(definition.distinct):
         if part not in definition.parts:
             yield DefinitionError(
-                f"apart[{index}]", f"there is no part '{part[:40]}'; {_known(definition.parts)}."
+                f"distinct[{index}]", f"there is no part '{part[:40]}'; {_known(definition.parts)}."
             )
 
 
@@ -131,7 +131,9 @@ def assign_parts(
     for part, role in definition.parts.items():
         if part not in chosen and role:
             taken = {
-                chosen[other] for other in definition.apart if other in chosen and part in definition.apart
+                chosen[other]
+                for other in definition.distinct
+                if other in chosen and part in definition.distinct
             }
             fitting = [name for name, held in roles.items() if held == read_role(role) and name not in taken]
             if starter in fitting or len(fitting) == 1:
@@ -145,10 +147,12 @@ def assign_parts(
             f"Workflow '{definition.name}': set in `agents` who is {' and who is '.join(left)}, "
             f'such as {{"{left[0]}":"{starter}"}}.'
         )
-    apart = [chosen[part] for part in definition.apart]
-    if len(set(apart)) < len(set(definition.apart)):
-        message = f"In workflow '{definition.name}' {' and '.join(definition.apart)} must be different agents"
-        return _refused(f"{message}, not {', '.join(apart)}.")
+    agents = [chosen[part] for part in definition.distinct]
+    if len(set(agents)) < len(set(definition.distinct)):
+        message = (
+            f"In workflow '{definition.name}' {' and '.join(definition.distinct)} must be different agents"
+        )
+        return _refused(f"{message}, not {', '.join(agents)}.")
     return {part: chosen[part] for part in definition.parts}
 
 

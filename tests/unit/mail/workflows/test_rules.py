@@ -27,10 +27,17 @@ def definition(**more: Any) -> Definition:
         "name": "round",
         "parts": {"author": "coder 1", "reviewer": "reviewer"},
         "phases": [WRITE, LOOK],
-        "apart": ["author", "reviewer"],
+        "distinct": ["author", "reviewer"],
         **more,
     }
     return msgspec.convert(result, Definition)
+
+
+def test_the_deprecated_name_of_distinct_is_accepted_in_files_and_in_stored_runs() -> None:
+    old = {key: value for key, value in msgspec.to_builtins(definition()).items() if key != "distinct"}
+    converted = msgspec.convert({**old, "apart": ["author", "reviewer"]}, Definition)
+    assert converted == definition()
+    assert "apart" not in msgspec.to_builtins(converted)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +46,7 @@ def definition(**more: Any) -> Definition:
         ({"parts": {}}, "parts", "at least one part"),
         ({"parts": {"author": "boss", "reviewer": ""}}, "parts.author", "is not a role"),
         ({"parts": {"author": "", "reviewer": "", "A B": ""}}, "parts.A B", "lower-case"),
-        ({"apart": ["author", "judge"]}, "apart[1]", "no part 'judge'; known: author, reviewer"),
+        ({"distinct": ["author", "judge"]}, "distinct[1]", "no part 'judge'; known: author, reviewer"),
         ({"phases": [WRITE, WRITE]}, "phases[1].name", "'write' is taken"),
         ({"phases": [{**WRITE, "name": "end"}]}, "phases[0].name", "'end' is taken"),
         ({"phases": [{**WRITE, "by": "judge"}]}, "phases[0].by", "no part 'judge'"),
@@ -79,7 +86,7 @@ def test_a_sound_definition_has_no_faults() -> None:
             "ada",
             {"author": "ada", "reviewer": "bob"},
         ),
-        # Parts that are apart do not go to one agent.
+        # Distinct parts do not go to one agent.
         (
             {"author": "bob"},
             {"bob": "reviewer", "eve": "reviewer"},
