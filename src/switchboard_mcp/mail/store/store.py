@@ -98,16 +98,19 @@ class MessageStore:
         loop = get_running_loop()
         await loop.run_in_executor(None, directory.make)
         store = cls(directory, rules, report)
+        await store._start(watch=watch)
+        return store
+
+    async def _start(self, *, watch: bool) -> None:
         try:
-            await store._writer.run(cleanup.remove_stale_temp_files)
+            await self._writer.run(cleanup.remove_stale_temp_files)
         except SwitchboardError:
             pass  # A read-only folder can still be read.
         if watch:
-            store._sweeper = Sweeper(
-                directory.path, store._writer, store._rules, store._report_deliveries, store._notify_listeners
+            self._sweeper = Sweeper(
+                self.path, self._writer, self._rules, self._report_deliveries, self._notify_listeners
             )
-            store._sweeper.start()
-        return store
+            self._sweeper.start()
 
     async def close(self) -> None:
         """Finish the queued jobs and stop."""
