@@ -46,7 +46,7 @@ class CallLog:
         self._redactor = services.redactor
         self._audit = services.audit
         self._recent: deque[CallRecord] = deque(maxlen=MAX_CALLS)
-        self.tallies: dict[str, ChildTimeline] = {}
+        self.timelines: dict[str, ChildTimeline] = {}
         self.timeline = Timeline()
         self.seq = 0
         self.clock = time.time
@@ -77,13 +77,13 @@ class CallLog:
             )
         )
         if record.kind == "call":
-            tally = self.tallies.get(record.child)
-            if tally is None:
-                tally = self.tallies[record.child] = ChildTimeline()
+            child_timeline = self.timelines.get(record.child)
+            if child_timeline is None:
+                child_timeline = self.timelines[record.child] = ChildTimeline()
             failed, ms = record.outcome not in NON_ERRORS, record.seconds * 1000
-            tally.calls += 1
-            tally.errors += failed
-            tally.times.append(ms)
+            child_timeline.calls += 1
+            child_timeline.errors += failed
+            child_timeline.times.append(ms)
             self.timeline.add(record.at, ms, failed)
         if self._audit is not None:
             self._audit.record(record)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from switchboard_mcp.server.http.front import HttpServer
 
 
-def enable_dashboard(front: HttpServer, address: BindAddress, parts: Runtime) -> str:
+def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) -> str:
     """Let the HTTP server create the dashboard on first use. Return the link that logs one browser in."""
     code = secrets.token_urlsafe(TOKEN_BYTES)
-    call_log = parts.context.recorder
+    call_log = runtime.context.recorder
     assert isinstance(call_log, CallLog)
-    front.timelines = call_log.tallies
+    front.timelines = call_log.timelines
     front.savings = savings = SavingsHistory(front.started_ms)
 
     def open_dashboard() -> Dashboard:
@@ -36,16 +36,16 @@ def enable_dashboard(front: HttpServer, address: BindAddress, parts: Runtime) ->
         from switchboard_mcp.server.dashboard.state import DashboardState
 
         state = DashboardState(
-            parts,
+            runtime,
             call_log,
             savings,
             hosts_served=lambda: front.hosts_served,
             sessions=lambda: front.sessions,
         )
         now = asyncio.get_running_loop().time
-        allowed = rights(parts.workspace.config.http.tokens)
+        allowed = rights(runtime.workspace.config.http.tokens)
         access = DashboardAccess(address.tokens, allowed, code, address.info.port, now)
-        return Dashboard(state, access, parts.context.log, lambda: front.stopping)
+        return Dashboard(state, access, runtime.context.log, lambda: front.stopping)
 
     front.open_dashboard = open_dashboard
     return f"http://{format_address(address.info.host, address.info.port)}/#{code}"

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_log import CallLog
@@ -32,15 +34,15 @@ class DashboardState:
 
     def __init__(
         self,
-        parts: Runtime,
+        runtime: Runtime,
         call_log: CallLog,
         savings: SavingsHistory,
         hosts_served: Callable[[], int],
         sessions: Callable[[], int],
     ) -> None:
-        self._parts = parts
-        self.gateway: Gateway = parts.gateway
-        self.services: ChildContext = parts.context
+        self._runtime = runtime
+        self.gateway: Gateway = runtime.gateway
+        self.services: ChildContext = runtime.context
         self.hosts_served = hosts_served
         self.sessions = sessions
         self.started_ms = savings.points[0].at
@@ -54,7 +56,7 @@ class DashboardState:
         app = self.services.builtin_apps.get("mail")
         if app is None:
             return None
-        from switchboard_mcp.mail.server import MailServer  # Not on the way of who has no mail.
+        from switchboard_mcp.mail.server import MailServer  # Only with mail.
 
         return app if isinstance(app, MailServer) else None
 
@@ -70,7 +72,7 @@ class DashboardState:
     @property
     def workspace(self) -> Workspace:
         """Return the current workspace, which a reload replaces."""
-        return self._parts.workspace
+        return self._runtime.workspace
 
     async def close_mail(self) -> None:
         """Close mail: nobody views the dashboard any more."""
@@ -100,8 +102,6 @@ class DashboardState:
         return rows
 
     def _row(self, suite: ChildSuite, child: Child, status: ChildStatus, index: int) -> dict[str, object]:
-        import msgspec
-
         row: dict[str, object] = msgspec.to_builtins(status)
         row["id"] = f"{child.name}#{index}" if index else child.name
         row["description"] = suite.description
@@ -117,7 +117,7 @@ class DashboardState:
         return row
 
     def _statuses(self, suite: ChildSuite) -> list[ChildStatus]:
-        return children([suite], timelines=self.call_log.tallies)
+        return children([suite], timelines=self.call_log.timelines)
 
     def sample_savings(self) -> SavingsPoint | None:
         """Sample the savings. Return the new point, or None if nothing has changed."""

@@ -29,7 +29,7 @@ def render_metrics(gateway: Gateway, uptime_s: float, timelines: Mapping[str, Ch
     """Render all metrics in Prometheus' text format. `timelines` has the observed calls of each child."""
     timings = gateway.telemetry.timings if gateway.telemetry is not None else None
     failed = {suite.source: 0 for suite in gateway.all_suites.values()}
-    failed |= {name: tally.errors for name, tally in timelines.items()}
+    failed |= {name: timeline.errors for name, timeline in timelines.items()}
     errors = [
         Value("switchboard_child_errors_total", count, {"child": name}) for name, count in failed.items()
     ]

@@ -46,7 +46,7 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
     assert (first.seq, first.subtool, first.outcome, first.ms) == (1, "log", "ok", 2.0)
     assert "hunter2" not in repr(second)
     assert live.since(1) == [second]
-    tally = live.tallies["git"]
+    tally = live.timelines["git"]
     assert (tally.calls, tally.errors, tally.percentile_ms(0.5), tally.percentile_ms(0.95)) == (
         2,
         1,
@@ -62,7 +62,7 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
 def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> None:
     live = CallLog(services())
     live.record(CallRecord("call", "ann", "git", "log", b"", outcome, 0.002))
-    assert (live.tallies["git"].calls, live.tallies["git"].errors) == (1, 0)
+    assert (live.timelines["git"].calls, live.timelines["git"].errors) == (1, 0)
 
 
 def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
@@ -70,7 +70,7 @@ def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
     live.record(CallRecord("introspect", "ann", "git", "", b"", "ok"))
     live.record(CallRecord("decision", "ann", "git", "push", b"", "denied"))
     assert [call.kind for call in live.since(0)] == ["introspect", "decision"]
-    assert live.tallies == {}
+    assert live.timelines == {}
     assert live.timeline.current() is None
 
 
