@@ -112,7 +112,7 @@ def test_without_a_start_the_program_never_runs(tmp_path: Path) -> None:
         """
 t = PtyProcess(["touch", sys.argv[1]], dict(os.environ), (80, 24))
 t.hang_up()
-assert code(t) == 127
+assert code(t) in (127, -signal.SIGHUP)  # closing the terminal may signal it before it reads the end of the pipe
 """,
         str(tmp_path / "touched"),
     )
