@@ -70,7 +70,7 @@ def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
         dead = [json.loads(line) for line in shown]
         assert [json.loads(each["message"])["payload"] for each in dead] == ["ls", "pwd"]
         assert {each["reason"] for each in dead} == {
-            "Terminal 'bob' was started without --allow-execute: nothing is typed into it."
+            "Terminal 'bob' was started without --allow-execute, so nothing can be typed into it."
         }
         assert "2 dead letters" in near.run("bus", "status").stdout
         bridge.unlink()
