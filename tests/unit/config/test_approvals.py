@@ -104,7 +104,7 @@ def test_nothing_is_approved_where_there_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "result"),
     [
         ('{"children": {"a": {"lunch": []}}}', "children.a.lunch: unknown key; did you mean `launch`?"),
         ('{"children": {"a": {"files": [{"path": "/x"}]}}}', "children.a.files[0].sha256: missing"),
@@ -117,14 +117,14 @@ def test_nothing_is_approved_where_there_is_no_file(tmp_path: Path) -> None:
         ("{", "switchboard.approvals.json"),
     ],
 )
-def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, text: str, told: str) -> None:
+def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, text: str, result: str) -> None:
     path = tmp_path / "switchboard.approvals.json"
     path.write_text(text)
     with pytest.raises(SwitchboardError) as caught:
         read_approvals(str(path))
     assert caught.value.failure.code == "config_invalid"
     assert str(path) in caught.value.failure.message
-    assert told in caught.value.failure.message
+    assert result in caught.value.failure.message
 
 
 def test_paths_of_workspace_and_home_read_the_same_everywhere() -> None:

@@ -268,8 +268,8 @@ def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
 def test_an_entry_of_the_config_that_is_wrong_is_told_with_its_path_there(lab: Lab) -> None:
     lab.settings["mcpServers"] = {"a": {"args": ["x"]}, "b": {"command": "x"}}
     assert lab.names() == ["b"]
-    (told,) = lab.warnings()
-    assert told == (
+    (result,) = lab.warnings()
+    assert result == (
         "switchboard.config.json: mcpServers.a.command: `command` and `url` are both missing; "
         "name the program that starts the child. The child is skipped."
     )
@@ -309,8 +309,8 @@ def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
 def test_what_looks_wrong_is_told_and_the_child_kept(lab: Lab, entry: dict[str, Any], warning: str) -> None:
     lab.child("a", entry)
     assert lab.names() == ["a"]
-    (told,) = lab.warnings()
-    assert told.startswith(f"mcps/a/.mcp.json: {warning}")
+    (result,) = lab.warnings()
+    assert result.startswith(f"mcps/a/.mcp.json: {warning}")
 
 
 def test_a_program_whose_path_has_a_space_raises_no_warning(lab: Lab) -> None:
@@ -334,8 +334,8 @@ def test_the_first_of_two_children_of_one_name_wins_and_both_files_are_named(lab
 
 def test_a_glob_of_the_user_that_matches_nothing_is_told(lab: Lab) -> None:
     lab.settings["discoverGlobs"] = ["mcps/*/.mcp.json", "servers/*.json"]
-    (told,) = lab.warnings()
-    assert told.startswith("switchboard.config.json: discoverGlobs[1]: 'servers/*.json' matches no file.")
+    (result,) = lab.warnings()
+    assert result.startswith("switchboard.config.json: discoverGlobs[1]: 'servers/*.json' matches no file.")
 
 
 def test_a_suite_without_a_child_is_told_with_the_nearest_name(lab: Lab) -> None:
@@ -359,7 +359,7 @@ def test_a_missing_variable_is_told_and_the_child_kept(lab: Lab) -> None:
     lab.settings["mcpServers"] = {"b": {"url": "https://${GONE:-a}", "headers": {"X.Y": "${ALSO}"}}}
     lab.environ["HERE"] = ""
     assert lab.names() == ["b", "a"]
-    assert [told.partition(". ")[0] for told in lab.warnings()] == [
+    assert [result.partition(". ")[0] for result in lab.warnings()] == [
         "switchboard.config.json: mcpServers.b.headers['X.Y']: the variable ALSO is not set",
         "mcps/a/.mcp.json: command.args[0]: the variable GONE is not set",
         "mcps/a/.mcp.json: command.env.T: the variable ALSO is not set",

@@ -86,8 +86,8 @@ def test_every_setting_and_section_is_described() -> None:
         schema = published_schema(name)
         for shape in (schema, *schema.get("$defs", {}).values()):
             assert shape["description"]
-            told = shape.get("properties", {}).items()
-            assert [name for name, part in told if not part.get("description")] == []
+            result = shape.get("properties", {}).items()
+            assert [name for name, part in result if not part.get("description")] == []
 
 
 def test_the_examples_of_the_repository_are_valid(repo: Path) -> None:

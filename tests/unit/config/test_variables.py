@@ -64,9 +64,9 @@ def test_every_text_of_a_child_is_filled_and_names_are_not() -> None:
 def test_the_client_of_a_login_is_filled_and_its_secret_hidden() -> None:
     spec = child(oauth=OAuthClient(client_id="${A}", client_secret="${SECRET}", callback_port=1))
     environ = {**ENVIRON, "SECRET": "sesame-1234"}
-    told = expand(spec, ENVIRON)
-    assert isinstance(told, Failure)
-    assert "oauth.clientSecret" in told.message
+    result = expand(spec, ENVIRON)
+    assert isinstance(result, Failure)
+    assert "oauth.clientSecret" in result.message
     assert expand(spec, environ) == child(
         oauth=OAuthClient(client_id="one", client_secret="sesame-1234", callback_port=1)
     )

@@ -73,9 +73,9 @@ def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str
     ],
 )
 def test_what_is_shown_of_a_server_has_no_secret(server: HostServer) -> None:
-    told = redacted_target(server)
+    result = redacted_target(server)
     for secret in (KEY, "pa55-word-x", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"):
-        assert secret not in told
+        assert secret not in result
 
 
 def test_secrets_that_are_written_out_are_found_and_others_are_not() -> None:

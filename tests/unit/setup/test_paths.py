@@ -97,12 +97,12 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_found(tmp_path: P
     (home / ".cursor" / "mcp.json").write_text("{ broken")
     (home / ".warp").mkdir()
     (home / ".warp" / ".mcp.json").write_text('{"a": {"command": "a"}}')
-    survey = discover_servers(
+    discovery = discover_servers(
         host_paths(str(tmp_path), {"HOME": str(home)}, "linux"), list(BY_NAME), (), named=False
     )
-    assert [finding.name for finding in survey.servers] == ["a"]
-    assert len(survey.problems) == 1
-    assert ".cursor/mcp.json is not valid JSON" in survey.problems[0]
+    assert [finding.name for finding in discovery.servers] == ["a"]
+    assert len(discovery.problems) == 1
+    assert ".cursor/mcp.json is not valid JSON" in discovery.problems[0]
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
@@ -113,5 +113,5 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     os.symlink(dotfiles / "mcp.json", home / ".cursor" / "mcp.json")
     here = host_paths(str(tmp_path), {"HOME": str(home)}, "linux")
     assert existing_paths(BY_NAME["cursor"].locations[0], here)
-    survey = discover_servers(here, ["cursor"], (), named=False)
-    assert survey.sources[0].path == str(dotfiles / "mcp.json")
+    discovery = discover_servers(here, ["cursor"], (), named=False)
+    assert discovery.sources[0].path == str(dotfiles / "mcp.json")

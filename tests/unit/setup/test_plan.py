@@ -32,10 +32,10 @@ class World:
 
     def plan(self, present: ExistingSetup = NOTHING, **more: Any) -> Plan:
         folder = str(self.workspace)
-        survey = discover_servers(
+        discovery = discover_servers(
             host_paths(folder, {"HOME": str(self.home)}, "linux"), list(BY_NAME), (), named=False
         )
-        outcomes, children = decide(survey, present, folder)
+        outcomes, children = decide(discovery, present, folder)
         wanted = SetupOptions(
             workspace=folder,
             config=os.path.join(folder, "switchboard.config.json"),
@@ -43,7 +43,7 @@ class World:
             environ={},
             **more,
         )
-        return make_plan(survey, outcomes, children, wanted)
+        return make_plan(discovery, outcomes, children, wanted)
 
     def after(self, plan: Plan, name: str) -> Any:
         return json.loads(next(change.after for change in plan.changes if change.path.endswith(name)))[

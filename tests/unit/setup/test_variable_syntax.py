@@ -9,7 +9,7 @@ HERE = {"workspace": "/work/space", "platform": "linux"}
 
 
 @pytest.mark.parametrize(
-    ("syntax", "text", "said"),
+    ("syntax", "text", "translated"),
     [
         ("braces", "${A} ${B:-x y} $C {env:D}", "${A} ${B:-x y} $C {env:D}"),
         ("prefixed", "Bearer ${env:TOKEN}", "Bearer ${TOKEN}"),
@@ -25,8 +25,8 @@ HERE = {"workspace": "/work/space", "platform": "linux"}
         ("none", "$HOME %x% $", "$HOME %x% $"),
     ],
 )
-def test_each_way_of_writing_a_variable_has_one_form_here(syntax: Syntax, text: str, said: str) -> None:
-    assert translate(text, syntax, HERE) == said
+def test_each_way_of_writing_a_variable_has_one_form_here(syntax: Syntax, text: str, translated: str) -> None:
+    assert translate(text, syntax, HERE) == translated
 
 
 @pytest.mark.parametrize(

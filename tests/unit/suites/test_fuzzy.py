@@ -95,7 +95,7 @@ def test_any_text_ranks_without_repeats(query: str, documents: list[tuple[str, s
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("misspelt", "expected"),
     [
         pytest.param("createIssue", ["create_issue"], id="other case and separator"),
         pytest.param("READ-FILE", "read_file", id="capitals"),
@@ -110,8 +110,8 @@ def test_any_text_ranks_without_repeats(query: str, documents: list[tuple[str, s
         pytest.param("__", [], id="only separators"),
     ],
 )
-def test_a_misspelt_name_finds_what_was_meant(asked: str, expected: str | list[str]) -> None:
-    near = nearest(asked, NAMES)
+def test_a_misspelt_name_finds_what_was_meant(misspelt: str, expected: str | list[str]) -> None:
+    near = nearest(misspelt, NAMES)
     assert near == expected if isinstance(expected, list) else near[0] == expected
 
 
@@ -125,7 +125,7 @@ def test_no_more_names_than_asked_for() -> None:
 
 
 @given(st.text(), st.lists(st.text(), max_size=8))
-def test_near_names_are_known_names(asked: str, known: list[str]) -> None:
-    near = nearest(asked, known)
+def test_near_names_are_known_names(misspelt: str, known: list[str]) -> None:
+    near = nearest(misspelt, known)
     assert set(near) <= set(known)
     assert len(near) == len(set(near)) <= 3

@@ -19,14 +19,14 @@ def ask(value: object) -> SuiteCall | Failure:
 
 
 def call(value: object) -> SuiteCall:
-    asked = ask(value)
-    assert isinstance(asked, SuiteCall), asked
-    return asked
+    call_args = ask(value)
+    assert isinstance(call_args, SuiteCall), call_args
+    return call_args
 
 
-def args(asked: SuiteCall) -> object:
-    assert asked.args is not UNSET
-    raw = bytes(asked.args)
+def args(call_args: SuiteCall) -> object:
+    assert call_args.args is not UNSET
+    raw = bytes(call_args.args)
     assert raw[:1] == b"{"
     assert b"\n" not in raw
     assert b"\r" not in raw
@@ -34,11 +34,11 @@ def args(asked: SuiteCall) -> object:
 
 
 def refusal(value: object) -> Failure:
-    asked = ask(value)
-    assert isinstance(asked, Failure), asked
-    assert asked.child == "files"
-    assert "'files'" in asked.message
-    return asked
+    call_args = ask(value)
+    assert isinstance(call_args, Failure), call_args
+    assert call_args.child == "files"
+    assert "'files'" in call_args.message
+    return call_args
 
 
 def nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
@@ -79,9 +79,9 @@ class TestCall:
         ],
     )
     def test_every_spelling_means_the_same(self, given: object) -> None:
-        asked = call(given)
-        assert (asked.action, asked.subtool) == ("call", "read")
-        assert args(asked) == ARGS
+        call_args = call(given)
+        assert (call_args.action, call_args.subtool) == ("call", "read")
+        assert args(call_args) == ARGS
 
     @pytest.mark.parametrize(
         "given",
@@ -101,13 +101,13 @@ class TestCall:
 
     def test_arguments_pass_byte_for_byte(self) -> None:
         raw = '{ "b":1.0,"a" : "é\\u00e9\\n", "big":123456789012345678901234567890, "b":2 }'.encode()
-        asked = call(b'{"action":"call","subtool":"x","args": ' + raw + b" }")
-        assert asked.args is not UNSET
-        assert bytes(asked.args) == raw
+        call_args = call(b'{"action":"call","subtool":"x","args": ' + raw + b" }")
+        assert call_args.args is not UNSET
+        assert bytes(call_args.args) == raw
 
     def test_half_an_emoji_within_a_string_of_arguments_is_replaced(self) -> None:
-        asked = call({"action": "call", "subtool": "x", "args": '{"text":"\\ud83d"}'})
-        assert args(asked) == {"text": "�"}
+        call_args = call({"action": "call", "subtool": "x", "args": '{"text":"\\ud83d"}'})
+        assert args(call_args) == {"text": "�"}
 
     @given(
         st.dictionaries(
@@ -140,8 +140,14 @@ class TestIntrospect:
         ],
     )
     def test_every_spelling_means_the_same(self, given: object) -> None:
-        asked = call(given)
-        assert (asked.action, asked.subtool, asked.query, asked.verbosity, asked.cursor) == (
+        call_args = call(given)
+        assert (
+            call_args.action,
+            call_args.subtool,
+            call_args.query,
+            call_args.verbosity,
+            call_args.cursor,
+        ) == (
             "introspect",
             "",
             "",
@@ -150,7 +156,7 @@ class TestIntrospect:
         )
 
     def test_its_options_are_kept(self) -> None:
-        asked = call(
+        call_args = call(
             {
                 "action": "introspect",
                 "subtool": "read",
@@ -159,15 +165,20 @@ class TestIntrospect:
                 "cursor": "abc",
             }
         )
-        assert (asked.subtool, asked.query, asked.verbosity, asked.cursor) == ("read", "files", "full", "abc")
+        assert (call_args.subtool, call_args.query, call_args.verbosity, call_args.cursor) == (
+            "read",
+            "files",
+            "full",
+            "abc",
+        )
 
 
 class TestRefusals:
     def test_no_arguments_at_all(self) -> None:
-        asked = parse(UNSET, "files")
-        assert isinstance(asked, Failure)
-        assert asked.code == "bad_arguments"
-        assert "needs `action`" in asked.message
+        call_args = parse(UNSET, "files")
+        assert isinstance(call_args, Failure)
+        assert call_args.code == "bad_arguments"
+        assert "needs `action`" in call_args.message
 
     @pytest.mark.parametrize(
         "given",
@@ -261,10 +272,10 @@ class TestRefusals:
         st.recursive(st.none() | st.booleans() | st.text(max_size=5) | st.integers(), nested, max_leaves=12)
     )
     def test_whatever_comes_is_a_call_or_a_refusal(self, value: object) -> None:
-        asked = ask(value)
-        if isinstance(asked, SuiteCall):
-            assert asked.action in ("introspect", "call")
-            args(asked)
+        call_args = ask(value)
+        if isinstance(call_args, SuiteCall):
+            assert call_args.action in ("introspect", "call")
+            args(call_args)
 
 
 class TestSettle:

@@ -50,12 +50,12 @@ def _object(draw: st.DrawFn, names: list[str], depth: int) -> str:
 
 
 def _joined(draw: st.DrawFn, parts: list[str]) -> str:
-    told = draw(GAPS)
+    result = draw(GAPS)
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
         comma = "," if not last or draw(st.booleans()) else ""
-        told += f"{part}{draw(GAPS)}{comma}{draw(GAPS)}"
-    return told
+        result += f"{part}{draw(GAPS)}{comma}{draw(GAPS)}"
+    return result
 
 
 @st.composite
