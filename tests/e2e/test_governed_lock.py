@@ -163,7 +163,7 @@ def test_prompts_that_the_lock_does_not_hold_are_blocked_and_what_was_edited_the
     del lock["children"]["kid"]["prompts"]  # as where it did not tell them when it was locked
     path.write_text(json.dumps(lock))
     with serve(workspace) as host:
-        assert "that was locked" in host.error("prompts/get", {"name": "kid__plan"})["message"]
+        assert "no locked prompt 'plan'" in host.error("prompts/get", {"name": "kid__plan"})["message"]
         assert host.result("prompts/list")["prompts"] == []
         cli(workspace, "lock")
         assert host.result("prompts/get", {"name": "kid__plan"}) == {"messages": []}
