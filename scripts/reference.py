@@ -16,6 +16,7 @@ from typing import Any
 
 import reference_commands
 import reference_metrics
+import reference_modules
 import schemas
 
 from switchboard_mcp.children import lifecycle
@@ -316,6 +317,8 @@ PAGES = {
     "reference/metrics.md": lambda: reference_metrics.metrics(NOTE),
     "hosts/README.md": lambda: reference_commands.hosts(NOTE),
     "adr/README.md": decisions,
+    "reference/modules.md": lambda: reference_modules.modules(NOTE),
+    "code.md": lambda: reference_modules.code_map(DOCS / "code.md"),
     "concepts.md": concepts,
 }
 
