@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from switchboard_mcp.children.catalog import Catalog
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.context import ChildContext, ChildHandle
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config, Timeouts
 from switchboard_mcp.errors import Failure
@@ -130,9 +130,9 @@ class Audience:
     def __init__(self) -> None:
         self.news = asyncio.Event()
 
-    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
+    def on_child_notification(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None: ...
 
-    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None: ...
+    def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None: ...
 
     def on_list_changed(self, child: str, notification: str, *, first: bool = False) -> None:
         if notification == "notifications/tools/list_changed":

@@ -20,22 +20,34 @@ from switchboard_mcp.transport.rpc import Peer
 from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.child import Child
     from switchboard_mcp.children.pinning import Pins
     from switchboard_mcp.children.recent_errors import RecentErrors
     from switchboard_mcp.children.replica_types import Replicas
+    from switchboard_mcp.config.models import ChildSpec
     from switchboard_mcp.inprocess.server_app import ServerApp, ToolTable
     from switchboard_mcp.observability.audit.audit_log import AuditLog
     from switchboard_mcp.policy.launch.rules import LaunchPolicy
 
 
+class ChildHandle(Protocol):
+    """A child as the receiver of its messages sees it."""
+
+    spec: ChildSpec
+    owner: object
+    last_session: object
+
+    @property
+    def name(self) -> str:
+        """The name of the child in the config."""
+
+
 class ChildEvents(Protocol):
     """Receives the messages that children send on their own. Implemented by the gateway."""
 
-    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_notification(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a notification, except progress and list changes."""
 
-    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request to the child's client."""
 
     def on_list_changed(self, child: str, notification: str, *, first: bool = False) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.context import ChildHandle
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.transport.rpc import Peer
@@ -36,7 +36,7 @@ class MessageOwner(Struct, frozen=True):
         return self.session.capabilities if self.request is None else self.request.capabilities
 
 
-def owner_of(child: Child, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
+def owner_of(child: ChildHandle, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
     """Return the owner of a message that the child sends now; None if it is ambiguous."""
     related: bytes = getattr(peer.transport, "related", b"")  # transports with a reply channel per request
     if related:
@@ -64,7 +64,7 @@ def requests_in_flight(peer: Peer) -> Iterator[HostRequest]:
             yield call
 
 
-def _owner_when_idle(child: Child, sessions: Sequence[Session]) -> MessageOwner | None:
+def _owner_when_idle(child: ChildHandle, sessions: Sequence[Session]) -> MessageOwner | None:
     """Return the host an idle child may address: the one it is kept for, or the only one connected.
 
     None if a different host used the child last: its late messages are not for later hosts.

@@ -35,7 +35,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.child import Child
+    from switchboard_mcp.children.context import ChildHandle
 
 ROOTS = "roots/list"
 # A person may have to answer; after this long they are not coming back.
@@ -68,7 +68,7 @@ class ClientRequestBroker:
         self._workspace = workspace
         self._sessions = sessions
 
-    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""
         assert message.id is not UNSET
         origin = ChildRequest(peer.transport, bytes(message.id))
@@ -178,7 +178,7 @@ class ClientRequestBroker:
         channel.send(jsonrpc.notification("notifications/cancelled", params))
         _restore_deadline(session, request)
 
-    def _answer_without_host(self, child: Child, origin: ChildRequest, method: str) -> None:
+    def _answer_without_host(self, child: ChildHandle, origin: ChildRequest, method: str) -> None:
         """Answer a client request that no host can answer; the roots are known without one."""
         if method == ROOTS:
             origin.answer(roots(self._workspace))

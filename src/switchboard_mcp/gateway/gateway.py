@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.context import ChildHandle
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.errors import (
     INTERNAL_ERROR,
@@ -229,11 +230,11 @@ class Gateway:
             for suite in self.all_suites.values():
                 suite.child.set_log_level(lowest)
 
-    def on_child_request(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""
         self.broker.on_child_request(child, peer, message)
 
-    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_notification(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a child's notification other than progress and list changes."""
         self._notifications.on_child_notification(child, peer, message)
 

@@ -259,7 +259,7 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
         only = None
     if only is None or (method.startswith("tasks/") and inbound.is_stateless is not _is_stateless(only)):
-        inbound.refuse(METHOD_NOT_FOUND, f"Method not match: {method}")
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
     else:
         ForwardedRequest(inbound, only, method, inbound.members).begin()
 

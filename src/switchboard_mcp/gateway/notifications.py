@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.context import ChildHandle
 from switchboard_mcp.children.resource_subscriptions import UPDATED
 from switchboard_mcp.config.sections import USAGE_NOTIFICATION
 from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests_in_flight
@@ -44,7 +44,7 @@ class NotificationRouter:
         self._sessions = sessions
         self._broker = broker
 
-    def on_child_notification(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def on_child_notification(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Route a child's notification other than progress and list changes."""
         try:
             self._dispatch(child, peer, message)
@@ -68,7 +68,7 @@ class NotificationRouter:
         suite = self._suite_of(child)
         return suite is not None and suite.direct
 
-    def _dispatch(self, child: Child, peer: Peer, message: RpcMessage) -> None:
+    def _dispatch(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         method, params = str(message.method), message.params
         if method == "notifications/cancelled":
             if params is not UNSET:
@@ -93,7 +93,7 @@ class NotificationRouter:
         if channel is not None and not (stateless and method in LEGACY_ONLY):
             channel.send(jsonrpc.notification(method, None if params is UNSET else params))
 
-    def _relay_log(self, child: Child, peer: Peer, params: Raw) -> None:
+    def _relay_log(self, child: ChildHandle, peer: Peer, params: Raw) -> None:
         owner = owner_of(child, peer, self._sessions)
         channel = self._log_channel(owner, peer, _decode_log(params).level) if owner is not None else None
         if channel is None:
@@ -116,7 +116,7 @@ class NotificationRouter:
                 return request.channel
         return None
 
-    def _notify_subscribers(self, child: Child, params: Raw) -> bool:
+    def _notify_subscribers(self, child: ChildHandle, params: Raw) -> bool:
         """Notify the subscribers of a changed resource; return False if there are none."""
         members = decode_members(params)
         updated = message_meta.decode_text(members.get("uri"))
@@ -146,7 +146,9 @@ def send_list_changed(session: Session, method: str) -> None:
             listen.notify(method, {})
 
 
-def _affected(subscribed: Mapping[str, SubscribedResource], child: Child, updated: str) -> Iterable[str]:
+def _affected(
+    subscribed: Mapping[str, SubscribedResource], child: ChildHandle, updated: str
+) -> Iterable[str]:
     """Return the changed resource under each URI the host has subscribed to it by."""
     return [
         uri + updated[len(resource.uri) :]
