@@ -17,19 +17,19 @@ an error: no host is asked on behalf of another. The second route is in `suspend
 from __future__ import annotations
 
 import os
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import owner_of
-from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.client_request import ChildRequest, OpenRequest, PendingClientRequest
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.suspended_requests import ChildRequest, SuspendedRequests
+from switchboard_mcp.gateway.suspended_requests import SuspendedRequests
 from switchboard_mcp.protocol import client_requests, jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
@@ -47,16 +47,6 @@ GRACE_S = 60.0
 
 _decode_cancelled = msgspec.json.Decoder(Cancelled).decode
 _decode_progress = msgspec.json.Decoder(ProgressTarget).decode
-
-
-class PendingClientRequest(Struct):
-    """A client request that a legacy host has not answered yet."""
-
-    on_response: Callable[[RpcMessage], None]
-    request: HostRequest | None
-    timer: TimerHandle
-    origin: ChildRequest | None = None
-    token: Raw | None = None  # the child's own, for progress
 
 
 class ClientRequestBroker:
@@ -98,7 +88,7 @@ class ClientRequestBroker:
     def send(
         self,
         session: Session,
-        request: HostRequest | None,
+        request: OpenRequest | None,
         method: str,
         params: bytes,
         on_response: Callable[[RpcMessage], None],
@@ -146,7 +136,7 @@ class ClientRequestBroker:
                 if pending.origin == origin:
                     self._cancel(session, id, cancelled.reason or "withdrawn by the server")
 
-    def request_ended(self, request: HostRequest, reason: str) -> None:
+    def request_ended(self, request: OpenRequest, reason: str) -> None:
         """Cancel the client requests of a request that has ended."""
         session = request.session
         for id, pending in list(session.pending_client_requests.items()):
@@ -189,7 +179,7 @@ class ClientRequestBroker:
         origin.refuse(METHOD_NOT_FOUND, message)
 
 
-def _restore_deadline(session: Session, request: HostRequest | None) -> None:
+def _restore_deadline(session: Session, request: OpenRequest | None) -> None:
     """Give a request its ordinary timeout again once the host has answered everything asked on its behalf."""
     if request is None:
         return

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, IncomingRequest
-from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.gateway.request import HostRequest, RequestSuite
 from switchboard_mcp.gateway.tasks import TASK_TIMEOUT_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -44,6 +44,15 @@ PROMPT_NAME: dict[str, Callable[[dict[str, Raw]], str | None]] = {
 }
 
 
+class ForwardingSuite(RequestSuite, Protocol):
+    """The suite of a child that requests are forwarded to. `redact_args` names the arguments to redact."""
+
+    redact_args: list[str]
+
+    def redact_arguments(self, args: Raw | UnsetType) -> None:
+        """Redact the values that `redactArgs` names from everything that is logged or reported about the call."""
+
+
 class ForwardedRequest(HostRequest):
     """A request forwarded to one child. `rewrite` replaces names in the result with those the host knows."""
 
@@ -52,7 +61,7 @@ class ForwardedRequest(HostRequest):
     def __init__(
         self,
         inbound: IncomingRequest,
-        suite: ChildSuite,
+        suite: ForwardingSuite,
         method: str,
         members: dict[str, Raw],
         rewrite: Rewrite | None = None,

@@ -33,8 +33,7 @@ from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRou
 from switchboard_mcp.gateway.session import HostTransport, ReplyChannel, Session, unsubscribe_all
 from switchboard_mcp.gateway.suites import child_suite
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.gateway.suites.suite_calls import PlainParams
-from switchboard_mcp.gateway.suites.suite_tools import Suite
+from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Suite
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.log import Log
@@ -142,11 +141,15 @@ class Gateway:
         """Return the view of a principal."""
         return self.views.get(principal, self.view)
 
+    def session_views(self) -> dict[Session, View]:
+        """Return the view of every session, as it is now."""
+        return {session: self.view_of(session.principal) for session in self.sessions}
+
     def open(self, channel: ReplyChannel, principal: str = "", *, ephemeral: bool = False) -> Session:
         """Open a session for a host. `channel` carries messages of no request; an `ephemeral` session serves one
         request.
         """
-        session = Session(channel, self.broker, self.view_of(principal), principal, ephemeral=ephemeral)
+        session = Session(channel, self.broker, self.view_of(principal).tools, principal, ephemeral=ephemeral)
         self.sessions.append(session)
         return session
 
@@ -201,7 +204,7 @@ class Gateway:
             return
         id = bytes(call.id)
         params = call.params
-        suite = session.view.tools.get(params.name)
+        suite = session.tools.get(params.name)
         plain = params.meta is UNSET and params.request_state is UNSET
         if suite is None or id[0] not in ID_BEGINS or not (plain or _is_simple(params)):
             self._receive_general(session, channel, data)
@@ -321,14 +324,14 @@ class Gateway:
         elif method == "notifications/progress" and params is not UNSET:
             self.broker.on_host_progress(session, params)
         elif method == "notifications/roots/list_changed":
-            for suite in session.view.suites.values():
+            for suite in self.view_of(session.principal).suites.values():
                 self._notify_child(suite, session, method, params)
         elif method.startswith("notifications/") and method not in (
             "notifications/initialized",
             "notifications/cancelled",
         ):
             # Unknown notifications go to the one directly exposed child; a request without an id goes nowhere.
-            only = session.view.tool_list.only_direct()
+            only = self.view_of(session.principal).tool_list.only_direct()
             if only is not None and not only.child.inventory.governed:
                 self._notify_child(only, session, method, params)
 

@@ -12,13 +12,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, failure, tool_result
 from switchboard_mcp.gateway import prompts_resources
+from switchboard_mcp.gateway.client_request import ResumeResult
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.subscriptions import SubscribeRequest, listen, unsubscribe
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
-from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
-from switchboard_mcp.gateway.suspended_requests import ResumeResult
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
@@ -77,7 +77,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         session.initialized = True
-        listing = session.view.tool_list
+        listing = gateway.view_of(session.principal).tool_list
         result = {
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
@@ -94,7 +94,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Answer `server/discover`, the stateless counterpart of `initialize`."""
 
     def answer() -> None:
-        listing = inbound.session.view.tool_list
+        listing = gateway.view_of(inbound.session.principal).tool_list
         result = {
             "supportedVersions": list(versions.STATELESS_VERSIONS),
             "capabilities": listing.capabilities(stateless=True),
@@ -127,7 +127,8 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
     """List one tool per suite, and the tools of directly exposed children."""
 
     def answer() -> None:
-        inbound.answer(inbound.session.view.tool_list.tools(stateless=inbound.is_stateless), cacheable=True)
+        listing = gateway.view_of(inbound.session.principal).tool_list
+        inbound.answer(listing.tools(stateless=inbound.is_stateless), cacheable=True)
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer)
@@ -138,7 +139,7 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
     method = inbound.method
 
     def answer() -> None:
-        view = inbound.session.view
+        view = gateway.view_of(inbound.session.principal)
         match = prompts_resources.build_list(
             view.suites.values(), prompts_resources.KINDS[method], view.tool_list.result_members(method)
         )
@@ -150,7 +151,7 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
 def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Call a tool: a suite tool in a form the fast path does not take, a direct tool, or an unknown one."""
     params = _decode_call(inbound.params)
-    view = inbound.session.view
+    view = gateway.view_of(inbound.session.principal)
     suite = view.tools.get(params.name)
     if suite is None and params.name in view.absent:
         problem = view.absent[params.name]
@@ -170,7 +171,7 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
-    view = inbound.session.view
+    view = gateway.view_of(inbound.session.principal)
     own = view.tool_list.direct()
     match = own.get(name)
     alone = view.tool_list.sole_child()
@@ -198,7 +199,7 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
 def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Forward to the child that has the prompt."""
     name = inbound.text("name")
-    match = prompts_resources.find_prompt(inbound.session.view.suites.values(), name)
+    match = prompts_resources.find_prompt(gateway.view_of(inbound.session.principal).suites.values(), name)
     if match is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
     else:
@@ -223,7 +224,7 @@ def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
 def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
     """Return the resource a request names; if there is none, answer with an error and return None."""
     uri = inbound.text("uri")
-    match = prompts_resources.find_resource(inbound.session.view.suites.values(), uri)
+    match = prompts_resources.find_resource(gateway.view_of(inbound.session.principal).suites.values(), uri)
     if match is None:
         code = INVALID_PARAMS if inbound.is_stateless else message_meta.RESOURCE_NOT_FOUND
         inbound.refuse(code, f"Unknown resource '{uri}'.", Raw(jsonrpc.encode({"uri": uri})))
@@ -233,7 +234,7 @@ def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedNam
 def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Complete an argument of a prompt or a resource template."""
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
-    all_suites = inbound.session.view.suites.values()
+    all_suites = gateway.view_of(inbound.session.principal).suites.values()
     if reference.type == "ref/prompt":
         match = prompts_resources.find_prompt(all_suites, reference.name)
         name = "name"
@@ -255,7 +256,7 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     A governed child only receives what was locked; its tasks come from locked calls.
     """
     method = inbound.method
-    only = inbound.session.view.tool_list.only_direct()
+    only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
     if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
         only = None
     if only is None or (method.startswith("tasks/") and inbound.is_stateless is not _is_stateless(only)):

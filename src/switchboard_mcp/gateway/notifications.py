@@ -57,7 +57,7 @@ class NotificationRouter:
         if first and suite is not None and not suite.should_announce(tools=method == TOOLS_CHANGED):
             return
         for session in list(self._sessions):
-            if session.view.shows(child):
+            if self._gateway.view_of(session.principal).shows(child):
                 send_list_changed(session, method)
 
     def _suite_of(self, child: str) -> ChildSuite | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -133,10 +133,11 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
         return
     enable_switchboard_suite(workspace.config, context)
     changed = runtime.supervisor.apply(workspace)
+    old_views = gateway.session_views()
     suites = gateway.replace_children(runtime.supervisor.children.values(), workspace.config)
     attach_pipelines(suites, workspace.config, context, loaded)
     apply_views(gateway, workspace, context, runtime.profile, disabled)
-    migrate_sessions(gateway, changed)
+    migrate_sessions(gateway, old_views, changed)
     before, runtime.workspace = runtime.workspace, workspace
     _log_changes(runtime, before, changed)
 
@@ -203,18 +204,19 @@ def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -
     )
 
 
-def migrate_sessions(gateway: Gateway, changed: frozenset[str]) -> None:
-    """Give every host its new view, and announce the lists that changed for it."""
+def migrate_sessions(gateway: Gateway, old_views: Mapping[Session, View], changed: frozenset[str]) -> None:
+    """Give every host the tools of its new view, and announce the lists that changed for it."""
     changed_lists: dict[tuple[int, int], list[str]] = {}
-    for session in list(gateway.sessions):
-        old, session.view = session.view, gateway.view_of(session.principal)
-        key = (id(old), id(session.view))
+    for session, old in old_views.items():
+        view = gateway.view_of(session.principal)
+        session.tools = view.tools
+        key = (id(old), id(view))
         if key not in changed_lists:
-            changed_lists[key] = _changed_lists(old, session.view, changed)
+            changed_lists[key] = _changed_lists(old, view, changed)
         for method in changed_lists[key]:
             send_list_changed(session, method)
         for subscribed in (session.subscribed, *(listen.subscribed for listen in session.listens.values())):
-            _resubscribe(session, subscribed, changed)
+            _resubscribe(session, view, subscribed, changed)
     gateway.propagate_log_level()
 
 
@@ -237,11 +239,11 @@ def _list_result(view: View, method: str) -> bytes:
 
 
 def _resubscribe(
-    session: Session, subscribed: dict[str, SubscribedResource], changed: frozenset[str]
+    session: Session, view: View, subscribed: dict[str, SubscribedResource], changed: frozenset[str]
 ) -> None:
     """Move subscriptions to the new child of the same name; drop those whose child is gone."""
     for uri, resource in list(subscribed.items()):
-        suites = {suite.source: suite for suite in session.view.suites.values()}
+        suites = {suite.source: suite for suite in view.suites.values()}
         suite = suites.get(resource.child.name)
         if resource.child.name in changed or suite is None:
             del subscribed[uri]

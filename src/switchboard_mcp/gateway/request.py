@@ -7,8 +7,7 @@ answer to a client request; a stateless host's request may be suspended meanwhil
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -25,16 +24,25 @@ from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.transport.rpc import PendingRequest, next_id
 
-Encode = Callable[[bytes, Raw | bytes], bytes]
-
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.client_request import Encode, KeptAnswer
     from switchboard_mcp.gateway.incoming import IncomingRequest
-    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-    from switchboard_mcp.gateway.suspended_requests import SuspendedRequest
+    from switchboard_mcp.gateway.telemetry import RequestObserver
 
 # Progress must increase, and a child's own begins at 0 or more: ours, while it starts, must stay below any real step.
 STARTING_STEP = 1e-6
 URL_MODE = Raw(b'{"mode":"url"}')
+
+
+class RequestSuite(Protocol):
+    """The suite of a child, as the requests to it see it."""
+
+    child: Child
+    observer: RequestObserver | None
+
+    @property
+    def direct(self) -> bool:
+        """True if hosts see the child's own tools in place of a suite tool."""
 
 
 class HostRequest(HostContext, ReadyWaiter, PendingRequest):
@@ -55,7 +63,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         "task",
     )
 
-    suite: ChildSuite
+    suite: RequestSuite
     child: Child  # the suite's child, or this host's own process of it
     host_id: bytes
     meta: Meta | UnsetType
@@ -67,7 +75,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     )
     relisted: bool  # the child's tools were listed again for this request
     missing_capabilities: Capability  # capabilities the child needed and the host lacks
-    suspended: SuspendedRequest
+    suspended: KeptAnswer
     rounds: int  # how often a stateless child has requested input
     task: str  # the child's task id, if the call runs as a task
     cacheable = False  # a stateless host expects cache hints with the answer
@@ -237,7 +245,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def _store_outcome(self, encode: Encode, body: Raw | bytes) -> None:
         """Keep the answer of a suspended request until the host resumes it."""
-        suspended: SuspendedRequest | None = getattr(self, "suspended", None)
+        suspended: KeptAnswer | None = getattr(self, "suspended", None)
         if suspended is not None:
             suspended.outcome = (encode, body)
 

@@ -15,8 +15,8 @@ from switchboard_mcp.transport.base import MessageTransport
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
-    from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker, PendingClientRequest
-    from switchboard_mcp.gateway.suites.views import View
+    from switchboard_mcp.gateway.client_request import ClientRequests, PendingClientRequest
+    from switchboard_mcp.gateway.suites.suite_tools import Suite
 
 
 class ReplyChannel(Protocol):
@@ -72,15 +72,15 @@ class Session:
     def __init__(
         self,
         channel: ReplyChannel,
-        broker: ClientRequestBroker,
-        view: View,
+        broker: ClientRequests,
+        tools: dict[str, Suite],
         principal: str = "",
         *,
         ephemeral: bool = False,
     ) -> None:
         self.channel = channel
         self.broker = broker
-        self.view = view
+        self.tools = tools  # the suite tools of its view: the gateway looks them up for every call
         self.principal = principal
         self.ephemeral = ephemeral
         self.version = LATEST_LEGACY

@@ -60,10 +60,8 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     )
     inbound.session.listens[inbound.id] = subscription
     acknowledged: dict[str, object] = dict.fromkeys(kinds, True)
-    resolved = [
-        (uri, prompts_resources.find_resource(inbound.session.view.suites.values(), uri))
-        for uri in params.resource_subscriptions
-    ]
+    suites = gateway.view_of(inbound.session.principal).suites.values()
+    resolved = [(uri, prompts_resources.find_resource(suites, uri)) for uri in params.resource_subscriptions]
     honoured = {uri: match for uri, match in resolved if match is not None}
     if honoured:
         acknowledged["resourceSubscriptions"] = list(honoured)

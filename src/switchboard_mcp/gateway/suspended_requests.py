@@ -8,18 +8,16 @@ open; if the child answers meanwhile, the answer is kept until the host resumes 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, TimerHandle
-from enum import Enum
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from switchboard_mcp.gateway.client_request import ChildRequest, Encode, OpenRequest, ResumeResult
 from switchboard_mcp.gateway.incoming import IncomingRequest
-from switchboard_mcp.gateway.request import Encode, HostRequest
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import decode_members
-from switchboard_mcp.transport.base import MessageTransport
 
 # A host that does not resume its request within this time has given up.
 SUSPEND_TIMEOUT_S = 600.0
@@ -28,21 +26,6 @@ COALESCE_S = 0.02
 # Each suspended request holds a call open in its child, so their number is limited.
 MAX_SUSPENDED = 1000
 MAX_PENDING_INPUTS = 64
-
-
-class ChildRequest(Struct, frozen=True):
-    """A request from a child, to be answered over the transport it came from."""
-
-    link: MessageTransport
-    id: bytes
-
-    def answer(self, result: Raw | bytes) -> None:
-        """Send the child a result."""
-        self.link.send(jsonrpc.result(self.id, result))
-
-    def refuse(self, code: int, message: str) -> None:
-        """Send the child an error."""
-        self.link.send(jsonrpc.error(self.id, code, message))
 
 
 class PendingInput(Struct):
@@ -67,7 +50,7 @@ class SuspendedRequest:
         "state",
     )
 
-    def __init__(self, request: HostRequest, *, fresh: bool = False) -> None:
+    def __init__(self, request: OpenRequest, *, fresh: bool = False) -> None:
         self.request = request
         self.fingerprint = request.fingerprint()
         self.fresh = fresh
@@ -77,14 +60,6 @@ class SuspendedRequest:
         self.outcome: tuple[Encode, Raw | bytes] | None = None
         self.send_timer: TimerHandle | None = None
         self.expiry_timer: TimerHandle | None = None
-
-
-class ResumeResult(Enum):
-    """Outcome of an attempt to resume a request by its state."""
-
-    HANDLED = "dealt with"
-    FRESH = "fresh"  # to be served as a new request
-    FOREIGN = "foreign"  # the state was not issued by this process
 
 
 class SuspendedRequests:
@@ -97,7 +72,7 @@ class SuspendedRequests:
         self._prefix = ""
 
     def suspend(
-        self, request: HostRequest, origin: ChildRequest, method: str, params: Raw | UnsetType
+        self, request: OpenRequest, origin: ChildRequest, method: str, params: Raw | UnsetType
     ) -> None:
         """Request input for a child in the middle of a stateless host's request."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
@@ -115,7 +90,7 @@ class SuspendedRequests:
         if request.is_awaited and suspended.send_timer is None:
             suspended.send_timer = self._loop.call_later(COALESCE_S, self._send_inputs, suspended)
 
-    def request_urls(self, request: HostRequest, input_requests: dict[str, dict[str, object]]) -> bool:
+    def request_urls(self, request: OpenRequest, input_requests: dict[str, dict[str, object]]) -> bool:
         """Ask the host to visit URLs before the child is called again; return False if there are too many suspended."""
         if self._is_full:
             return False
@@ -181,7 +156,7 @@ class SuspendedRequests:
             if not suspended.pending and suspended.request.is_awaited:
                 suspended.request.extend_deadline(suspended.request.timeout)
 
-    def drop_inputs(self, request: HostRequest, reason: str) -> None:
+    def drop_inputs(self, request: OpenRequest, reason: str) -> None:
         """Refuse the pending client requests of a request the child has finished. Its host may still resume it."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is not None:
@@ -193,7 +168,7 @@ class SuspendedRequests:
                 self._by_origin.pop(question.origin, None)
                 question.origin.refuse(INTERNAL_ERROR, reason)
 
-    def forget(self, request: HostRequest) -> None:
+    def forget(self, request: OpenRequest) -> None:
         """Release a request that will not be resumed."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is not None:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from switchboard_mcp.gateway.incoming import IncomingRequest
     from switchboard_mcp.gateway.session import ReplyChannel
-    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+    from switchboard_mcp.gateway.suites.suite_tools import PlainParams
     from switchboard_mcp.observability.tracing import OpenTelemetry
 
 # If the loop is too busy to answer within this time, the export skips these values.
@@ -41,6 +40,14 @@ _HEAD = len(b'{"jsonrpc":"2.0","id":')
 _ERROR = b',"error":'
 
 
+class ObservedSuite(Protocol):
+    """A suite whose requests can be observed."""
+
+    name: str
+    source: str
+    observer: RequestObserver | None
+
+
 class Telemetry:
     """The configured telemetry: timings, traces, or both. `public` means `/metrics` needs no token."""
 
@@ -49,7 +56,7 @@ class Telemetry:
         self.otel = otel
         self.public = settings.public
 
-    def observe(self, suites: Iterable[ChildSuite]) -> None:
+    def observe(self, suites: Iterable[ObservedSuite]) -> None:
         """Observe the requests to the children of these suites."""
         if self.timings is not None or self.otel is not None:
             for suite in suites:
@@ -84,7 +91,7 @@ class Telemetry:
 class RequestObserver:
     """Observes the requests of one child."""
 
-    def __init__(self, suite: ChildSuite, timings: Timings | None, otel: OpenTelemetry | None) -> None:
+    def __init__(self, suite: ObservedSuite, timings: Timings | None, otel: OpenTelemetry | None) -> None:
         self.child = suite.source
         self.timings = timings
         self.otel = otel

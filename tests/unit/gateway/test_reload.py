@@ -51,8 +51,9 @@ def exchange(board: Board, old: FakeChild, **how: object) -> FakeChild:
     """Another child in the place of one, as `Supervisor.adopt` does it."""
     new = board.child(old.name, **how)  # type: ignore[arg-type]  # as the test says
     old.retire(new)
+    old_views = board.gateway.session_views()
     board.gateway.replace_children(board.children.values(), board.config)
-    migrate_sessions(board.gateway, frozenset({old.name}))
+    migrate_sessions(board.gateway, old_views, frozenset({old.name}))
     board.settle()
     return new
 
@@ -79,7 +80,7 @@ def test_whoever_comes_late_to_a_child_that_has_gone_is_sent_to_the_one_in_its_p
     new = exchange(board, old)
     board.loop.run_until_complete(old.close())
     # As one that waited in a queue before the child: it still knows the old suite.
-    host.session.view.tools["kid_suite"] = suite
+    host.session.tools["kid_suite"] = suite
     call_id = host.call()
     new.server.give(new.server.last(), {"content": []})
     assert host.result(call_id) == {"content": []}
@@ -113,8 +114,9 @@ def test_hosts_that_see_nothing_else_hear_nothing(board: Board) -> None:
     kid = board.child()
     host = board.host()
     host.call()
+    old_views = board.gateway.session_views()
     board.gateway.replace_children(board.children.values(), board.config)
-    migrate_sessions(board.gateway, frozenset())
+    migrate_sessions(board.gateway, old_views, frozenset())
     assert not host.heard(CHANGED)
     assert board.gateway.suites["kid_suite"].child is kid
 

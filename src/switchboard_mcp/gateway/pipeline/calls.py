@@ -17,7 +17,8 @@ from msgspec import Raw
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
 from switchboard_mcp.gateway.forward import ForwardedRequest
 from switchboard_mcp.gateway.request import HostRequest
-from switchboard_mcp.gateway.suites.suite_calls import PlainParams, SubtoolCall
+from switchboard_mcp.gateway.suites.suite_calls import SubtoolCall
+from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import Answer, ToolCall, is_error
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import jsonrpc, message_meta
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
     from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
     from switchboard_mcp.gateway.session import ReplyChannel, Session
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 CALL = "tools/call"
 # Outcomes of results that came from the child. Any other result is the middleware's own.
@@ -41,6 +43,7 @@ class PipelineRequest(HostRequest):
         __slots__ = ()  # the leaf classes declare `_STATE`: two bases with slots of their own cannot be combined
 
     pipeline: CallPipeline
+    suite: ChildSuite
     started_at: float
     limiter: RateLimiter | None  # set while the request holds one of its slots
     interception: Interception | None  # None if there is neither middleware nor cache

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.result_paging import PageStore
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+    from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 
 
 class CallPipeline:

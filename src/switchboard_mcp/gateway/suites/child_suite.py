@@ -17,16 +17,15 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config, settings_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.client_request import ResumeResult
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_calls import (
     IntrospectCall,
-    PlainParams,
     SubtoolCall,
     fingerprint,
 )
-from switchboard_mcp.gateway.suites.suite_tools import Shape, describe, merged_annotations
-from switchboard_mcp.gateway.suspended_requests import ResumeResult
+from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Shape, describe, merged_annotations
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize

@@ -20,7 +20,7 @@ from switchboard_mcp.suites.suite_names import suite_names
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.session import ReplyChannel, Session
-    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
+    from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 
 
 class RefusedSuite:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
@@ -16,9 +16,9 @@ from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
+from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
-from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.schema import compact
@@ -31,20 +31,12 @@ if TYPE_CHECKING:
 WRAPPERS = frozenset({"args", "arguments"})
 
 
-class PlainParams(Struct, gc=False, rename="camel"):
-    """Params of a suite tool's `tools/call` whose arguments are well-formed."""
-
-    name: str
-    arguments: SuiteCall
-    meta: Meta | UnsetType = msgspec.field(name="_meta", default=UNSET)
-    input_responses: Raw | UnsetType = UNSET
-    request_state: Raw | UnsetType = UNSET
-
-
 class IntrospectCall(HostRequest):
     """`action: introspect` of a suite tool."""
 
     __slots__ = ("params",)
+
+    suite: ChildSuite
 
     def __init__(
         self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
@@ -106,6 +98,8 @@ class SubtoolCall(HostRequest):
     """`action: call` of a suite tool."""
 
     __slots__ = ("params",)
+
+    suite: ChildSuite
 
     def __init__(
         self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams

@@ -6,20 +6,34 @@ saved that the status reports.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import ServerSnapshot
-from switchboard_mcp.gateway.suites.suite_tools import SHAPES
-from switchboard_mcp.suites.introspect import ToolView
+from switchboard_mcp.children.catalog import ServerSnapshot, Tool
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite
+from switchboard_mcp.suites.introspect import IntrospectSettings, ToolView
 from switchboard_mcp.suites.savings import ServerTools, Weight, measure_weight
 from switchboard_mcp.suites.tokens import estimate
 
-if TYPE_CHECKING:
-    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-
 UNKNOWN = Weight(0, 0, 0.0)
+
+
+class MeasuredSuite(ListedSuite, Protocol):
+    """A suite whose cost can be measured."""
+
+    source: str
+    child: Child
+    introspection: IntrospectSettings
+
+    @property
+    def direct(self) -> bool:
+        """True if hosts see the child's own tools in place of a suite tool."""
+
+    def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
+        """Return the tools that exist for a host."""
 
 
 class SuiteCost:
@@ -30,7 +44,7 @@ class SuiteCost:
         self._tools = snapshot.tools if snapshot is not None else None
 
     @classmethod
-    def measure(cls, suite: ChildSuite) -> SuiteCost:
+    def measure(cls, suite: MeasuredSuite) -> SuiteCost:
         """Measure a suite. An unknown child costs nothing yet."""
         snapshot = suite.child.snapshot
         if snapshot is None:
@@ -43,7 +57,7 @@ class SuiteCost:
         server = ServerTools(suite.source, views, descriptor, suite.child.inventory.instructions)
         return cls(measure_weight(server, estimate, suite.introspection), snapshot)
 
-    def is_current(self, suite: ChildSuite) -> bool:
+    def is_current(self, suite: MeasuredSuite) -> bool:
         """Return whether the child's snapshot is still the measured one."""
         snapshot = suite.child.snapshot
         return (snapshot.tools if snapshot is not None else None) is self._tools
@@ -53,7 +67,7 @@ class SuiteCost:
         """True if the flat list costs hosts less than the suite tool."""
         return self.weight.flat_is_cheaper
 
-    def tokens_saved(self, suite: ChildSuite, *, opened: bool) -> int:
+    def tokens_saved(self, suite: MeasuredSuite, *, opened: bool) -> int:
         """Return the tokens a host has saved: the flat list less the suite tool, less introspection if `opened`."""
         if suite.direct or not self.weight.flat:
             return 0

@@ -1,7 +1,7 @@
 """Suite tools: the tool that a host sees instead of a child's own tools.
 
-Defines the interface of every suite, the description of a suite tool (with a hint of its subtools) and the size of the
-whole list. It is not aware of children: their suites are in `child_suite`.
+Defines the interface of every suite and the params of its calls, the description of a suite tool (with a hint of its
+subtools) and the size of the whole list. It is not aware of children: their suites are in `child_suite`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import decode, encode
 
 from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.suites.suite_arguments import SuiteCall
 from switchboard_mcp.suites.summary import summarise
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import ReplyChannel, Session
-    from switchboard_mcp.gateway.suites.suite_calls import PlainParams
 
 INPUT_SCHEMA = Raw(
     b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call"]},'
@@ -63,6 +64,16 @@ class ListedSuite(Protocol):
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """Return the suite tool as `tools/list` shows it."""
+
+
+class PlainParams(Struct, gc=False, rename="camel"):
+    """Params of a suite tool's `tools/call` whose arguments are well-formed."""
+
+    name: str
+    arguments: SuiteCall
+    meta: Meta | UnsetType = field(name="_meta", default=UNSET)
+    input_responses: Raw | UnsetType = UNSET
+    request_state: Raw | UnsetType = UNSET
 
 
 class Suite(ListedSuite, Protocol):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from switchboard_mcp.gateway.session import ReplyChannel, Session
-from switchboard_mcp.gateway.suites.suite_calls import PlainParams
-from switchboard_mcp.gateway.suites.suite_tools import Suite
+from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Suite
 from tests.unit.gateway.board import EVERYTHING, Board
 
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
