@@ -33,7 +33,8 @@ DECISIONS = """\
 
 {note}
 
-Why things are as they are; one page each, written when it was decided.
+Architecture decision records: one page for each decision, with its context and consequences.
+Number 9 was withdrawn.
 
 | | decision | status |
 | --- | --- | --- |

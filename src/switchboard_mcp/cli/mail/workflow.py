@@ -1,4 +1,4 @@
-"""`switchboard mail workflow`: run workflows from a shell. The logic is in `mail.workflows.engine`."""
+"""`switchboard mail workflow`: run workflows from a shell. The logic is in `mail/workflows/engine.py`."""
 
 from __future__ import annotations
 
