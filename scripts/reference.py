@@ -19,7 +19,7 @@ import reference_metrics
 import reference_modules
 import schemas
 
-from switchboard_mcp.children import lifecycle
+from switchboard_mcp.children import lifecycle, restart_rules
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.mail.workflows import definitions
 from switchboard_mcp.mail.workflows.library import bundled
@@ -207,7 +207,8 @@ def failures() -> str:
 
 def life() -> str:
     table = [(was, event, now, action) for (was, event), (now, action) in lifecycle.TRANSITIONS.items()]
-    waits = [lifecycle.decide_restart(number).wait_s for number in range(2, lifecycle.FAILURES_TO_QUARANTINE)]
+    last = restart_rules.FAILURES_TO_QUARANTINE
+    waits = [restart_rules.decide_restart(number).wait_s for number in range(2, last)]
     return LIFE.format(
         note=NOTE,
         arrows="\n".join(
@@ -217,7 +218,7 @@ def life() -> str:
         waits=", ".join(f"{wait:g} s" for wait in waits),
         healths="\n".join(row(state.value, health.value) for state, health in lifecycle.HEALTH.items()),
         measures="\n".join(measures()),
-        recheck=lifecycle.FAULT_RECHECK_S,
+        recheck=restart_rules.FAULT_RECHECK_S,
     )
 
 
@@ -231,7 +232,7 @@ def measures() -> Iterator[str]:
         ("a probe fails after", "probe_s", " s", "probeMs"),
         ("answers from probation to healthy", "successes", "", "successes"),
     ):
-        both = (getattr(rules, name) for rules in (lifecycle.OPEN_RULES, lifecycle.GOVERNED_RULES))
+        both = (getattr(rules, name) for rules in (restart_rules.OPEN_RULES, restart_rules.GOVERNED_RULES))
         yield row(
             words, *(f"{value:g}{unit}" if value else "`timeouts`" for value in both), f"`health.{setting}`"
         )

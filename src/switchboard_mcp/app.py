@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.load import load_workspace, nearest_workspace, require_profile
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import refused
@@ -170,16 +170,16 @@ async def running(
         if recorder is not None:
             services.recorder = recorder(services)
         enable_switchboard_suite(workspace.config, services)
-        supervisor = Supervisor(workspace, services)
-        gateway = Gateway(supervisor.children.values(), workspace.config, log, loop, workspace.folder)
+        registry = ChildRegistry(workspace, services)
+        gateway = Gateway(registry.children.values(), workspace.config, log, loop, workspace.folder)
         services.events = gateway
         gateway.audit = services.audit
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
         attach_pipelines(gateway.all_suites, workspace.config, services, middleware)
         apply_views(gateway, workspace, services, profile, None if governed is None else governed.disabled)
-        sweeper = services.start_task(supervisor.sweep_forever())
-        switchboard = Switchboard(workspace, supervisor, gateway, services, profile)
+        sweeper = services.start_task(registry.sweep_forever())
+        switchboard = Switchboard(workspace, registry, gateway, services, profile)
         try:
             yield switchboard
         finally:
@@ -199,7 +199,7 @@ async def _end(switchboard: Switchboard) -> None:
     switchboard.is_ending = True
     if switchboard.reloading is not None:
         switchboard.reloading.cancel()
-    await switchboard.supervisor.close()
+    await switchboard.registry.close()
     # With the children stopped, only middleware can still hold requests.
     for session in [*switchboard.gateway.sessions]:
         switchboard.gateway.close(session)

@@ -280,7 +280,7 @@ async def test_no_task_nor_call_is_left_when_all_is_answered(grove: Path) -> Non
                 for _ in range(IN_FLIGHT):
                     tasks.create_task(call_on())
             await _until(
-                lambda: not any(child.pid for child in board.supervisor.children.values()), "all are idle"
+                lambda: not any(child.pid for child in board.registry.children.values()), "all are idle"
             )
             await _until(lambda: asyncio.all_tasks() == standing, "no task is left")
             assert not any(session.in_flight for session in board.gateway.sessions)

@@ -1,4 +1,4 @@
-"""The child MCP servers: lifecycle, startup, health, inventory, lock and supervision.
+"""The child MCP servers: lifecycle, startup, restarts, health, inventory and lock.
 
-Start with `child` and the table in `lifecycle`.
+Start with `child`, the table in `lifecycle` and the decision in `restart_rules`.
 """

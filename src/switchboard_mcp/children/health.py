@@ -1,8 +1,8 @@
 """Health of one child: its lifecycle state, its failures in a row, and its recovery.
 
-Applies the rows of `children.lifecycle` and keeps what they need: the last failure, the time of the next permitted
-restart, and the answers that count on probation. It starts and stops nothing: `child.Child` does, by what is returned
-here.
+Applies the rows of `children.lifecycle` and the decisions of `children.restart_rules`, and keeps what they need: the
+last failure, the time of the next permitted restart, and the answers that count on probation. It starts and stops
+nothing: `child.Child` does, by what is returned here.
 """
 
 from __future__ import annotations
@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.lifecycle import (
+from switchboard_mcp.children.lifecycle import HEALTH, TRANSITIONS, Action, Health, LifecycleEvent, State
+from switchboard_mcp.children.restart_rules import (
     FAULT_RECHECK_S,
     GOVERNED_RULES,
-    HEALTH,
     OPEN_RULES,
-    TRANSITIONS,
-    Action,
-    Health,
     HealthRules,
-    LifecycleEvent,
     RestartDecision,
-    State,
     decide_restart,
 )
 from switchboard_mcp.config.models import ChildSpec, Config

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.models import SWITCHBOARD_NAME, Config, Workspace
 from switchboard_mcp.config.sections import NO_LIMITS, token_profiles
 from switchboard_mcp.errors import Failure
@@ -26,7 +26,7 @@ class Runtime(Struct):
     """The running components. `profile` applies to every client without a profile of its own."""
 
     workspace: Workspace
-    supervisor: Supervisor
+    registry: ChildRegistry
     gateway: Gateway
     context: ChildContext
     profile: str = ""

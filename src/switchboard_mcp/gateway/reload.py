@@ -87,7 +87,7 @@ class Reloader:
 
     def _reload_locks(self) -> None:
         """Reload the locks at once: a new lock may withdraw a tool."""
-        for child in self.runtime.supervisor.children.values():
+        for child in self.runtime.registry.children.values():
             for one in {child, *child.processes()}:
                 one.inventory.reload_lock()
 
@@ -132,9 +132,9 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
     if workspace == runtime.workspace:
         return
     enable_switchboard_suite(workspace.config, context)
-    changed = runtime.supervisor.apply(workspace)
+    changed = runtime.registry.apply(workspace)
     old_views = gateway.session_views()
-    suites = gateway.replace_children(runtime.supervisor.children.values(), workspace.config)
+    suites = gateway.replace_children(runtime.registry.children.values(), workspace.config)
     attach_pipelines(suites, workspace.config, context, loaded)
     apply_views(gateway, workspace, context, runtime.profile, disabled)
     migrate_sessions(gateway, old_views, changed)

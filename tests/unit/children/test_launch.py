@@ -15,7 +15,7 @@ import pytest
 from switchboard_mcp.children import remote_transport
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.launch import Launched, launch
-from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
@@ -140,7 +140,7 @@ def test_a_governed_workspace_without_a_guard_has_no_children(launchers: list[Fa
         warnings=[],
     )
     with pytest.raises(ValueError, match="without a launch policy"):
-        Supervisor(workspace, services(launchers[0]))
+        ChildRegistry(workspace, services(launchers[0]))
 
 
 STARTS = {

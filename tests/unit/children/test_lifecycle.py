@@ -7,16 +7,14 @@ import pytest
 
 from switchboard_mcp.children import child, health
 from switchboard_mcp.children.lifecycle import (
-    FAILURES_TO_QUARANTINE,
     HEALTH,
     TRANSITIONS,
     Action,
     Health,
-    HealthRules,
     LifecycleEvent,
     State,
-    decide_restart,
 )
+from switchboard_mcp.children.restart_rules import decide_restart
 
 RECOVERY = (State.PROBATION, State.READY)
 
@@ -152,25 +150,3 @@ class TestTable:
         }
         judged = {decide_restart(failures).event.name for failures in range(1, 10)}
         assert named | judged == set(LifecycleEvent.__members__)
-
-
-class TestDecideRestart:
-    def test_the_first_restart_is_free_then_the_wait_doubles_until_quarantine(self) -> None:
-        judged = [decide_restart(failures) for failures in range(1, 8)]
-        assert [verdict.wait_s for verdict in judged] == [0, 1, 2, 4, 60, 60, 60]
-        assert [verdict.event for verdict in judged] == [LifecycleEvent.CRASH] * 4 + [
-            LifecycleEvent.CRASH_LIMIT
-        ] * 3
-
-    def test_quarantine_comes_with_the_fifth_failure(self) -> None:
-        assert decide_restart(FAILURES_TO_QUARANTINE - 1).event is LifecycleEvent.CRASH
-        assert decide_restart(FAILURES_TO_QUARANTINE).event is LifecycleEvent.CRASH_LIMIT
-
-    def test_how_many_failures_and_how_long_is_up_to_the_rules(self) -> None:
-        rules = HealthRules(failures=2, quarantine_s=7)
-        assert decide_restart(1, rules).event is LifecycleEvent.CRASH
-        assert decide_restart(2, rules).event is LifecycleEvent.CRASH_LIMIT
-        assert decide_restart(2, rules).wait_s == 7
-
-    def test_a_count_that_makes_no_sense_costs_no_wait(self) -> None:
-        assert decide_restart(0).wait_s == 0

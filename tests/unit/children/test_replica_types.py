@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchboard_mcp.children.lifecycle import FAILURES_TO_QUARANTINE, Health, State
+from switchboard_mcp.children.lifecycle import Health, State
 from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine, Replicas
+from switchboard_mcp.children.restart_rules import FAILURES_TO_QUARANTINE
 from switchboard_mcp.config.models import ChildSpec
 from tests.unit.gateway.board import Board, FakeChild, Json
 

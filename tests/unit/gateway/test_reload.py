@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from switchboard_mcp.children.supervisor import Supervisor
+from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.models import (
     RELOAD,
     ChildSpec,
@@ -40,15 +40,15 @@ def spec(name: str, *args: str, source: str = "test") -> ChildSpec:
 
 
 def runtime(board: Board, current: Workspace, profile: str = "") -> Runtime:
-    supervisor = Supervisor(current, board.services)
-    board.children.update(supervisor.children)
+    registry = ChildRegistry(current, board.services)
+    board.children.update(registry.children)
     gateway = board.gateway
     apply_views(gateway, current, board.services, profile, None)
-    return Runtime(current, supervisor, gateway, board.services, profile)
+    return Runtime(current, registry, gateway, board.services, profile)
 
 
 def exchange(board: Board, old: FakeChild, **how: object) -> FakeChild:
-    """Another child in the place of one, as `Supervisor.adopt` does it."""
+    """Another child in the place of one, as `ChildRegistry.apply` does it."""
     new = board.child(old.name, **how)  # type: ignore[arg-type]  # as the test says
     old.retire(new)
     old_views = board.gateway.session_views()
@@ -164,9 +164,9 @@ def test_a_token_that_was_taken_away_shows_nothing_until_the_next_start(board: B
 def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board: Board) -> None:
     current = workspace(None, spec("same"), spec("changed"), spec("gone"))
     running = runtime(board, current)
-    before = dict(running.supervisor.children)
+    before = dict(running.registry.children)
     apply(running, workspace(None, spec("changed", "--new"), spec("late"), spec("same")))
-    now = running.supervisor.children
+    now = running.registry.children
     assert list(now) == ["changed", "late", "same"]
     assert now["same"] is before["same"]
     assert now["changed"] is not before["changed"]
@@ -185,9 +185,9 @@ def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board:
 )
 def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Config) -> None:
     running = runtime(board, workspace(None, spec("kid")))
-    before = running.supervisor.children["kid"]
+    before = running.registry.children["kid"]
     apply(running, workspace(config, spec("kid")))
-    assert running.supervisor.children["kid"] is not before
+    assert running.registry.children["kid"] is not before
     board.settle()
 
 
@@ -196,7 +196,7 @@ def test_what_only_counts_at_a_start_stays_as_it_was(board: Board) -> None:
     mail = ChildSpec(name="mail", source="test", key="mail", kind="builtin")
     apply(running, workspace(Config(mail=MailSettings(enabled=True)), spec("kid"), mail))
     assert running.workspace.config.mail.enabled is False
-    assert list(running.supervisor.children) == ["kid"]
+    assert list(running.registry.children) == ["kid"]
 
 
 def test_a_child_whose_file_became_unreadable_stays(board: Board, tmp_path: Path) -> None:
@@ -205,16 +205,16 @@ def test_a_child_whose_file_became_unreadable_stays(board: Board, tmp_path: Path
     kept, removed = spec("kept", source=str(source)), spec("removed", source=str(tmp_path / "gone"))
     running = runtime(board, workspace(None, kept, removed))
     apply(running, workspace(warnings=[ConfigWarning(str(source), "", "is no JSON. The file is skipped.")]))
-    assert list(running.supervisor.children) == ["kept"]
+    assert list(running.registry.children) == ["kept"]
     board.settle()
 
 
 def test_middleware_that_cannot_be_loaded_changes_nothing(board: Board) -> None:
     running = runtime(board, workspace(None, spec("kid")))
-    before = running.supervisor.children["kid"]
+    before = running.registry.children["kid"]
     with pytest.raises(SwitchboardError, match="nowhere:thing"):
         apply(running, workspace(Config(middleware=["nowhere:thing"])))
-    assert running.supervisor.children["kid"] is before
+    assert running.registry.children["kid"] is before
     assert list(running.gateway.suites) == ["kid_suite"]
 
 

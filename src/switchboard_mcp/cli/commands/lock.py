@@ -177,7 +177,7 @@ async def inspect_children(
     names = {spec.name for spec in chosen}
     current: dict[str, CurrentTools] = {}
     async with open_switchboard(invocation, workspace, pinned=False) as switchboard:
-        children = switchboard.supervisor.children
+        children = switchboard.registry.children
         skip = frozenset(children) - names
         for report in await start_all(
             switchboard, invocation.console.err, draw=invocation.may_draw, skip=skip

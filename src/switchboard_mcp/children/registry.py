@@ -1,4 +1,7 @@
-"""All children of a workspace: creates them, stops idle ones, replaces changed ones on reload, stops them all."""
+"""All children of a workspace: creates them, stops idle ones, replaces changed ones on reload, stops them all.
+
+Restarts nothing: a failed child restarts itself (`child`), by the rules in `restart_rules`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ SWEEPS_PER_IDLE_TIME = 4
 RETIRE_POLL_S = 0.05
 
 
-class Supervisor:
+class ChildRegistry:
     """The children by name, in the order of their names."""
 
     def __init__(self, workspace: Workspace, context: ChildContext) -> None:
