@@ -40,7 +40,7 @@ def use(workspace: Path, times: int = 3) -> None:
 def seen(workspace: Path, kind: str = "call") -> list[tuple[str, str, str, str]]:
     """Who called what, and how it ended."""
     return [
-        (entry.who, entry.child, entry.subtool, entry.outcome)
+        (entry.principal, entry.child, entry.subtool, entry.outcome)
         for entry in entries(str(workspace / FOLDER))
         if entry.kind == kind
     ]

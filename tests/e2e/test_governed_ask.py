@@ -98,7 +98,7 @@ def test_a_wrapped_child_exists_once_sentences_are_approved_too(prepared: Path) 
         assert host.use("kid_suite", **ASKED)["content"] == [{"type": "text", "text": "hi"}]
     folder = str(prepared / ".switchboard" / "audit")
     assert verify(folder).ok
-    calls = [(one.who, one.subtool, one.outcome) for one in entries(folder) if one.kind == "call"]
+    calls = [(one.principal, one.subtool, one.outcome) for one in entries(folder) if one.kind == "call"]
     assert sorted(calls) == [("natural_language", "echo", "ok"), ("stdio", "natural_language", "ok")]
 
 

@@ -70,4 +70,4 @@ def test_every_decision_and_call_is_recorded(workspace: Path) -> None:
         ("call", "kid", "echo", "tool_drifted"),
         ("child", "kid", "", "stopped"),
     ]
-    assert {entry.who for entry in entries(folder) if entry.kind == "call"} == {"stdio"}
+    assert {entry.principal for entry in entries(folder) if entry.kind == "call"} == {"stdio"}

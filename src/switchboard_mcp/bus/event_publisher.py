@@ -124,7 +124,7 @@ class EventPublisher:
                         node=self._node.id,
                         at=tx.clocks.iso(entry.at),
                         kind=entry.kind,
-                        who=entry.who,
+                        who=entry.principal,
                         child=entry.child,
                         subtool=entry.subtool,
                         args=entry.args,

@@ -89,4 +89,4 @@ class ChildContext(Struct, kw_only=True):
     def audit_child(self, child: str, outcome: str, seconds: float = -1.0) -> None:
         """Record a lifecycle event of a child in the audit log, if there is one."""
         if self.audit is not None:
-            self.audit.record(CallRecord("child", child=child, outcome=outcome, seconds=seconds))
+            self.audit.record(CallRecord("child", child=child, outcome=outcome, duration_s=seconds))

@@ -1,7 +1,12 @@
 """The record of one call or decision, and the interface of everything that observes them.
 
-The audit log and the dashboard's call log are observers. A new field is added here, filled where the record
-is built, and printed by the observers that show it.
+The audit log and the dashboard's call log are observers. To add a field:
+
+- declare it in `CallRecord`, after the others, and fill it where records are built: `gateway.pipeline` for calls;
+- write it: `MEMBERS` and `_texts` in `observability.audit.writer`;
+- read it: `AuditEntry` in `observability.audit.entry`;
+- show it: `cli.commands.audit`, and for the dashboard `LiveCall` in `server.dashboard.call_log` and the modules
+  `calls.js` and `audit.js` beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ class CallRecord(Struct, array_like=True, gc=False):
     subtool: str = ""
     args: bytes = b""
     outcome: str = ""
-    seconds: float = -1.0
+    duration_s: float = -1.0
     """Duration; negative if none was measured."""
     at: float = 0.0
     """Wall-clock time. The first observer sets it, so callers need no clock."""

@@ -16,7 +16,7 @@ from switchboard_mcp.cli.console import Screen, Styled, one_line, plural, trunca
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.errors import refused
-from switchboard_mcp.observability.audit.hash_chain import FAILED, AuditEntry, matches
+from switchboard_mcp.observability.audit.entry import FAILED, AuditEntry, matches
 from switchboard_mcp.observability.audit.reader import Reader
 from switchboard_mcp.observability.audit.verification import AuditVerdict, verify
 
@@ -152,9 +152,11 @@ def row(entry: AuditEntry) -> tuple[str | Styled, ...]:
         Styled(stamp, "dim"),
         str(entry.seq),
         entry.kind,
-        entry.who,
+        entry.principal,
         " ".join(filter(None, (entry.child, entry.subtool))),
-        f"≤ {entry.took}" if entry.took and entry.took != "more" else entry.took,
+        f"≤ {entry.duration_bucket}"
+        if entry.duration_bucket and entry.duration_bucket != "more"
+        else entry.duration_bucket,
         Styled(entry.args[:SHOWN_HASH], "dim"),
         Styled(outcome, style),
     )

@@ -62,7 +62,11 @@ def count_recorded_calls(workspace: Workspace) -> Counter[str]:
     """Count the calls of the audit record by duration."""
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:
-        return Counter(entry.took for entry in entries(folder) if entry.kind == "call" and entry.took)
+        return Counter(
+            entry.duration_bucket
+            for entry in entries(folder)
+            if entry.kind == "call" and entry.duration_bucket
+        )
     except OSError as problem:
         message = f"The audit record in {folder} cannot be read: {problem.strerror}."
         raise refused("audit_failed", message, hint="Leave --audit out.") from None

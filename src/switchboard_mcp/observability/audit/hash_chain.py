@@ -14,7 +14,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.errors import KINDS
+from switchboard_mcp.observability.audit.entry import AuditEntry
 from switchboard_mcp.protocol import jsonrpc
 
 SCHEMA_VERSION = 1
@@ -23,39 +23,6 @@ HASH_HEX = 64
 _TAIL = len(b',"hash":""}') + HASH_HEX
 # Names come from hosts and may have any length.
 MAX_NAME = 200
-
-
-class AuditEntry(Struct, omit_defaults=True):
-    """One decoded line. A `begin` line opens each file and has `prev`; `torn` and `lost` are markers of the writer."""
-
-    seq: int
-    at: int
-    kind: str
-    who: str = ""
-    child: str = ""
-    subtool: str = ""
-    outcome: str = ""
-    took: str = ""
-    args: str = ""
-    pid: int = 0
-    schema: int = 0
-    prev: str = ""
-    count: int = 0
-    hash: str = ""
-
-
-# Matches every outcome that is a failure.
-FAILED = "failed"
-_FAILURES = frozenset({"error", "blocked", "unhealthy", "quarantined", "rejected", *KINDS})
-
-
-def matches(entry: AuditEntry, child: str = "", kind: str = "", outcome: str = "") -> bool:
-    """Return whether a line matches the filters; empty ones match everything."""
-    return (
-        (not child or entry.child == child)
-        and (not kind or entry.kind == kind)
-        and (not outcome or entry.outcome == outcome or (outcome == FAILED and entry.outcome in _FAILURES))
-    )
 
 
 class ChainHead(Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.hash_chain import AuditEntry
+from switchboard_mcp.observability.audit.entry import AuditEntry
 from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
 
 

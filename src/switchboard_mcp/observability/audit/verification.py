@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.hash_chain import AuditEntry, ChainHead
+from switchboard_mcp.observability.audit.entry import AuditEntry
+from switchboard_mcp.observability.audit.hash_chain import ChainHead
 from switchboard_mcp.observability.audit.segments import LOCK, folder_lock, segment_name, segment_numbers
 
 

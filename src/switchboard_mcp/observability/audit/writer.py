@@ -31,6 +31,16 @@ SALT_BYTES = 32
 
 _encode = msgspec.json.encode
 
+# The text members of a line, in the order of `_texts`. Their names are the format of the log, read by `AuditEntry`.
+MEMBERS = ("kind", "who", "child", "subtool", "outcome", "took")
+
+
+def _texts(record: CallRecord) -> tuple[str, ...]:
+    """Return the values of `MEMBERS`. A plain tuple, because it is the cache key and built for every record."""
+    duration_s = record.duration_s
+    duration_bucket = bucket(duration_s) if duration_s >= 0 else ""
+    return (record.kind, record.principal, record.child, record.subtool, record.outcome, duration_bucket)
+
 
 class AuditWriter:
     """Formats records and appends them to the files. Raises OSError if that fails."""
@@ -50,7 +60,7 @@ class AuditWriter:
         self._salt = b""
         folder = os.path.join(workspace, settings.path)
         self._files = AuditFiles(folder, settings.max_bytes, settings.keep, lambda: int(clock() * 1000))
-        self._known: dict[tuple[str, str, str, str, str, str], bytes] = {}
+        self._known: dict[tuple[str, ...], bytes] = {}
         self._known_at: tuple[Redactor, int] | None = None
 
     def open(self) -> None:
@@ -86,17 +96,16 @@ class AuditWriter:
             self._known, self._known_at = {}, known_at
         known = self._known
         for count, record in enumerate(batch, 1):
-            took = bucket(record.seconds) if record.seconds >= 0 else ""
-            child, args = record.child, record.args
-            key = (record.kind, record.principal, child, record.subtool, record.outcome, took)
+            key = _texts(record)
             words = known.get(key)
             if words is None:
-                words = known[key] = self._encode_names(*key)
+                words = known[key] = self._encode_texts(key)
             seq += 1
             body = b'{"seq":%d,"at":%d%b' % (seq, record.at * 1000, words)
+            args = record.args
             if args:
-                if child in masks:
-                    args = mask_args(masks[child], args)
+                if record.child in masks:
+                    args = mask_args(masks[record.child], args)
                 body += b',"args":"%b"' % fingerprint(args)
             line, digest = seal(body, digest)
             lines.append(line)
@@ -104,18 +113,10 @@ class AuditWriter:
                 time.sleep(0)
         return b"".join(lines), ChainHead(seq, digest)
 
-    def _encode_names(self, kind: str, who: str, child: str, subtool: str, outcome: str, took: str) -> bytes:
-        named = {
-            "kind": kind,
-            "who": who,
-            "child": child,
-            "subtool": subtool,
-            "outcome": outcome,
-            "took": took,
-        }
+    def _encode_texts(self, texts: tuple[str, ...]) -> bytes:
         shown = {
-            name: hash_chain.clip(self.redactor.redact_text(_encodable(text)))
-            for name, text in named.items()
+            member: hash_chain.clip(self.redactor.redact_text(_encodable(text)))
+            for member, text in zip(MEMBERS, texts, strict=True)
             if text
         }
         return b"," + _encode(shown)[1:-1]

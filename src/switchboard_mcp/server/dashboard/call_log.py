@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field, structs
 
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.timeline import ChildTimeline, Timeline
@@ -32,11 +32,11 @@ class LiveCall(Struct, frozen=True, omit_defaults=True):
     seq: int
     at: int
     kind: str
-    who: str
+    principal: str = field(name="who")
     child: str
     subtool: str = ""
     outcome: str = ""
-    ms: float = -1.0
+    duration_ms: float = field(default=-1.0, name="ms")
 
 
 class CallLog:
@@ -64,23 +64,12 @@ class CallLog:
         subtool = record.subtool
         if len(subtool) > MAX_NAME_CHARS:  # chosen by the host, so of any length
             subtool = self._redactor.redact_text(subtool)[:MAX_NAME_CHARS]
-        self._recent.append(
-            CallRecord(
-                record.kind,
-                record.principal,
-                record.child,
-                subtool,
-                b"",
-                record.outcome,
-                record.seconds,
-                record.at,
-            )
-        )
+        self._recent.append(structs.replace(record, subtool=subtool, args=b""))
         if record.kind == "call":
             child_timeline = self.timelines.get(record.child)
             if child_timeline is None:
                 child_timeline = self.timelines[record.child] = ChildTimeline()
-            failed, ms = record.outcome not in NON_ERRORS, record.seconds * 1000
+            failed, ms = record.outcome not in NON_ERRORS, record.duration_s * 1000
             child_timeline.calls += 1
             child_timeline.errors += failed
             child_timeline.times.append(ms)
@@ -108,7 +97,7 @@ class CallLog:
                 record.child,
                 text(record.subtool),
                 record.outcome,
-                round(record.seconds * 1000, 3) if record.seconds >= 0 else -1.0,
+                round(record.duration_s * 1000, 3) if record.duration_s >= 0 else -1.0,
             )
             for number, record in enumerate(list(self._recent)[-fresh:], self.seq - fresh + 1)
         ]

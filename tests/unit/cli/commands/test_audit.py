@@ -6,17 +6,17 @@ import pytest
 
 from switchboard_mcp.cli.commands.audit import _in_columns, row
 from switchboard_mcp.cli.console import Screen, visible_width
-from switchboard_mcp.observability.audit.hash_chain import AuditEntry
+from switchboard_mcp.observability.audit.entry import AuditEntry
 
 ENTRY = AuditEntry(
     seq=7,
     at=0,
     kind="call",
-    who="alice",
+    principal="alice",
     child="a-child-with-a-name-that-does-not-end",
     subtool="read\x1b[2J",
     outcome="command_not_found",
-    took="10ms",
+    duration_bucket="10ms",
     args="0123456789abcdef",
 )
 

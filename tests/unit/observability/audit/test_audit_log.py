@@ -246,7 +246,7 @@ def test_several_processes_write_one_chain(tmp_path: Path) -> None:
     processes = [subprocess.Popen([*command, name]) for name in names]
     assert [process.wait(50) for process in processes] == [0, 0, 0]
     assert verify(folder(tmp_path)).ok
-    calls = [entry.who for entry in entries(folder(tmp_path)) if entry.kind == "call"]
+    calls = [entry.principal for entry in entries(folder(tmp_path)) if entry.kind == "call"]
     assert {name: calls.count(name) for name in names} == dict.fromkeys(names, 300)
 
 

@@ -117,7 +117,7 @@ def test_what_it_cannot_write_is_our_trouble(tmp_path: Path) -> None:
     scribe = WriterProcess(str(tmp_path), Settings(path="file/audit"), {})
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="Not a directory"):
-        scribe.append([CallRecord("call", outcome="ok", seconds=0.1, at=1.0)], 0, Redactor())
+        scribe.append([CallRecord("call", outcome="ok", duration_s=0.1, at=1.0)], 0, Redactor())
     scribe.close()
     with pytest.raises(WriterGoneError):
         scribe.append([], 0, Redactor())

@@ -43,7 +43,7 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
         ("hunter2-hunter2", b"{}"),
     ]
     first, second = live.since(0)
-    assert (first.seq, first.subtool, first.outcome, first.ms) == (1, "log", "ok", 2.0)
+    assert (first.seq, first.subtool, first.outcome, first.duration_ms) == (1, "log", "ok", 2.0)
     assert "hunter2" not in repr(second)
     assert live.since(1) == [second]
     tally = live.timelines["git"]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from starlette.exceptions import HTTPException
 
 from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.hash_chain import AuditEntry
+from switchboard_mcp.observability.audit.entry import AuditEntry, matches
 from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
@@ -65,12 +65,14 @@ def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPa
 
 
 def _fits(entry: AuditEntry, query: dict[str, str]) -> bool:
-    if not hash_chain.matches(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
+    if not matches(entry, query.get("child", ""), query.get("kind", ""), query.get("outcome", "")):
         return False
     needle = query.get("q", "").casefold()
     if not needle:
         return True
-    return needle in f"{entry.kind} {entry.who} {entry.child} {entry.subtool} {entry.outcome}".casefold()
+    return (
+        needle in f"{entry.kind} {entry.principal} {entry.child} {entry.subtool} {entry.outcome}".casefold()
+    )
 
 
 def _backwards(folder: str) -> Iterator[bytes]:
