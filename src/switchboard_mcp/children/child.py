@@ -52,7 +52,7 @@ class Child:
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
         self.spec = spec
-        self.timeout_s = call_timeout_s(spec, config)
+        self.call_timeout_s = call_timeout_s(spec, config)
         self.owner: object = None
         self.last_session: object = None
         self.successor: Child | None = None
@@ -62,8 +62,8 @@ class Child:
         self.peer: Peer | None = None  # that of the connection, while calls may be sent
         # While governed mode is disabled, callers are refused as if the child were closing.
         self.closing = context.disabled and replace(context.disabled, child=spec.name)
-        self.inventory = Inventory(spec, context, self.timeout_s)
-        self.subscriptions = ChildSubscriptions(context, self.timeout_s, self._replay)
+        self.inventory = Inventory(spec, context, self.call_timeout_s)
+        self.subscriptions = ChildSubscriptions(context, self.call_timeout_s, self._replay)
         self._context = context
         self._health = HealthTracker(spec, config, context)
         self._startup = Startup(self, context, config.timeouts.child_spawn_ms)
@@ -276,7 +276,9 @@ class Child:
         able = snapshot is not None and "logging" in snapshot.capabilities
         if self.peer is not None and not self.is_stateless and able:
             params = b'{"level":%b}' % encode(level)
-            self.peer.send(AwaitedRequest(self._context.loop, "logging/setLevel", params, self.timeout_s))
+            self.peer.send(
+                AwaitedRequest(self._context.loop, "logging/setLevel", params, self.call_timeout_s)
+            )
             self._health.discount_answer()
 
     def lower_log_level(self, level: str) -> None:

@@ -86,8 +86,8 @@ class Startup:
             return spec
         for secret in secret_values(child.spec, environ):
             self._context.redactor.register(secret)
-        known, rpc_ms = child.inventory.has_run_before, int(child.timeout_s * 1000)
-        limit_s = start_timeout_ms(spec.command, known, self._spawn_ms, rpc_ms) / 1000
+        known, call_timeout_ms = child.inventory.has_run_before, int(child.call_timeout_s * 1000)
+        limit_s = start_timeout_ms(spec.command, known, self._spawn_ms, call_timeout_ms) / 1000
         stateless_first = stateless_first and not self._needs_handshake
         outcome = await self._connect(spec, limit_s, stateless_first)
         if isinstance(outcome, UnsupportedVersion):

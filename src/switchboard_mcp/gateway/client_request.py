@@ -68,7 +68,7 @@ class OpenRequest(Protocol):
     session: Session
     channel: ReplyChannel
     host_id: bytes
-    timeout: float
+    timeout_s: float
     suspended: KeptAnswer  # unset unless the request has been suspended
 
     @property

@@ -184,7 +184,7 @@ def _restore_deadline(session: Session, request: OpenRequest | None) -> None:
     if request is None:
         return
     if all(other.request is not request for other in session.pending_client_requests.values()):
-        request.extend_deadline(request.timeout)
+        request.extend_deadline(request.timeout_s)
 
 
 def roots(folder: str) -> bytes:

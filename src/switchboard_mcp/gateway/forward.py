@@ -85,6 +85,10 @@ class ForwardedRequest(HostRequest):
         """True if a stateless host expects cache hints."""
         return self.method == "resources/read"
 
+    def call_timeout_s(self, child: Child) -> float:
+        """Return the timeout of the method if it has one of its own, else the child's."""
+        return TIMEOUTS.get(self.method) or super().call_timeout_s(child)
+
     def on_ready(self, child: Child) -> None:
         """Send the request. A `requestState` that we did not issue is the child's own, if the child is stateless."""
         if self.is_stateless and not child.is_stateless and "requestState" in self.members:
@@ -113,7 +117,7 @@ class ForwardedRequest(HostRequest):
             self.on_failed(blocked)
         else:
             id = next_id()
-            self.dispatch(child, id, self.build(child, id), TIMEOUTS.get(self.method, 0.0))
+            self.dispatch(child, id, self.build(child, id))
 
     def _lock_failure(self, child: Child) -> Failure | None:
         """Return the failure for an item that is unlocked or differs from its lock, or None."""

@@ -136,9 +136,16 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """Send the message to the ready child."""
         self.dispatch(child, id := next_id(), self.build(child, id))
 
+    def call_timeout_s(self, child: Child) -> float:
+        """Return the timeout of this request, by default the child's (computed in `children.timeouts`).
+
+        Plain calls, forwarded requests and middleware all use it, so an override applies to the whole request.
+        """
+        return child.call_timeout_s
+
     def dispatch(self, child: Child, id: bytes, message: bytes, timeout_s: float = 0.0) -> None:
-        """Send a message to the ready child; `timeout_s` replaces the child's own timeout."""
-        self.id, self.message, self.timeout = id, message, timeout_s or child.timeout_s
+        """Send a message to the ready child. `timeout_s` is for a follow-up, such as awaiting the task of a call."""
+        self.id, self.message, self.timeout_s = id, message, timeout_s or self.call_timeout_s(child)
         child.last_session = self.session
         peer = child.peer
         if peer is None or peer.transport.write_buffer_size > MAX_BACKLOG:
@@ -265,7 +272,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """Return the failure for a request that took too long."""
         name = self.child.name
         return failure(
-            "child_timeout", f"Child '{name}' did not answer within {self.timeout:g} s.", child=name
+            "child_timeout", f"Child '{name}' did not answer within {self.timeout_s:g} s.", child=name
         )
 
     def on_failed(self, problem: Failure) -> None:

@@ -54,5 +54,5 @@ def cancel_task(request: HostRequest) -> None:
     if task is not None and peer is not None:
         params = jsonrpc.encode({"taskId": task})
         peer.send(
-            AwaitedRequest(request.session.broker.loop, "tasks/cancel", params, request.child.timeout_s)
+            AwaitedRequest(request.session.broker.loop, "tasks/cancel", params, request.child.call_timeout_s)
         )

@@ -51,14 +51,14 @@ class PendingRequest:
     Not an ABC: that would slow down every `isinstance` check of a request, which notifications are attributed by.
     """
 
-    __slots__ = ("deadline", "id", "message", "timeout")
+    __slots__ = ("deadline", "id", "message", "timeout_s")
     cancellable = True  # the other side may be sent a cancellation
     is_subscription = False  # stays open indefinitely and does not count as work
 
-    def __init__(self, id: bytes, message: bytes, timeout: float) -> None:
+    def __init__(self, id: bytes, message: bytes, timeout_s: float) -> None:
         self.id = id
         self.message = message
-        self.timeout = timeout
+        self.timeout_s = timeout_s
         self.deadline = 0.0
 
     def answered(self, response: RpcMessage) -> None:
@@ -87,12 +87,12 @@ class AwaitedRequest(PendingRequest):
         loop: AbstractEventLoop,
         method: str,
         params: bytes,
-        timeout: float,
+        timeout_s: float,
         *,
         cancellable: bool = True,
     ) -> None:
         id = next_id()
-        super().__init__(id, jsonrpc.request(id, method, params), timeout)
+        super().__init__(id, jsonrpc.request(id, method, params), timeout_s)
         self.cancellable = cancellable
         self.future: Future[RpcMessage | Failure | None] = loop.create_future()
 
@@ -171,7 +171,7 @@ class Peer:
 
     def send(self, request: PendingRequest) -> None:
         """Send a request and track its response."""
-        request.deadline = deadline = self._now() + request.timeout
+        request.deadline = deadline = self._now() + request.timeout_s
         self.pending[request.id] = request
         self.transport.send(request.message)
         if deadline < self._timer_at:
@@ -304,7 +304,7 @@ class Peer:
         request = self.pending.get(bytes(token)) if token is not UNSET else None
         if request is not None:
             # Progress restarts the timeout, unless the deadline has been set even later.
-            request.deadline = max(request.deadline, self._now() + request.timeout)
+            request.deadline = max(request.deadline, self._now() + request.timeout_s)
             request.progressed(message.params)
 
     def _receive_invalid(self, frame: NonMessage | Oversized) -> None:

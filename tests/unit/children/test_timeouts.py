@@ -17,25 +17,25 @@ class TestCallTimeout:
 
 class TestStartTimeout:
     def test_a_child_that_has_started_here_before_gets_the_spawn_limit(self) -> None:
-        assert start_timeout_ms("node", known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
+        assert start_timeout_ms("node", known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000
 
     def test_a_child_never_seen_gets_the_longer_one(self) -> None:
-        assert start_timeout_ms("node", known=False, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+        assert start_timeout_ms("node", known=False, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
 
     def test_a_spawn_limit_above_the_call_limit_stands(self) -> None:
-        assert start_timeout_ms("npx", known=False, child_spawn_ms=90_000, rpc_ms=60_000) == 90_000
+        assert start_timeout_ms("npx", known=False, child_spawn_ms=90_000, call_timeout_ms=60_000) == 90_000
 
     @pytest.mark.parametrize("runner", sorted(PACKAGE_RUNNERS))
     def test_a_package_runner_may_always_have_to_download(self, runner: str) -> None:
-        assert start_timeout_ms(runner, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+        assert start_timeout_ms(runner, known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
 
     @pytest.mark.parametrize(
         "command",
         ["/usr/local/bin/npx", "C:\\Program Files\\nodejs\\npx.cmd", "npx.cmd", "uvx.exe", "./bin/uvx"],
     )
     def test_a_package_runner_is_known_by_its_file_name(self, command: str) -> None:
-        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 60_000
+        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
 
     @pytest.mark.parametrize("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
     def test_a_name_that_only_resembles_one_is_none(self, command: str) -> None:
-        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, rpc_ms=60_000) == 8000
+        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000

@@ -196,7 +196,7 @@ async def _full_snapshot(child: Child) -> ServerSnapshot:
     fetched = asyncio.Event()
     child.inventory.when_fetched(PROMPTS, fetched.set, refetch=True)
     with suppress(TimeoutError):
-        async with asyncio.timeout(child.timeout_s):
+        async with asyncio.timeout(child.call_timeout_s):
             await fetched.wait()
     knowledge = child.snapshot
     assert knowledge is not None

@@ -299,7 +299,7 @@ class Interception:
             read_only=pipeline.is_read_only(subtool) is True,
         )
         try:
-            async with timeout(request.child.timeout_s) as self._deadline:
+            async with timeout(request.call_timeout_s(request.child)) as self._deadline:
                 answer = await pipeline.run(call, self._call_child)
         except TimeoutError:
             answer = self._timeout_failure()
@@ -342,14 +342,13 @@ class Interception:
             raise
         finally:
             if not self._deadline.expired():
-                self._deadline.reschedule(pipeline.now() + request.child.timeout_s)
+                self._deadline.reschedule(pipeline.now() + request.call_timeout_s(request.child))
 
     def _timeout_failure(self) -> Failure:
         request, pipeline = self._request, self._request.pipeline
         names = ", ".join(f"'{named.name}'" for named in pipeline.middleware)
-        message = (
-            f"Middleware ({names}) took longer than {request.child.timeout_s:g} s, the timeout of a call."
-        )
+        limit_s = request.call_timeout_s(request.child)
+        message = f"Middleware ({names}) took longer than {limit_s:g} s, the timeout of a call."
         return failure("middleware_failed", message, child=pipeline.suite.source, subtool=request.target()[0])
 
 

@@ -153,7 +153,7 @@ class SubtoolCall(HostRequest):
             message = b"".join((prefix, args, b'},"id":', id, b"}"))
         else:
             message = self.build(child, id)
-        self.id, self.message, self.timeout = id, message, child.timeout_s
+        self.id, self.message, self.timeout_s = id, message, self.call_timeout_s(child)
         child.last_session = self.session
         peer = child.peer
         if peer is None or peer.transport.write_buffer_size > MAX_BACKLOG:
@@ -197,7 +197,7 @@ class SubtoolCall(HostRequest):
     def timeout_failure(self) -> Failure:
         """Return the failure for a call that took too long."""
         child, subtool = self.child.name, self.arguments.subtool
-        message = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout:g} s."
+        message = f"Child '{child}' did not answer subtool '{subtool}' within {self.timeout_s:g} s."
         return failure("child_timeout", message, child=child)
 
     def fail_unknown_subtool(self, child: Child) -> None:
