@@ -13,21 +13,14 @@ def main() -> int:
         code = run_fast(sys.argv[3:])
         if code is not None:
             return code
-    from switchboard_mcp.cli.serve_args import parse
+    from switchboard_mcp.cli import serve_args
 
-    options = parse(sys.argv[1:])
-    if options is None:
-        from switchboard_mcp.cli.main import main as command_line
+    code = serve_args.run(sys.argv[1:])
+    if code is not None:
+        return code
+    from switchboard_mcp.cli.main import main as command_line
 
-        return command_line(sys.argv[1:])
-    from switchboard_mcp.app import serve
-    from switchboard_mcp.errors import SwitchboardError, as_text
-
-    try:
-        return serve(options)
-    except SwitchboardError as problem:
-        print(f"switchboard: {as_text(problem.failure)}", file=sys.stderr)
-        return 2
+    return command_line(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -27,7 +28,6 @@ from switchboard_mcp.features import (
     open_audit,
     open_mail,
     open_pins,
-    open_replicas,
     open_telemetry,
 )
 from switchboard_mcp.gateway.factory import (
@@ -41,12 +41,12 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.call_record import CallObserver
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server.stdio import StdioServer
 from switchboard_mcp.transport.process.launcher import Launcher
 from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
-    from switchboard_mcp.server.http.bind import BindAddress
 
 T = TypeVar("T")
 
@@ -54,8 +54,6 @@ GARBAGE_THRESHOLD = 10_000
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # After `initialize` a host lists tools and may call one; loading the reloader must not delay that.
 RELOAD_AFTER_S = 0.5
-# Over HTTP a child serves hosts with different capabilities; each of its requests is checked against the host's own.
-SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
 
 class CommandOptions(Struct, frozen=True):
@@ -210,22 +208,23 @@ def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
     if not options.reload:
         return
 
-    def begin() -> None:
-        if switchboard.is_ending:
-            return
-        from switchboard_mcp.gateway.reload import Reloader
+    loop = switchboard.gateway.loop
+    switchboard.gateway.on_first_response = partial(
+        loop.call_later, RELOAD_AFTER_S, _start_reloader, switchboard, options
+    )
 
-        reloader = Reloader(switchboard, lambda: _load_ungoverned(options), options.config)
-        switchboard.reloading = switchboard.context.start_task(reloader.run())
 
-    gateway = switchboard.gateway
-    gateway.on_first_response = lambda: gateway.loop.call_later(RELOAD_AFTER_S, begin)
+def _start_reloader(switchboard: Switchboard, options: CommandOptions) -> None:
+    if switchboard.is_ending:
+        return
+    from switchboard_mcp.gateway.reload import Reloader
+
+    reloader = Reloader(switchboard, lambda: _load_ungoverned(options), options.config)
+    switchboard.reloading = switchboard.context.start_task(reloader.run())
 
 
 async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions) -> int:
     """Serve the host on stdin and stdout until it disconnects or a signal arrives."""
-    from switchboard_mcp.server.stdio import StdioServer
-
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in END_SIGNALS:
@@ -243,66 +242,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
     return 0
 
 
-async def serve_http(
-    address: BindAddress, workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions
-) -> int:
-    """Serve HTTP clients until a signal arrives."""
-    from switchboard_mcp.server.dashboard.call_log import CallLog
-    from switchboard_mcp.server.dashboard.login_link import enable_dashboard
-    from switchboard_mcp.server.http import server_info
-    from switchboard_mcp.server.http.front import HttpServer
-
-    done = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in END_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
-            loop.add_signal_handler(number, done.set)
-    replicas = open_replicas(workspace, log, redactor)
-    profile = options.profile
-    async with running(
-        workspace, log, redactor, profile=profile, replicas=replicas, recorder=CallLog
-    ) as switchboard:
-        services = switchboard.context
-        services.shared_capabilities = SHARED_CAPABILITIES
-        services.default_principal = switchboard.gateway.default_principal = "http"
-        sharing = services.start_task(replicas.run()) if replicas is not None else None
-        front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
-        reload_on_change(switchboard, options)
-        await front.listen(address.listener)
-        link = enable_dashboard(front, address, switchboard)
-        sweeper = services.start_task(front.sweep())
-        relay = join_bus(switchboard, log, redactor)
-        front.bus_folder = workspace.folder if relay is not None else ""
-        front.replicas = replicas
-        server_info.write(address.folder, address.info)
-        log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
-        try:
-            await done.wait()
-            log.info("stopping")
-        finally:
-            server_info.remove(address.folder)
-            await front.stop()
-            sweeper.cancel()
-            for task in (relay, sharing):
-                if task is not None:
-                    task.cancel()
-    return 0
-
-
-def serve_over_http(options: CommandOptions, address: str) -> int:
-    """Run `switchboard serve --http`. An empty address means the one in the config."""
-    try:
-        from switchboard_mcp.server.http.bind import bind
-    except ImportError as problem:
-        message = f"Serving over HTTP requires the package '{problem.name}', which is not installed."
-        raise refused("http_missing", message) from None
-
-    redactor, log, workspace = _prepare(options)
-    bound = bind(workspace, address, os.environ, redactor.register)
-    return run(lambda: serve_http(bound, workspace, log, redactor, options))
-
-
-def _prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
+def prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
     """Set up redaction and logging, and load the workspace."""
     _open_missing_standard_streams()
     redactor = Redactor()
@@ -324,7 +264,7 @@ def _print_crash(redactor: Redactor, problem: BaseException) -> None:
 
 def serve(options: CommandOptions) -> int:
     """Serve over stdio: the command a host runs."""
-    redactor, log, workspace = _prepare(options)
+    redactor, log, workspace = prepare(options)
     if os.isatty(0):
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"

@@ -88,12 +88,10 @@ def _describe_invalid(path: str, data: bytes, problem: Exception) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         read = decode_json(data)
         return f"{path}: {read.message if isinstance(read, Unreadable) else problem}"
-    return (
-        "\n".join(f"{path}: {mistake}" for mistake in _find_find_mistakes(document)) or f"{path}: {problem}"
-    )
+    return "\n".join(f"{path}: {mistake}" for mistake in _find_mistakes(document)) or f"{path}: {problem}"
 
 
-def _find_find_mistakes(document: object) -> Iterator[str]:
+def _find_mistakes(document: object) -> Iterator[str]:
     """Yield every mistake with its key. Validates part by part, since the decoder does not report map keys."""
     children = document.get("children") if isinstance(document, dict) else None
     if not isinstance(children, dict):

@@ -1,10 +1,12 @@
-"""Parses the arguments of plain serving by hand: importing an argument parser would cost more than all of it."""
+"""Serves over stdio. Parses the arguments by hand: importing an argument parser would cost more than all of it."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from switchboard_mcp.app import CommandOptions
+from switchboard_mcp.app import CommandOptions, serve
+from switchboard_mcp.errors import SwitchboardError, as_text
 
 NO_RELOAD = "--no-reload"
 FLAGS = {
@@ -15,6 +17,18 @@ FLAGS = {
     "--log-format": "log_style",
 }
 CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_style": ("text", "json")}
+
+
+def run(arguments: list[str]) -> int | None:
+    """Serve over stdio if the arguments ask only for that, and return the exit code; otherwise return None."""
+    options = parse(arguments)
+    if options is None:
+        return None
+    try:
+        return serve(options)
+    except SwitchboardError as problem:
+        print(f"switchboard: {as_text(problem.failure)}", file=sys.stderr)
+        return 2
 
 
 def parse(arguments: list[str]) -> CommandOptions | None:

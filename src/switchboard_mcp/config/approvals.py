@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from switchboard_mcp.config.documents import Unreadable, join_key, read_document
+from switchboard_mcp.config.documents import Unreadable, find_mistakes, join_key, read_document
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.atomic_write import write_atomically
 
@@ -192,8 +192,6 @@ def read_approvals(path: str) -> Approvals:
     try:
         approvals = msgspec.convert(document, Approvals)
     except msgspec.ValidationError as problem:
-        from switchboard_mcp.config.validation_errors import find_mistakes  # Only needed for invalid files.
-
         messages = [
             f"{path}: {mistake.key}: {mistake.message}" for mistake in find_mistakes(document, Approvals)
         ]

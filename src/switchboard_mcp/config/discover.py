@@ -10,12 +10,14 @@ import os
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard_mcp.config import models, sections
 from switchboard_mcp.config.documents import Unreadable, join_key, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import missing_variables, unsupported_references
+from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system import globs
 
 ELSEWHERE = (
@@ -115,12 +117,25 @@ def _read_file(path: str, result: _Result) -> None:
         result.mentioned.add(own if isinstance(own, str) else fallback)
         spec = read_entry(document, EntryLocation(path, "", folder), result.warnings, fallback=fallback)
         if spec is not None and spec.wraps and result.originals:
-            from switchboard_mcp.config.wrapped_children import (
-                read_original,
-            )  # Only needed if children are wrapped.
-
-            spec = read_original(spec, result.warnings)
+            spec = _read_original(spec, result.warnings)
         _add(spec, result)
+
+
+def _read_original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None:
+    """Return the child that a wrapper wraps, or None if it is defined elsewhere or cannot be read."""
+    if spec.wraps == ELSEWHERE:
+        return None
+    folder = os.path.dirname(spec.source)
+    path = os.path.join(folder, spec.wraps)
+    document = read_document(path)
+    if document is None or isinstance(document, Unreadable):
+        why = document.message if isinstance(document, Unreadable) else "does not exist."
+        warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
+        return None
+    found = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
+    return (
+        replace(found, wraps="") if found is not None else None
+    )  # otherwise wrappers would start each other forever
 
 
 def _read_map(servers: Mapping[str, object], location: EntryLocation, result: _Result) -> None:
@@ -167,7 +182,5 @@ def _check_suites(config: Config, source: str, result: _Result) -> None:
     for name in config.suites:
         if name in result.children or name in result.mentioned:
             continue
-        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only needed for unknown names.
-
         message = f"there is no child named '{name}'.{did_you_mean(name, result.children)}"
         result.warnings.append(ConfigWarning(source, join_key("suites", name), message))

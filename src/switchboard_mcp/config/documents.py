@@ -1,15 +1,17 @@
 """Reads configuration documents: JSON with comments and trailing commas, or TOML, to plain values.
 
-Not aware of what a document means. Also formats key paths for messages and applies renames of keys.
+Not aware of what a document means. Also formats key paths for messages, reports mistakes and applies renames of keys.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
+
+from switchboard_mcp.suites.fuzzy import nearest
 
 # Configuration is written by hand. A larger file was named by mistake and must not fill the memory.
 MAX_BYTES = 4 * 1024 * 1024
@@ -18,10 +20,34 @@ _CHUNK = 65_536
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 
+class ConfigMistake(Struct, frozen=True):
+    """A mistake in a document: its key path and a message."""
+
+    key: str
+    message: str
+
+
 class Unreadable(Struct, frozen=True):
     """The reason why a document could not be read; `message` follows the file name in a sentence."""
 
     message: str
+
+
+def find_mistakes(value: object, model: type) -> list[ConfigMistake]:
+    """Return everything in `value` that `model` does not accept, in document order."""
+    from switchboard_mcp.config.validation_errors import walk  # Only needed for rejected documents.
+
+    return walk(value, model)
+
+
+def unknown_key_message(name: str, known: Iterable[str]) -> str:
+    """Return the message for an unknown key."""
+    known = list(known)
+    if near := nearest(name, known, 1):
+        return f"unknown key; did you mean `{near[0]}`?"
+    if not known:
+        return "unknown key; nothing can be set here."
+    return f"unknown key; known here: {', '.join(sorted(known))}."
 
 
 def read_bytes(path: str) -> bytes | Unreadable | None:

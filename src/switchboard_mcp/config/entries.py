@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.documents import find_mistakes, join_key, unknown_key_message
 from switchboard_mcp.config.models import ChildEntry, ChildSpec, CommandSpec, ConfigWarning, Setting
 from switchboard_mcp.config.variables import expandable_strings, joined_strings
 
@@ -81,8 +81,6 @@ def read_entry(
 
 
 def _warn_invalid(raw: object, location: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
-    from switchboard_mcp.config.validation_errors import find_mistakes  # Only needed for invalid entries.
-
     found = [(mistake.key, mistake.message) for mistake in find_mistakes(raw, ChildEntry)] or [("", reason)]
     for key, message in found:
         path = ".".join(part for part in (location.key, key) if part)
@@ -194,10 +192,6 @@ def _warn_unknown(
     unknown = [key for key in raw if key not in known and key not in HOST_KEYS]
     if not unknown:
         return
-    from switchboard_mcp.config.validation_errors import (
-        unknown_key_message,
-    )  # Only needed for unknown keys.
-
     warnings.extend(
         _warning(location, join_key(path, key), f"{unknown_key_message(key, known)} It is ignored.")
         for key in unknown

@@ -12,10 +12,11 @@ import msgspec
 
 from switchboard_mcp.config import sections
 from switchboard_mcp.config.discover import discover
-from switchboard_mcp.config.documents import Unreadable, read_document, rename_keys
+from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
 from switchboard_mcp.config.sections import Token
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.suites.fuzzy import did_you_mean
 
 JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
@@ -126,8 +127,6 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
 def require_profile(config: Config, name: str, where: str) -> None:
     """Raise `config_invalid` if a profile does not exist. An empty name means no profile."""
     if name and name not in config.profiles:
-        from switchboard_mcp.suites.fuzzy import did_you_mean  # Only needed for unknown names.
-
         raise _invalid(
             f"{where}: there is no profile '{name}'.{did_you_mean(name, config.profiles)}",
             hint="Use one of the names under `profiles` in the config.",
@@ -145,8 +144,6 @@ def _apply_mail_exposure(config: Config) -> Config:
 
 
 def _invalid_file(path: str, document: object, reason: str) -> SwitchboardError:
-    from switchboard_mcp.config.validation_errors import find_mistakes  # Only needed for invalid files.
-
     found = find_mistakes(document, Config)
     if not found:
         return _invalid(f"{path}: {reason}")

@@ -8,32 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct, inspect
+from msgspec import inspect
 
-from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.documents import ConfigMistake, join_key, unknown_key_message
 from switchboard_mcp.suites.fuzzy import nearest
 
 
-class ConfigMistake(Struct, frozen=True):
-    """One mistake: its key path and a message."""
-
-    key: str
-    message: str
-
-
-def find_mistakes(value: object, model: type) -> list[ConfigMistake]:
+def walk(value: object, model: type) -> list[ConfigMistake]:
     """Return everything in `value` that `model` does not accept, in document order."""
     return list(_walk(value, inspect.type_info(model), ""))
-
-
-def unknown_key_message(name: str, known: Iterable[str]) -> str:
-    """Return the message for an unknown key."""
-    known = list(known)
-    if near := nearest(name, known, 1):
-        return f"unknown key; did you mean `{near[0]}`?"
-    if not known:
-        return "unknown key; nothing can be set here."
-    return f"unknown key; known here: {', '.join(sorted(known))}."
 
 
 def _walk(value: object, kind: inspect.Type, path: str) -> Iterator[ConfigMistake]:

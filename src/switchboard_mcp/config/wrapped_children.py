@@ -1,4 +1,4 @@
-"""Locates and reads wrapped children (`switchboard wrap`).
+"""Locates wrapped children (`switchboard wrap`), and adjusts the config for them.
 
 The folder of a wrapped child contains `.mcp.json`, which starts the wrapper, `CLAUDE.md`, which describes the child to
 the model, and `original/.mcp.json`. The original runs in the same working directory as before. A child that is defined
@@ -11,33 +11,13 @@ import os
 
 from msgspec.structs import replace
 
-from switchboard_mcp.config.discover import ELSEWHERE
-from switchboard_mcp.config.documents import Unreadable, read_document
-from switchboard_mcp.config.entries import EntryLocation, read_entry
-from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
+from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.sections import ASK_SUBTOOL, Expose
 from switchboard_mcp.suites.suite_names import suite_names
 
 FILE, ROLE_FILE = ".mcp.json", "CLAUDE.md"
 ORIGINAL = "original/.mcp.json"
 MAX_ROLE_BYTES = 100_000
-
-
-def read_original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec | None:
-    """Return the child that a wrapper wraps, or None if it is defined elsewhere or cannot be read."""
-    if spec.wraps == ELSEWHERE:
-        return None
-    folder = os.path.dirname(spec.source)
-    path = os.path.join(folder, spec.wraps)
-    document = read_document(path)
-    if document is None or isinstance(document, Unreadable):
-        why = document.message if isinstance(document, Unreadable) else "does not exist."
-        warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
-        return None
-    found = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
-    return (
-        replace(found, wraps="") if found is not None else None
-    )  # otherwise wrappers would start each other forever
 
 
 def adjust_for_wrappers(config: Config, children: list[ChildSpec]) -> Config:

@@ -5,9 +5,10 @@ Hosts start Switchboard without a command or with plain options; `serve_args` re
 
 from __future__ import annotations
 
-from switchboard_mcp.app import serve, serve_over_http
+from switchboard_mcp.app import CommandOptions, serve
 from switchboard_mcp.cli.invocation import SEE_HELP, Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option
+from switchboard_mcp.errors import refused
 
 
 def run(invocation: Invocation) -> int:
@@ -21,8 +22,17 @@ def run(invocation: Invocation) -> int:
     if invocation.as_json:
         raise usage_error("--json needs a command, or --dry-run.", SEE_HELP)
     if args.http is not None:
-        return serve_over_http(invocation.options, args.http)
+        return _serve_over_http(invocation.options, args.http)
     return serve(invocation.options)
+
+
+def _serve_over_http(options: CommandOptions, address: str) -> int:
+    try:
+        from switchboard_mcp.http_app import serve_over_http  # needs the extra `http`
+    except ImportError as problem:
+        message = f"Serving over HTTP requires the package '{problem.name}', which is not installed."
+        raise refused("http_missing", message) from None
+    return serve_over_http(options, address)
 
 
 COMMAND = Command(

@@ -10,7 +10,7 @@ import os
 
 import msgspec
 
-from switchboard_mcp.config.documents import Unreadable, read_document
+from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.workflows.definitions import Definition
 from switchboard_mcp.mail.workflows.rules import definition_errors
@@ -75,8 +75,6 @@ def _read(path: str, shown: str, name: str) -> Definition | Failure:
 
 
 def _shape_errors(document: object, shown: str, reason: str) -> Failure:
-    from switchboard_mcp.config.validation_errors import find_mistakes  # Only for invalid files.
-
     mistakes = find_mistakes(document, Definition)
     lines = [f"{shown}: {mistake.key}: {mistake.message}" for mistake in mistakes]
     return _invalid("\n".join(lines) or f"{shown}: {reason}")

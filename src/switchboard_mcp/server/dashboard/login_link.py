@@ -6,8 +6,8 @@ fragment, which neither proxies nor other pages get to see.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.server.dashboard.call_log import CallLog
@@ -30,22 +30,18 @@ def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) 
     front.timelines = call_log.timelines
     front.savings = savings = SavingsHistory(front.started_ms)
 
-    def open_dashboard() -> Dashboard:
-        from switchboard_mcp.server.dashboard.access import DashboardAccess, rights
-        from switchboard_mcp.server.dashboard.dashboard import Dashboard
-        from switchboard_mcp.server.dashboard.state import DashboardState
-
-        state = DashboardState(
-            runtime,
-            call_log,
-            savings,
-            hosts_served=lambda: front.hosts_served,
-            sessions=lambda: front.sessions,
-        )
-        now = asyncio.get_running_loop().time
-        allowed = rights(runtime.workspace.config.http.tokens)
-        access = DashboardAccess(address.tokens, allowed, code, address.info.port, now)
-        return Dashboard(state, access, runtime.context.log, lambda: front.stopping)
-
-    front.open_dashboard = open_dashboard
+    front.open_dashboard = partial(_open_dashboard, front, address, runtime, call_log, savings, code)
     return f"http://{format_address(address.info.host, address.info.port)}/#{code}"
+
+
+def _open_dashboard(
+    front: HttpServer,
+    address: BindAddress,
+    runtime: Runtime,
+    call_log: CallLog,
+    savings: SavingsHistory,
+    code: str,
+) -> Dashboard:
+    from switchboard_mcp.server.dashboard.factory import create_dashboard  # loads the web framework
+
+    return create_dashboard(front, address, runtime, call_log, savings, code)

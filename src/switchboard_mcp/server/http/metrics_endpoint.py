@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from switchboard_mcp import __version__
+from switchboard_mcp.gateway import ask_metrics
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.status import ChildStatus, children
 from switchboard_mcp.observability.metrics import CONTENT_TYPE as CONTENT_TYPE
@@ -87,11 +88,7 @@ def _introspection_values(gateway: Gateway) -> list[Value]:
 
 
 def _ask_values(gateway: Gateway) -> list[Value]:
-    if not gateway.ask_totals:
-        return []
-    from switchboard_mcp.gateway.ask_metrics import values  # Only with wrapped children.
-
-    return values(gateway.ask_totals)
+    return ask_metrics.values(gateway.ask_totals) if gateway.ask_totals else []
 
 
 def _process_values() -> list[Value]:

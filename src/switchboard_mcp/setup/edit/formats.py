@@ -7,7 +7,7 @@ cannot make the change safely.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from switchboard_mcp.setup.edit import jsonc_edit, toml_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
@@ -35,9 +35,7 @@ def read_servers(text: str, form: Format, key: Key) -> dict[str, object]:
     elif form == "toml":
         value = toml_edit.read(text, key)
     else:
-        from switchboard_mcp.setup.edit import yaml_edit  # PyYAML is loaded only for YAML files.
-
-        value = yaml_edit.read(text, key, listed=form == "yaml-list")
+        value = _yaml_editor().read(text, key, listed=form == "yaml-list")
     return value if isinstance(value, dict) else {}
 
 
@@ -47,9 +45,7 @@ def replace_servers(text: str, form: Format, key: Key, remove: Sequence[str], pu
         return jsonc_edit.replace_members(text, key, remove, put)
     if form == "toml":
         return toml_edit.replace_tables(text, key, remove, put)
-    from switchboard_mcp.setup.edit import yaml_edit
-
-    return yaml_edit.replace_entries(text, key, remove, put, listed=form == "yaml-list")
+    return _yaml_editor().replace_entries(text, key, remove, put, listed=form == "yaml-list")
 
 
 def server_texts(text: str, form: Format, key: Key, names: Sequence[str]) -> dict[str, str]:
@@ -58,9 +54,7 @@ def server_texts(text: str, form: Format, key: Key, names: Sequence[str]) -> dic
         return jsonc_edit.member_texts(text, key, names)
     if form == "toml":
         return toml_edit.entry_texts(text, key, names)
-    from switchboard_mcp.setup.edit import yaml_edit
-
-    return yaml_edit.entry_texts(text, key, names, listed=form == "yaml-list")
+    return _yaml_editor().entry_texts(text, key, names, listed=form == "yaml-list")
 
 
 def restore_servers(text: str, form: Format, key: Key, remove: Sequence[str], back: Mapping[str, str]) -> str:
@@ -69,9 +63,33 @@ def restore_servers(text: str, form: Format, key: Key, remove: Sequence[str], ba
         return jsonc_edit.restore_members(text, key, remove, back)
     if form == "toml":
         return toml_edit.restore_tables(text, key, remove, back)
-    from switchboard_mcp.setup.edit import yaml_edit
+    return _yaml_editor().restore_entries(text, key, remove, back, listed=form == "yaml-list")
 
-    return yaml_edit.restore_entries(text, key, remove, back, listed=form == "yaml-list")
+
+class YamlEditor(Protocol):
+    """The functions of `yaml_edit`. With `listed`, the entries are items of a list."""
+
+    def read(self, text: str, key: Key, *, listed: bool) -> object:
+        """Return the entries by name."""
+
+    def replace_entries(
+        self, text: str, key: Key, remove: Sequence[str], put: Values, *, listed: bool
+    ) -> str:
+        """Remove entries and add others."""
+
+    def entry_texts(self, text: str, key: Key, names: Sequence[str], *, listed: bool) -> dict[str, str]:
+        """Return the source text of entries."""
+
+    def restore_entries(
+        self, text: str, key: Key, remove: Sequence[str], back: Mapping[str, str], *, listed: bool
+    ) -> str:
+        """Remove entries and put back others as they were written."""
+
+
+def _yaml_editor() -> YamlEditor:
+    from switchboard_mcp.setup.edit import yaml_edit  # PyYAML is loaded only for YAML files.
+
+    return yaml_edit
 
 
 def guess_format(path: str) -> Format:

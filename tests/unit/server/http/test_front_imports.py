@@ -7,10 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-import switchboard_mcp.app
-import switchboard_mcp.server.dashboard.login_link
-import switchboard_mcp.server.http.bind
-import switchboard_mcp.server.http.front
+import switchboard_mcp.http_app
 print([name for name in ("starlette", "switchboard_mcp.server.dashboard.dashboard") if name in sys.modules])
 """
 

@@ -1,0 +1,73 @@
+"""Runs Switchboard over HTTP, for any number of clients, with the dashboard.
+
+Loaded only for `switchboard serve --http`, since it needs the packages of the extra `http`. `app` creates the parts
+that do not depend on the transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from switchboard_mcp.app import END_SIGNALS, CommandOptions, prepare, reload_on_change, run, running
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.features import join_bus, open_replicas
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.login_link import enable_dashboard
+from switchboard_mcp.server.http import server_info
+from switchboard_mcp.server.http.bind import BindAddress, bind
+from switchboard_mcp.server.http.front import HttpServer
+
+# Over HTTP a child serves hosts with different capabilities; each of its requests is checked against the host's own.
+SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
+
+
+async def serve_http(
+    address: BindAddress, workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions
+) -> int:
+    """Serve HTTP clients until a signal arrives."""
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in END_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
+            loop.add_signal_handler(number, done.set)
+    replicas = open_replicas(workspace, log, redactor)
+    profile = options.profile
+    async with running(
+        workspace, log, redactor, profile=profile, replicas=replicas, recorder=CallLog
+    ) as switchboard:
+        services = switchboard.context
+        services.shared_capabilities = SHARED_CAPABILITIES
+        services.default_principal = switchboard.gateway.default_principal = "http"
+        sharing = services.start_task(replicas.run()) if replicas is not None else None
+        front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
+        reload_on_change(switchboard, options)
+        await front.listen(address.listener)
+        link = enable_dashboard(front, address, switchboard)
+        sweeper = services.start_task(front.sweep())
+        relay = join_bus(switchboard, log, redactor)
+        front.bus_folder = workspace.folder if relay is not None else ""
+        front.replicas = replicas
+        server_info.write(address.folder, address.info)
+        log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
+        try:
+            await done.wait()
+            log.info("stopping")
+        finally:
+            server_info.remove(address.folder)
+            await front.stop()
+            sweeper.cancel()
+            for task in (relay, sharing):
+                if task is not None:
+                    task.cancel()
+    return 0
+
+
+def serve_over_http(options: CommandOptions, address: str) -> int:
+    """Run `switchboard serve --http`. An empty address means the one in the config."""
+    redactor, log, workspace = prepare(options)
+    bound = bind(workspace, address, os.environ, redactor.register)
+    return run(lambda: serve_http(bound, workspace, log, redactor, options))
