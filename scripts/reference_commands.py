@@ -80,17 +80,19 @@ HOSTS_PAGE = """\
 
 {note}
 
-`switchboard init` knows these. It moves the servers it finds in their files behind Switchboard and leaves each with one
-entry; `switchboard revert` takes that back. `--host NAME` limits it to one of them.
+`switchboard init` supports these hosts.
+It moves the servers in their files behind Switchboard, and leaves one entry in each.
+`switchboard revert` undoes this. `--host NAME` selects a single host.
 
 {pages}
 
-| host | `--host` | files it looks into | key | after a change |
+| host | `--host` | config files | key | after a change |
 | --- | --- | --- | --- | --- |
 {rows}
 
-Any other host that can run a program over stdio works too: give it the command `switchboard` and the arguments
-`--workspace DIR`. One that only knows addresses connects over [HTTP](../http.md).
+Any other host that can start a program over stdio works too: use the command `switchboard`
+with the arguments `--workspace DIR`.
+A host that only supports URLs connects over [HTTP](../http.md).
 """
 PLACES = {
     "home": "~",
