@@ -42,11 +42,11 @@ class Browser:
         self.run("await page.goto(args.url)", url=url)
 
     def view(self, name: str) -> None:
-        """Go to a view by its tab, and wait until it is there."""
+        """Go to a view by its link, and wait until it is there."""
         self.run(
             "for (const box of await page.locator('dialog[open]').all()) await box.evaluate((node) => node.remove());"
-            "await page.click(`#tabs a[data-view=${args.name}]`);"
-            "await page.waitForSelector(`#tabs a[data-view=${args.name}][aria-current]`)",
+            "await page.click(`#views a[data-view=${args.name}]`);"
+            "await page.waitForSelector(`#views a[data-view=${args.name}][aria-current]`)",
             name=name,
         )
 

@@ -234,7 +234,7 @@ def test_a_child_is_stopped_and_its_row_changes_by_itself(page: Browser) -> None
 def test_everything_can_be_reached_by_keys(page: Browser) -> None:
     page.run("await page.locator('body').click({position: {x: 2, y: 400}})")
     page.run("await page.keyboard.press('5')")
-    page.run("await page.locator('#tabs a[data-view=mail][aria-current]').waitFor()")
+    page.run("await page.locator('#views a[data-view=mail][aria-current]').waitFor()")
     page.run("await page.locator('.list-row').nth(1).waitFor()")
     page.run("await page.keyboard.press('Tab')")
     assert page.run("return await page.evaluate(() => document.activeElement.id)") == "search"

@@ -60,7 +60,7 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
         return self.health in UNAVAILABLE
 
 
-def children(
+def child_statuses(
     suites: Iterable[ChildSuite],
     principal: str | None = None,
     timelines: Mapping[str, ChildTimeline] = NO_TIMELINES,

@@ -19,8 +19,9 @@ from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import COLOURS, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import resolve_bus
+from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.server.http import server_info, status_endpoint
-from switchboard_mcp.server.http.status_endpoint import ChildStatus, ServerStatus
+from switchboard_mcp.server.http.status_endpoint import ServerStatus
 
 if TYPE_CHECKING:
     from switchboard_mcp.bus.relay_status import BusStatus
@@ -109,7 +110,7 @@ def find_server(folder: str, console: Console | None = None) -> RunningServer | 
 async def _configured_children(invocation: Invocation) -> list[ChildStatus]:
     """Return the children as configured, with what earlier runs or the lock know of them."""
     async with open_switchboard(invocation) as switchboard:
-        return status_endpoint.children(switchboard.gateway.suites.values())
+        return child_statuses(switchboard.gateway.suites.values())
 
 
 def show(served: RunningServer | None, children: list[ChildStatus], folder: str, console: Console) -> None:

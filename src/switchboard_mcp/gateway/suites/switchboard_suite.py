@@ -16,7 +16,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.recent_errors import RecentError, RecentErrors
 from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.status import ChildStatus, children
+from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.gateway.suites.tool_search import SubtoolMatch, ToolSearch
 from switchboard_mcp.inprocess.server_app import (
     ClientIdentity,
@@ -180,7 +180,7 @@ async def status(
             near = nearest(args.suite, [suite.name for suite in suites])
             return failure("unknown_tool", f"There is no suite '{args.suite}'.", nearest=near)
         suites = selected
-    return StatusResult(__version__, children(suites, session.principal))
+    return StatusResult(__version__, child_statuses(suites, session.principal))
 
 
 async def recent(session: SwitchboardSession, args: RecentArgs, request: ToolRequest) -> RecentErrorsResult:

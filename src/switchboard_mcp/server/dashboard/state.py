@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
-from switchboard_mcp.server.http.status_endpoint import ChildStatus, children
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
@@ -117,7 +117,7 @@ class DashboardState:
         return row
 
     def _statuses(self, suite: ChildSuite) -> list[ChildStatus]:
-        return children([suite], timelines=self.call_log.timelines)
+        return child_statuses([suite], timelines=self.call_log.timelines)
 
     def sample_savings(self) -> SavingsPoint | None:
         """Sample the savings. Return the new point, or None if nothing has changed."""

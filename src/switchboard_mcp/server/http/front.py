@@ -24,6 +24,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.config.models import HttpSettings
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.server.http import asgi, auth, transport_security, validation
@@ -35,7 +36,7 @@ from switchboard_mcp.server.http.legacy_sse import MESSAGES, LegacySseHandler
 from switchboard_mcp.server.http.sessions import Sessions
 from switchboard_mcp.server.http.sockets import BACKLOG
 from switchboard_mcp.server.http.status_endpoint import PATH as STATUS
-from switchboard_mcp.server.http.status_endpoint import ChildStatus, ServerStatus, children
+from switchboard_mcp.server.http.status_endpoint import ServerStatus
 from switchboard_mcp.server.http.streamable_http_session import SessionHandler
 from switchboard_mcp.server.http.streamable_http_stateless import StatelessHandler
 from switchboard_mcp.server.http.validation import Refusal
@@ -288,8 +289,8 @@ class HttpServer:
     def _visible_children(self, principal: str) -> list[ChildStatus]:
         """Return the children that this client may see."""
         if principal in self._gateway.views:
-            return children(self._gateway.view_of(principal).suites.values(), principal)
-        return children(self._gateway.all_suites.values(), timelines=self.timelines)
+            return child_statuses(self._gateway.view_of(principal).suites.values(), principal)
+        return child_statuses(self._gateway.all_suites.values(), timelines=self.timelines)
 
     async def _metrics(self, exchange: HttpExchange) -> None:
         if exchange.method not in ("GET", "HEAD"):

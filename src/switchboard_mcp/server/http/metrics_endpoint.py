@@ -15,7 +15,7 @@ from msgspec import UNSET
 from switchboard_mcp import __version__
 from switchboard_mcp.gateway import ask_metrics
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.status import ChildStatus, children
+from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.observability.metrics import CONTENT_TYPE as CONTENT_TYPE
 from switchboard_mcp.observability.metrics import Value, render
 
@@ -45,7 +45,7 @@ def collect(gateway: Gateway, uptime_s: float) -> list[Value]:
         Value("switchboard_uptime_seconds", round(uptime_s, 3)),
         Value("switchboard_hosts", sum(not session.ephemeral for session in gateway.sessions)),
         Value("switchboard_requests_under_way", in_flight),
-        *_child_values(children(gateway.all_suites.values())),
+        *_child_values(child_statuses(gateway.all_suites.values())),
         *_introspection_values(gateway),
         *_ask_values(gateway),
         *_process_values(),

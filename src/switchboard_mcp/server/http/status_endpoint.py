@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from switchboard_mcp.gateway.status import ChildStatus as ChildStatus
-from switchboard_mcp.gateway.status import children as children
+from switchboard_mcp.gateway.status import ChildStatus
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
 

@@ -1,12 +1,15 @@
 // The frame: login, navigation, keyboard shortcuts, dark and light theme.
 
+import { auditView } from "/static/audit.js";
+import { callsView } from "/static/calls.js";
 import { $, clear, h, notice } from "/static/dom.js";
 import { mailView, workflowsView } from "/static/mail.js";
-import { auditView, callsView } from "/static/records.js";
+import { overviewView } from "/static/overview.js";
 import { connect, disconnect, forget, known, name, on, post, request } from "/static/server.js";
-import { overview, suitesView } from "/static/suites.js";
+import { suitesView } from "/static/suites.js";
 
-const VIEWS = [["overview", "Overview", overview], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView]];
+// Each view: its id in the address, its title, and the function that draws it. That function returns one to leave it.
+const VIEWS = [["overview", "Overview", overviewView], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView]];
 const view = $("view");
 let leave = () => {};
 
@@ -18,13 +21,14 @@ function show() {
   const [id, ...rest] = location.hash.slice(1).split("/");
   const found = VIEWS.find(([word]) => word === id) || VIEWS[0];
   leave();
-  $("tabs").querySelectorAll("a").forEach((link) => (link.dataset.view === found[0] ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  $("views").querySelectorAll("a").forEach((link) => (link.dataset.view === found[0] ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   document.title = `${found[1]} · Switchboard`;
   leave = found[2](view, go, rest.map(decodeURIComponent).join("/")) || (() => {});
 }
 
-function drawTabs() {
-  clear($("tabs"), VIEWS.map(([id, label], place) => h("a", { href: `#${id}`, "data-view": id, "aria-keyshortcuts": String(place + 1) }, label)));
+function drawNavigation() {
+  clear($("views"), VIEWS.map(([id, label], place) => h("a", { href: `#${id}`, "data-view": id, "aria-keyshortcuts": String(place + 1) }, label)));
+  $("last-view").textContent = String(VIEWS.length);
 }
 
 function login(reason) {
@@ -33,7 +37,7 @@ function login(reason) {
   leave();
   leave = () => {};
   $("logout").hidden = true;
-  clear($("tabs"));
+  clear($("views"));
   $("line").hidden = true;
   const token = h("input", { type: "password", required: true, autocomplete: "off", spellcheck: false, "aria-label": "Token", placeholder: "Token" });
   const problem = h("p", { class: "bad-text", role: "alert" }, reason || "");
@@ -51,7 +55,7 @@ async function begin() {
   await connect();
   $("logout").hidden = false;
   $("line").hidden = false;
-  drawTabs();
+  drawNavigation();
   show();
   performance.mark("shown");
 }

@@ -34,6 +34,9 @@ export const get = (path, query) => {
 };
 export const post = (path, body = {}) => request("POST", path, body);
 export const name = encodeURIComponent;
+export const rows = () => [...known.children.values()];
+// The server's time.
+export const now = () => Date.now() - (known.skew || 0);
 
 // Returns a function that removes the listener; views call it when they are left.
 export function on(event, listener) {
