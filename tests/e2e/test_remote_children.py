@@ -176,18 +176,18 @@ def test_a_logout_where_there_can_be_no_login_is_refused(workspace: Path) -> Non
     configure(workspace, {"mcpServers": {"gate": {"command": "true"}}})
     done = run(workspace, "logout", "gate")
     assert done.returncode == 2
-    assert "reached over stdio" in done.stderr
+    assert "uses stdio, which has no login" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"command": "true"}, "reached over stdio"),
-        ({"url": "ws://127.0.0.1:1"}, "reached over ws"),
+        ({"command": "true"}, "uses stdio, which has no login"),
+        ({"url": "ws://127.0.0.1:1"}, "uses ws, which has no login"),
         ({"url": "http://127.0.0.1:1", "oauth": False}, "no login is used"),
         ({"url": "http://127.0.0.1:1", "headers": {"authorization": "x"}}, "no login is used"),
         ({"url": "http://127.0.0.1:1/mcp"}, "cannot be reached: the connection was refused"),
-        ({"url": "127.0.0.1:1"}, "is no address"),
+        ({"url": "127.0.0.1:1"}, "is not a valid URL"),
     ],
 )
 def test_a_login_that_cannot_be_is_refused(workspace: Path, entry: dict[str, object], told: str) -> None:

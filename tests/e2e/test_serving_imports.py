@@ -127,7 +127,7 @@ def test_what_is_switched_off_costs_no_import(served: Path) -> None:
         "switchboard_mcp.gateway.telemetry",
         "switchboard_mcp.observability.metrics",
         "opentelemetry",
-        "switchboard_mcp.children.recent_errors",
+        "switchboard_mcp.observability.recent_errors",
         "switchboard_mcp.suites.savings",
         "switchboard_mcp.suites.search",
         "switchboard_mcp.gateway.suites.switchboard_suite",

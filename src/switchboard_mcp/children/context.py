@@ -21,11 +21,11 @@ from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import Pins
-    from switchboard_mcp.children.recent_errors import RecentErrors
     from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.config.models import ChildSpec
     from switchboard_mcp.inprocess.server_app import ServerApp, ToolTable
     from switchboard_mcp.observability.audit.audit_log import AuditLog
+    from switchboard_mcp.observability.recent_errors import RecentErrors
     from switchboard_mcp.policy.launch.rules import LaunchPolicy
 
 

@@ -55,8 +55,8 @@ def attach_pipelines(
 def enable_switchboard_suite(config: Config, context: ChildContext) -> None:
     """Add the switchboard suite and its record of recent errors, if enabled."""
     if config.find.enabled and SWITCHBOARD_NAME not in context.builtin_apps:
-        from switchboard_mcp.children.recent_errors import RecentErrors
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
+        from switchboard_mcp.observability.recent_errors import RecentErrors
 
         context.recent_errors = RecentErrors(context.loop.time)
         context.builtin_apps = {

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 from msgspec import UNSET, Meta, Struct
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.recent_errors import RecentError, RecentErrors
 from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
@@ -26,6 +25,7 @@ from switchboard_mcp.inprocess.server_app import (
     ToolRequest,
     ToolSpec,
 )
+from switchboard_mcp.observability.recent_errors import RecentError, RecentErrors
 from switchboard_mcp.suites.fuzzy import nearest
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from switchboard_mcp.children.builtin import BuiltinChild
-from switchboard_mcp.children.recent_errors import MAX_ERRORS, RecentErrors
 from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Expose
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.suites.profile_suite import apply_profiles
 from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
+from switchboard_mcp.observability.recent_errors import MAX_ERRORS, RecentErrors
 from tests.unit.gateway.board import Board, Host, Json
 
 ISSUE: Json = {
