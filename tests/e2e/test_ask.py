@@ -229,7 +229,7 @@ async def test_orders_in_a_result_do_not_become_steps(road: Road) -> None:
         return obey
 
     def insisting(shown: str) -> Json:
-        assert "no part of the plan made from the request: read_text_file" in shown
+        assert "not part of the plan made from the request: read_text_file" in shown
         return {**obey, "later": ["write_file"]}
 
     result = await road.ask("files", "sum up evil.txt", read, obeying, insisting)

@@ -120,7 +120,7 @@ def test_what_was_shipped_to_a_machine_that_never_comes_back_goes_to_where_its_r
         assert busy.returncode == 1
         assert "already" in busy.stderr
     assert near.ask(*again) == {"count": 1}
-    assert "0 letters taken back" in near.run(*again).stdout
+    assert "0 messages taken back" in near.run(*again).stdout
     # Its reader has to live elsewhere first, or it would go the same way again.
     new.run("mail", "agents", "add", "bob")
     with ExitStack() as stack:

@@ -35,4 +35,4 @@ def test_drift_is_blocked_until_it_is_approved_and_then_the_running_child_serves
         assert "drift" not in api(web, "children/kid").json
         record = recorded(web, "lock", locked + 1)
         assert (record["who"], record["child"], record["outcome"]) == ("dashboard", "kid", "accepted")
-    assert "All as locked." in cli(workspace, "lock", "--check")
+    assert "Everything matches the lock." in cli(workspace, "lock", "--check")

@@ -196,7 +196,7 @@ def test_a_child_that_answers_garbage_is_quoted(beside: Path) -> None:
     with switchboard(beside) as host:
         error = failure_of(host)
     assert error["code"] == "child_start_timeout"
-    assert "something that is not an MCP message" in error["message"]
+    assert "something other than MCP messages" in error["message"]
 
 
 def test_a_child_of_an_unknown_protocol_version_is_refused_with_both_versions(beside: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_wrapped_child_exists_once_sentences_are_approved_too(prepared: Path) 
 
     assert "planned by host" in " ".join(ran(prepared, "approve", "kid", "--ask", "--yes").split())
     ran(prepared, "approve", "--list")
-    assert "All as locked." in ran(prepared, "lock", "--check")
+    assert "Everything matches the lock." in ran(prepared, "lock", "--check")
     with connect(prepared, plan("echo")) as host:
         assert host.subtools("kid_suite") == ["natural_language"]
         assert host.use("kid_suite", **ASKED)["content"] == [{"type": "text", "text": "hi"}]
@@ -135,7 +135,7 @@ def test_what_a_sentence_becomes_is_held_to_what_was_allowed_approved_and_locked
 
 def test_who_plans_and_what_it_is_told_stay_as_they_were_approved(wrapped: Path) -> None:
     govern(wrapped, backend="api", baseUrl="https://plans.example")
-    assert "https://plans.example:443 would plan" in refusal(wrapped)
+    assert "lets https://plans.example:443 plan" in refusal(wrapped)
     govern(wrapped, trust={"kid": ["*", "more"]})
     assert "ask.trust.kid names more" in refusal(wrapped)
     govern(wrapped, confirm="never")

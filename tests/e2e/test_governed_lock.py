@@ -99,7 +99,7 @@ def test_one_word_changed_in_a_description_is_blocked_with_a_diff_until_it_is_ac
         assert "accepted" in cli(governed, "lock", "--accept", "kid")
         assert host.call("kid_suite", "echo", message="again")["content"][0]["text"] == "again"
         assert host.introspect("kid_suite")["tools"][0]["summary"] == READS.replace("file", "folder")
-    assert "All as locked." in cli(governed, "lock", "--check")
+    assert "Everything matches the lock." in cli(governed, "lock", "--check")
     with serve(governed) as host:
         assert host.call("kid_suite", "echo", message="hi")["content"][0]["text"] == "hi"
 
@@ -273,7 +273,7 @@ def test_what_only_differs_in_writing_is_no_drift(governed: Path) -> None:
     }
     schema = {"properties": described, "required": [], "type": "object"}
     offer(governed, {"inputSchema": schema, "name": "echo", "description": f" {READS}\n"})
-    assert "All as locked." in cli(governed, "lock", "--check")
+    assert "Everything matches the lock." in cli(governed, "lock", "--check")
     with serve(governed) as host:
         assert host.call("kid_suite", "echo", message="hi")["content"][0]["text"] == "hi"
 
@@ -396,7 +396,7 @@ def test_check_names_what_is_not_locked_and_what_is_gone_and_what_does_not_start
     assert "1 not locked, 1 gone, 1 not started" in cli(workspace, "lock", "--check", code=1)
     cli(workspace, "lock", code=1)
     (workspace / "mcps" / "broken" / ".mcp.json").unlink()
-    assert "All as locked." in cli(workspace, "lock", "--check")
+    assert "Everything matches the lock." in cli(workspace, "lock", "--check")
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_published_servers_are_as_locked_at_their_next_start(workspace: Path, se
     for name in servers.names:
         add_child(workspace, name, servers.command(name), env=servers.env(name, "lock"))
     cli(workspace, "lock")
-    assert "All as locked." in cli(workspace, "lock", "--check")
+    assert "Everything matches the lock." in cli(workspace, "lock", "--check")
 
 
 # --- looking starts nothing ---------------------------------------------------------------------------

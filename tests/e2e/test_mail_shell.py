@@ -112,7 +112,7 @@ def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
     (result,) = shell.ask("inbox", "--as", "lead")["messages"]
     assert (result["message"]["payload"], result["message"]["replyTo"]) == ("It is in src", id)
     assert "Every accepted message is in exactly one place." in shell.say("verify")
-    assert shell.ask("repair") == {"mended": []}
+    assert shell.ask("repair") == {"repaired": [], "mended": []}
 
 
 def test_what_to_send_comes_from_words_stdin_or_a_file(shell: Shell, workspace: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_header_with_a_variable_lets_us_in_and_is_never_shown(workspace: Path)
             workspace, "call", "gate", "add", "--log-level=debug", GATE=url, GATE_TOKEN="sesame-0123456789"
         )
     assert refused.returncode == 1
-    assert "does not let us in (HTTP 401)" in refused.stderr
+    assert "requires authorization (HTTP 401)" in refused.stderr
     assert "switchboard login" not in refused.stderr
     assert "sesame" not in refused.stderr + refused.stdout
 
@@ -137,7 +137,7 @@ def test_a_child_that_wants_a_login_is_used_after_one(workspace: Path, isolated_
         assert "requires a new login" in after.stderr
         assert "Traceback" not in after.stderr
         again = json.loads(log_in(workspace, "--json"))
-        assert (again["child"], again["anew"]) == ("gate", True)
+        assert (again["child"], again["loggedInNow"]) == ("gate", True)
         (file,) = (isolated_cache.parent / "state" / "switchboard-mcp" / "logins").iterdir()
         assert str(file) == again["file"]
         token = json.loads(file.read_text())["accessToken"]

@@ -315,7 +315,7 @@ def test_one_name_is_one_terminal(desk: Path) -> None:
     ("arguments", "code", "expected"),
     [
         (("term", "--", "no-such-program-anywhere"), 1, "There is no program 'no-such-program-anywhere'"),
-        (("term",), 2, "PROGRAM behind `--` missing"),
+        (("term",), 2, "PROGRAM after `--` missing"),
         (("--", "sh"), 2, "NAME missing"),
         (("../x", "--", "sh"), 1, "is not a valid agent name"),
         (("--copy", "../outside"), 1, "is not a file of the workspace"),

@@ -227,7 +227,7 @@ class _RequestRun:
             prompt.delimited(self._delimiter, step.subtool, result)
             for step, result in zip(steps, results, strict=False)
         ]
-        return Results(texts + ["Not run, since a step before it failed."] * (len(steps) - len(results)))
+        return Results(texts + ["Not run: an earlier step failed."] * (len(steps) - len(results)))
 
     def _report_progress(self, activity: str) -> None:
         self._shown += 1

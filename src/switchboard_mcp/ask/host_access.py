@@ -28,7 +28,7 @@ ARGS_CHARS = 500
 FORM = {
     "type": "object",
     "properties": {
-        "agree": {"type": "boolean", "title": "Run it", "description": "Whether these steps may be run"}
+        "agree": {"type": "boolean", "title": "Run it", "description": "Allow these steps to run"}
     },
     "required": ["agree"],
 }

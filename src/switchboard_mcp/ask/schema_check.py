@@ -53,7 +53,7 @@ class _SchemaWalk:
         """Yield the mismatches of a value and its members."""
         self._left -= 1
         if schema is False:
-            yield SchemaMistake(path, "nothing may stand here")
+            yield SchemaMistake(path, "no value is allowed here")
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self._left < 0:
             return
         if "$ref" in schema:
@@ -91,10 +91,10 @@ class _SchemaWalk:
                 yield from self._none_fits(options, value, path, depth)
             elif fitting > 1:
                 yield SchemaMistake(
-                    path, f"fits {fitting} of {len(options)} alternatives, and may fit only one"
+                    path, f"matches {fitting} of {len(options)} alternatives, but must match exactly one"
                 )
         if "not" in schema and self._fits(schema["not"], value, depth):
-            yield SchemaMistake(path, "is what it must not be")
+            yield SchemaMistake(path, "matches a schema that it must not match")
 
     def _none_fits(
         self, options: list[object], value: object, path: str, depth: int
@@ -111,7 +111,7 @@ class _SchemaWalk:
         if len(deeper) == 1:
             yield from deeper[0]
         else:
-            yield SchemaMistake(path, f"{_shown(value)} fits none of {len(options)} alternatives")
+            yield SchemaMistake(path, f"{_shown(value)} matches none of {len(options)} alternatives")
 
     def _members(self, schema: Node, value: Node, path: str, depth: int) -> Iterator[SchemaMistake]:
         for name in _list(schema, "required"):
@@ -125,8 +125,8 @@ class _SchemaWalk:
             elif "additionalProperties" in schema and not schema.get("patternProperties"):
                 others = schema["additionalProperties"]
                 if others is False:
-                    there = f"; there are: {', '.join(known)}" if known else ""
-                    yield SchemaMistake(_under(path, name), f"is not known{there}")
+                    there = f"; known: {', '.join(known)}" if known else ""
+                    yield SchemaMistake(_under(path, name), f"is unknown{there}")
                 else:
                     yield from self.mistakes(others, item, _under(path, name), depth + 1)
 
@@ -154,7 +154,7 @@ def _value_mistakes(schema: Node, value: object, path: str) -> Iterator[SchemaMi
         return
     fixed = schema.get("enum")
     if isinstance(fixed, list) and not any(same(value, option) for option in fixed):
-        yield SchemaMistake(path, f"{_shown(value)} is none of {', '.join(map(_shown, fixed[:20]))}")
+        yield SchemaMistake(path, f"{_shown(value)} is not one of {', '.join(map(_shown, fixed[:20]))}")
     if "const" in schema and not same(value, schema["const"]):
         yield SchemaMistake(path, f"{_shown(value)} is not {_shown(schema['const'])}")
     size = _size(value)

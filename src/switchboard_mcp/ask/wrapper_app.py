@@ -33,8 +33,8 @@ class Query(Struct, rename="camel", forbid_unknown_fields=True):
     """Arguments of `natural_language`."""
 
     query: Annotated[str, Meta(min_length=1, description="What you want done, in a sentence.")]
-    context: Annotated[str, Meta(description="What else it takes to do it: names, paths, texts.")] = ""
-    dry_run: Annotated[bool, Meta(description="Give the plan; run nothing.")] = False
+    context: Annotated[str, Meta(description="Further context: names, paths, texts.")] = ""
+    dry_run: Annotated[bool, Meta(description="Return the plan; run nothing.")] = False
 
 
 class Wrapper:

@@ -135,10 +135,10 @@ class BusClient:
         if isinstance(problem, exceptions.OutOfMemoryError | exceptions.ExecAbortError):
             return refused("bus_full", f"{at} is out of memory: {text}.")
         if isinstance(problem, exceptions.AuthenticationError):
-            return refused("bus_refused", f"{at} refuses: {text}.")
+            return refused("bus_refused", f"{at} rejected the command: {text}.")
         if isinstance(problem, exceptions.NoPermissionError) or any(mark in text for mark in SCRIPT_DENIED):
             hint = f"Grant the ACL user: ~{self._prefix}* {RIGHTS}"
-            message = f"{at} refuses: {text}{self._failed_command(text)}."
+            message = f"{at} rejected the command: {text}{self._failed_command(text)}."
             return refused("bus_refused", message, hint=hint)
         message = f"{at} cannot be used: {text}.{connection_url.remedy(self.shown, text)}"
         return refused("bus_unreachable", message)

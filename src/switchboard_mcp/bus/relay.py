@@ -167,7 +167,7 @@ class BusRelay:
             message = (
                 f"Another relay serves the node {self.node.id} of {self._store.path}: was the folder copied?"
             )
-            hint = "Remove .switchboard/bus in the copy, so that it becomes a node of its own."
+            hint = "Remove .switchboard/bus in the copy, so it becomes a node of its own."
             raise refused("bus_busy", message, hint=hint)
 
     async def _drain(self) -> bool:

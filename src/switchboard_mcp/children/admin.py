@@ -24,10 +24,10 @@ def accept_drift(child: Child, workspace: str, reviewed: str) -> Failure | None:
     changes, snapshot = inventory.drift(), inventory.live_snapshot
     if snapshot is None or not changes:
         message = f"Child '{name}' is not running, or matches its lock: there is nothing to accept."
-        return failure("lock_invalid", message, child=name, hint="Start it, then look again.")
+        return failure("lock_invalid", message, child=name, hint="Start it, then try again.")
     if digest(changes) != reviewed:
         message = f"Child '{name}' has changed since it was reviewed."
-        return failure("tool_drifted", message, child=name, hint="Look at the differences again.")
+        return failure("tool_drifted", message, child=name, hint="Review the differences again.")
     path = lock_path(workspace)
     lock = read_lock(path) or LockFile(schema_version=1)
     earlier = lock.children.get(name)

@@ -408,7 +408,7 @@ class Child:
 
     async def _stop_idle(self) -> None:
         self._context.log.info("child.idle", child=self.name)
-        message = f"Child '{self.name}' was stopped since it was idle."
+        message = f"Child '{self.name}' was stopped because it was idle."
         await self._stop(failure("child_crashed", message, child=self.name))
 
     async def _stop(self, problem: Failure) -> None:
@@ -422,7 +422,7 @@ class Child:
     async def close(self, problem: Failure | None = None) -> None:
         """Stop for good. A handshake in progress fails with its connection; a launch in progress is cancelled."""
         self.closing = problem or failure(
-            "shutting_down", f"Switchboard is stopping; child '{self.name}' with it.", child=self.name
+            "shutting_down", f"Switchboard is stopping, and child '{self.name}' with it.", child=self.name
         )
         self._queue.fail_all(self.closing)
         self._startup.cancel_launch()

@@ -164,7 +164,7 @@ class Connection:
             failure(
                 "message_too_large",
                 f"Child '{self._spec.name}' answered with {size:,} bytes, "
-                f"more than the {MAX_MESSAGE_BYTES:,} that Switchboard carries.",
+                f"more than the {MAX_MESSAGE_BYTES:,} that Switchboard accepts.",
                 child=self._spec.name,
             )
         )
@@ -199,7 +199,7 @@ class Connection:
             line = self._context.redactor.redact_and_clip(
                 self._invalid_output.decode("utf-8", "replace"), SHOWN_OUTPUT_CHARS
             )
-            garbage = f" It wrote to stdout something that is not an MCP message, first: {line!r}."
+            garbage = f" It wrote something other than MCP messages to stdout, first: {line!r}."
         return failure(
             "child_start_timeout",
             f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",

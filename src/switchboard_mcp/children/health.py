@@ -217,7 +217,7 @@ class HealthTracker:
 
     def _probe_failure(self) -> Failure:
         name = self._spec.name
-        message = f"Child '{name}' runs and did not answer a probe within {self.rules.probe_s:g} s."
+        message = f"Child '{name}' is running, but did not answer a probe within {self.rules.probe_s:g} s."
         return failure("child_unhealthy", message, child=name)
 
 

@@ -53,6 +53,6 @@ def read_file(workspace: str, name: str) -> bytes:
     with open(descriptor, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        message = f"{name} is larger than {MOST_BYTES:,} bytes, which is what terminals take."
+        message = f"{name} is larger than {MOST_BYTES:,} bytes, the limit of terminals."
         raise refused("mail_too_large", message, hint="Copy a part of it, or its path.")
     return data

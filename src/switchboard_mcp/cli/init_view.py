@@ -27,7 +27,7 @@ def show_discovery(discovery: Discovery, outcomes: Sequence[Outcome], folder: st
     if not outcomes:
         files = len({source.path for source in discovery.sources})
         searched = (
-            f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host keeps any"
+            f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host has any"
         )
         out.line(f"No MCP servers were found {searched}.")
         out.line(
@@ -59,7 +59,7 @@ def _outcome_text(outcome: Outcome) -> str:
     if not outcome.moves:
         return f"stays: {outcome.skip_reason}"
     server = outcome.entry.parsed.server
-    off = ", switched off as it was" if server and server.disabled else ""
+    off = ", still disabled" if server and server.disabled else ""
     if outcome.merged_with:
         return f"moves, the same as {outcome.child} ({outcome.merged_with})"
     renamed = f" as {outcome.child}" if outcome.child != outcome.entry.name else ""
@@ -82,7 +82,7 @@ def show_plan(plan: Plan, out: Screen) -> None:
     if secrets := _literal_secrets(plan):
         there = ", ".join(sorted(secrets))
         out.prose(
-            f"There are literal secrets in {there}; `--secrets env` replaces them by variables.",
+            f"There are literal secrets in {there}; `--secrets env` replaces them with variables.",
             style="yellow",
         )
 
@@ -141,8 +141,8 @@ def _remarks(
         ]
     else:
         notes += [
-            f"{_short(path)} belongs to the project: in git, others would get paths of this machine with it; "
-            "`switchboard revert`, then `switchboard init --team`, sets it up for all"
+            f"{_short(path)} belongs to the project, and others would get its paths of this machine from git; "
+            "`switchboard revert`, then `switchboard init --team`, sets it up for everyone"
             for path in sorted(
                 {each.path for each in _files_with_entry(plan) if each.path in _project_files(plan)}
             )
@@ -156,14 +156,14 @@ def _remarks(
     if notes:
         yield "Worth knowing", notes
     if references:
-        yield "These still use the old names of tools", _reference_lines(references)
+        yield "These still use the old tool names", _reference_lines(references)
     closed = sorted({each.child for each in plan.moving if _wants_login(each)})
     if closed:
-        yield "Remote servers that may want a login", [f"switchboard login {name}" for name in closed]
+        yield "Remote servers that may need a login", [f"switchboard login {name}" for name in closed]
     literal = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
     if literal:
         again = "init --secrets env" if options.command else "init --team --secrets env"
-        hint = f"`switchboard revert`, then `switchboard {again}`, replaces them by variables."
+        hint = f"`switchboard revert`, then `switchboard {again}`, replaces them with variables."
         yield "Literal secrets", [*literal, hint]
     unset = [name for name in plan.variables if name not in options.environ]
     if plan.secrets:

@@ -121,7 +121,7 @@ class LocalClient:
         try:
             result = _decode_result(raw)
         except msgspec.DecodeError as problem:
-            raise refused("child_protocol", f"The answer is no tool result: {problem}.") from None
+            raise refused("child_protocol", f"The answer is not a tool result: {problem}.") from None
         result.raw = bytes(raw)
         return result
 

@@ -71,7 +71,7 @@ def show_result(result: ToolResult, subtool: str, invocation: Invocation) -> int
         else:
             screen.text(piece.text, "dim" if piece.note else "")
     if not pieces and result.structured_content is not UNSET:
-        console.err.line("The answer holds structured content only; --json shows it.", "dim")
+        console.err.line("The answer contains structured content only; --json shows it.", "dim")
     elif not pieces and result.is_error:
         console.err.line("The subtool failed without saying why.")
     return code

@@ -40,7 +40,7 @@ LONGEST_NAME = 24
 SHOWN_REMARKS = 3
 BARS = " ▁▂▃▄▅▆▇█"
 LONGEST_SPAN_S, SHORTEST_SPAN_S = 1200, 120
-NO_SUITES = "No suites yet: `switchboard init` or `switchboard add` brings some."
+NO_SUITES = "No suites yet: `switchboard init` or `switchboard add` adds some."
 MOST_CALLS = 200
 MOST_POINTS = 1_000
 SHOWN_CALLS = 5
@@ -118,7 +118,7 @@ def _headline(state: TopState, rows: Sequence[Row], now_s: float) -> str:
         f"Switchboard {about.get('version', '')}",
         f"up {format_duration(now_s - about.get('startedAt', now_s * 1000) / 1000)}",
         plural(len(rows), "suite")
-        + (f", {ill} in trouble" if ill else "")
+        + (f", {ill} failing" if ill else "")
         + (f", {drifted} drifted" if drifted else ""),
         f"{plural(served, 'host')} served" + (f", {here} here" if here else ""),
         f"{saved:,} tokens saved each",

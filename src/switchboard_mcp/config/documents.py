@@ -151,7 +151,7 @@ def _read_rest(descriptor: int, first: bytes) -> bytes | Unreadable:
         size += len(part)
         if size > MAX_BYTES:
             return Unreadable(
-                f"is larger than {MAX_BYTES // 1024 // 1024} MiB, which no configuration should be."
+                f"is larger than {MAX_BYTES // 1024 // 1024} MiB, the maximum for a config file."
             )
     return b"".join(parts)
 

@@ -149,7 +149,7 @@ def _is_runnable(spec: ChildSpec, location: EntryLocation, warnings: list[Config
         message = f"`command` {what}; name the program that starts the child. The child is skipped."
     elif spec.kind != "stdio" and not spec.url:
         key = join_key(location.key, "url")
-        message = f"`url` is missing, which a child of type {spec.kind} needs. The child is skipped."
+        message = f"`url` is missing; a child of type {spec.kind} needs it. The child is skipped."
     else:
         # No operating system accepts these; checked here, the message can name the key.
         broken = (

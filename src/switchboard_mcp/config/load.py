@@ -90,13 +90,13 @@ def find_config(folder: str, config_file: str | None) -> str:
         if not os.path.exists(path):
             raise _invalid(
                 f"{path}: there is no such file.",
-                hint="Name an existing file with --config, or leave it out.",
+                hint="Name an existing file with --config, or omit it.",
             )
         return path
     found = [path for name in (JSON_NAME, TOML_NAME) if os.path.exists(path := os.path.join(folder, name))]
     if len(found) > 1:
         raise _invalid(
-            f"{folder}: there is both {JSON_NAME} and {TOML_NAME}. Remove one of them.",
+            f"{folder}: contains both {JSON_NAME} and {TOML_NAME}.",
             hint="Keep the file you want to use, and remove the other.",
         )
     return found[0] if found else ""

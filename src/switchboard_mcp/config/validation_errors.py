@@ -127,7 +127,7 @@ def _expected(kind: inspect.Type) -> str:
         case inspect.LiteralType(values=values):
             return " or ".join(_shown(option) for option in values)
         case inspect.ListType(item_type=inspect.StrType()):
-            return "a list of texts"
+            return "a list of strings"
         case inspect.ListType():
             return "a list"
         case inspect.UnionType(types=types):

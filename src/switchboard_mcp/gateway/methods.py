@@ -116,7 +116,7 @@ def set_level(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Set the host's log level."""
     level = _decode_level(inbound.params).level
     if level not in LEVELS:
-        inbound.refuse(INVALID_PARAMS, f"Unknown log level '{level}'; one of {', '.join(LEVELS)}.")
+        inbound.refuse(INVALID_PARAMS, f"Unknown log level '{level}'; use one of {', '.join(LEVELS)}.")
         return
     inbound.session.log_level = level
     gateway.propagate_log_level()

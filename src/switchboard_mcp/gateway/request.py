@@ -86,7 +86,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             self.child.acquire(self)
         else:
             self.session.refuse(
-                self.channel, self.host_id, INVALID_REQUEST, "A request with this id is still under way."
+                self.channel, self.host_id, INVALID_REQUEST, "A request with this id is still in progress."
             )
 
     @property
@@ -186,7 +186,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         else:
             name = self.child.name
             self.on_failed(
-                failure("child_protocol", f"Child '{name}' gave a result of type '{kind}'.", child=name)
+                failure("child_protocol", f"Child '{name}' returned a result of type '{kind}'.", child=name)
             )
 
     def relist_and_retry(self, error: Raw) -> bool:

@@ -47,7 +47,7 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         return
     if inbound.is_duplicate or inbound.id in inbound.session.listens:
-        inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
+        inbound.refuse(INVALID_REQUEST, "A request with this id is still in progress.")
         return
     params = _decode_listen_params(inbound.members["notifications"])
     wanted = (params.tools_list_changed, params.prompts_list_changed, params.resources_list_changed)

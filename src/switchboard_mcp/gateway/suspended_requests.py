@@ -117,7 +117,7 @@ class SuspendedRequests:
         if suspended is None or not _matches(suspended, inbound, fingerprint):
             inbound.refuse(INVALID_PARAMS, "Unknown or expired requestState.")
         elif inbound.is_duplicate:
-            inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
+            inbound.refuse(INVALID_REQUEST, "A request with this id is still in progress.")
         elif suspended.fresh:
             self._release(suspended)
             return ResumeResult.FRESH
@@ -138,7 +138,7 @@ class SuspendedRequests:
         if suspended.outcome is not None:
             encode, body = suspended.outcome
             inbound.channel.answer(encode(inbound.id, body))
-            self.drop_inputs(request, "The request is over.")
+            self.drop_inputs(request, "The request has ended.")
             return
         request.resume_as(inbound)
         if suspended.pending:
@@ -188,7 +188,7 @@ class SuspendedRequests:
     def _send_inputs(self, suspended: SuspendedRequest) -> None:
         suspended.send_timer = None
         if not suspended.request.is_awaited:  # the child answered without waiting for the input
-            self.drop_inputs(suspended.request, "The request is over.")
+            self.drop_inputs(suspended.request, "The request has ended.")
         elif suspended.pending:
             self._answer_input_required(
                 suspended, {key: pending.input_request for key, pending in suspended.pending.items()}

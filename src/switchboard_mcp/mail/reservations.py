@@ -37,7 +37,9 @@ def parse_paths(written: Sequence[str]) -> list[str]:
     for path in written:
         normal = normal_path(path)
         if normal is None:
-            message = f"'{path[:200]}' cannot be reserved. It must be relative to the workspace and inside it, with /."
+            message = (
+                f"'{path[:200]}' cannot be reserved. Use a path inside the workspace, relative to it, with /."
+            )
             raise refused("arguments_invalid", message)
         normalized[normal] = None
     return list(normalized)

@@ -37,16 +37,18 @@ class Value(Struct, frozen=True):
 DURATION = "switchboard_request_duration_seconds"
 METRICS: dict[str, Metric] = {
     "switchboard_info": Metric("gauge", "Always 1; the label is the running version.", ("version",)),
-    "switchboard_uptime_seconds": Metric("gauge", "Time since this process started to serve."),
+    "switchboard_uptime_seconds": Metric("gauge", "Time since this process started serving."),
     "switchboard_hosts": Metric("gauge", "Connected hosts."),
-    "switchboard_requests_under_way": Metric("gauge", "Requests of hosts that are in progress."),
-    "switchboard_child_up": Metric("gauge", "Processes or connections of the child that are up.", ("child",)),
+    "switchboard_requests_under_way": Metric("gauge", "Host requests in progress."),
+    "switchboard_child_up": Metric(
+        "gauge", "Running processes or open connections of the child.", ("child",)
+    ),
     "switchboard_child_healthy": Metric("gauge", "1 unless calls to the child are refused.", ("child",)),
     "switchboard_child_calls_total": Metric(
-        "counter", "Requests for the child, without introspections of its suite.", ("child",)
+        "counter", "Requests to the child, excluding introspections of its suite.", ("child",)
     ),
     "switchboard_child_errors_total": Metric(
-        "counter", "Calls of the child's subtools that failed. At `/metrics` only.", ("child",)
+        "counter", "Failed calls to the child's subtools. At `/metrics` only.", ("child",)
     ),
     "switchboard_child_looks_total": Metric("counter", "Introspections of the child's suite.", ("child",)),
     "switchboard_child_under_way": Metric("gauge", "Requests that the child is working on.", ("child",)),
@@ -57,26 +59,28 @@ METRICS: dict[str, Metric] = {
     ),
     "switchboard_ask_requests_total": Metric(
         "counter",
-        "Requests in natural language to a wrapped child, by outcome.",
+        "Natural-language requests to a wrapped child, by outcome.",
         ("child", "outcome"),
     ),
-    "switchboard_ask_turns_total": Metric("counter", "Model turns in them.", ("child",)),
+    "switchboard_ask_turns_total": Metric("counter", "Model turns of natural-language requests.", ("child",)),
     "switchboard_ask_tokens_total": Metric(
         "counter",
-        "Tokens they used: `input`, `output`, `cached`. Estimated for a host's model.",
+        "Tokens used by natural-language requests: `input`, `output`, `cached`. Estimated for a host's model.",
         ("child", "kind"),
     ),
     "switchboard_ask_seconds_total": Metric(
-        "counter", "Time they took: in the `model`, in `steps`, and `all` of it.", ("child", "kind")
+        "counter",
+        "Duration of natural-language requests: `model`, `steps`, and `all`.",
+        ("child", "kind"),
     ),
     DURATION: Metric(
         "histogram",
         "Duration of requests to the child, including its start. Only with `telemetry.metrics`.",
         ("child", "method", "outcome"),
     ),
-    "process_cpu_seconds_total": Metric("counter", "CPU time of this process, without children."),
+    "process_cpu_seconds_total": Metric("counter", "CPU time of this process, excluding children."),
     "process_resident_memory_bytes": Metric(
-        "gauge", "Resident memory of this process, without children. Linux."
+        "gauge", "Resident memory of this process, excluding children. Linux."
     ),
     "process_open_fds": Metric("gauge", "Open file descriptors of this process. Linux."),
 }

@@ -169,7 +169,7 @@ HOSTS: tuple[Host, ...] = (
             ),
         ),
         syntax="braces",
-        restart="start a new session, or reconnect under /mcp; an entry in .mcp.json asks once to be approved",
+        restart="start a new session, or reconnect under /mcp; an entry in .mcp.json must be approved once",
         rules=(
             "{claude}/settings.json",
             "{claude}/settings.local.json",

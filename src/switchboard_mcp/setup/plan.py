@@ -347,7 +347,7 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
         for name in options.enable:
             text = _set_object(text, form, (), name, {"enabled": True})
     except UnsafeEditError as problem:
-        plan.problems.append(f"{path} {problem} Put in by hand: {', '.join((*filters, *options.enable))}.")
+        plan.problems.append(f"{path} {problem} Add by hand: {', '.join((*filters, *options.enable))}.")
         return []
     after = text.encode()
     return [] if after == before else [FileChange(path=path, before=before, after=after, mode=0o644)]
@@ -364,5 +364,5 @@ def _set_object(
         rest = [each for each in value if each in present]
         return jsonc_edit.replace_members(text, (*key, name), rest, value)
     if present:
-        raise UnsafeEditError(f"has `{'.'.join((*key, name))}` already.")
+        raise UnsafeEditError(f"already has `{'.'.join((*key, name))}`.")
     return formats.replace_servers(text, form, key, [], {name: value})

@@ -62,7 +62,7 @@ def _prefixed(text: str, fields: Mapping[str, str]) -> str:
             return os.sep
         if rest is None and re.fullmatch(_NAME, kind):
             return found[0]
-        what = "asks the person" if kind in ("input", "promptString") else "only this host can fill in"
+        what = "asks the user for a value" if kind in ("input", "promptString") else "only works in this host"
         raise UntranslatableError(f"`${{{kind}:…}}` {what}")
 
     return _PREFIXED.sub(one, text)
@@ -90,7 +90,7 @@ def _continue(text: str, fields: Mapping[str, str]) -> str:
     def one(found: re.Match[str]) -> str:
         kind, _, name = found[1].partition(".")
         if kind != "secrets" or not re.fullmatch(_NAME, name):
-            raise UntranslatableError(f"`${{{{ {kind}.… }}}}` only this host can fill in")
+            raise UntranslatableError(f"`${{{{ {kind}.… }}}}` only works in this host")
         return f"${{{name}}}"
 
     return _SECRET.sub(one, text)

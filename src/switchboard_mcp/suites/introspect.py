@@ -118,8 +118,8 @@ def answer(
     """Return the introspect result as compact JSON, or a failure."""
     if request.verbosity and request.verbosity not in VERBOSITIES:
         allowed = ", ".join(VERBOSITIES)
-        message = f"Child {child!r}: verbosity is one of {allowed}, not {request.verbosity!r}."
-        return failure("bad_arguments", message, child=child, hint="Use one of these, or leave it out.")
+        message = f"Child {child!r}: verbosity must be one of {allowed}, not {request.verbosity!r}."
+        return failure("bad_arguments", message, child=child, hint="Use one of these, or omit it.")
     if request.subtool:
         return _one(child, tools, request.subtool, settings)
     plan = _plan(child, tools, request, settings)
@@ -290,7 +290,7 @@ def _decoded(tool: ToolView) -> object:
 def _no_tools(tools: Sequence[ToolView], plan: _Plan, instructions: str) -> bytes:
     tail: dict[str, object] = {"detail": plan.levels[0].detail}
     if tools:
-        tail["more"] = f"No tool matches this query. Without query: all {len(tools)}."
+        tail["more"] = f"No tool matches this query. Omit it to list all {len(tools)}."
     else:
         tail["more"] = "This child offers no tools."
         text = _clip(instructions, int(plan.budget * INSTRUCTIONS_SHARE))

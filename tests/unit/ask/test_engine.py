@@ -155,7 +155,7 @@ async def test_the_model_is_told_of_a_failed_step_and_of_those_not_run() -> None
     (news,) = script.heard
     assert isinstance(news, Results)
     assert "It failed: no" in news.texts[0]
-    assert news.texts[1] == "Not run, since a step before it failed."
+    assert news.texts[1] == "Not run: an earlier step failed."
     assert words(result) == ["fine"]
 
 

@@ -75,7 +75,7 @@ def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been
     assert verdict(frame, steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
     injected = verdict(frame, steps=[PlanStep("delete_file", {"path": "a"})], later=["delete_file"])
     assert isinstance(injected, SendBack)
-    assert "no part of the plan" in injected.problems[0]
+    assert "not part of the plan" in injected.problems[0]
 
 
 def test_after_results_a_model_may_say_that_all_is_done() -> None:

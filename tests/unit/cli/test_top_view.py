@@ -38,7 +38,7 @@ def glance(count: int = 3) -> TopState:
 def test_a_pipe_gets_everything_in_plain_lines_of_any_length() -> None:
     lines = draw(glance(50), NOW)
     assert len(lines) == 53
-    assert "50 suites, 17 in trouble, 16 drifted · 3 hosts served, 2 here" in lines[0]
+    assert "50 suites, 17 failing, 16 drifted · 3 hosts served, 2 here" in lines[0]
     assert "up 1 min · 50 suites" in lines[0]
     assert not any("\x1b" in line for line in lines)
     assert any("It was not found.\ufffd[2J → Install it." in line for line in lines)

@@ -84,7 +84,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(documents, "MAX_BYTES", 1024 * 1024)
     (tmp_path / "a.json").write_text(json.dumps("x" * 1024 * 1024))
     refused = read_document(str(tmp_path / "a.json"))
-    assert refused == Unreadable("is larger than 1 MiB, which no configuration should be.")
+    assert refused == Unreadable("is larger than 1 MiB, the maximum for a config file.")
 
 
 def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
         ("zed", {"settings": {"token": "t"}}, "extension"),
         ("cursor", {"command": "p", "envFile": ".env"}, "envFile"),
         ("vscode", {"url": "unix:///tmp/x"}, "only this host supports"),
-        ("vscode", {"command": "p", "args": ["${input:a}"]}, "asks the person"),
+        ("vscode", {"command": "p", "args": ["${input:a}"]}, "asks the user for a value"),
         ("cursor", {"type": "stdio"}, "neither a command nor a URL"),
         ("cursor", "text", "not a valid entry"),
     ],

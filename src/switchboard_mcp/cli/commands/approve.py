@@ -121,7 +121,7 @@ def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
     names = guard.approvals.names()
     if child not in names:
         message = f"Child '{child}' is not approved in {guard.file}.{did_you_mean(child, names)}"
-        raise usage_error(message, "`switchboard approve --list` shows what is.")
+        raise usage_error(message, "`switchboard approve --list` lists the approvals.")
     _write(guard, guard.approvals.without(child))
     if invocation.as_json:
         invocation.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})

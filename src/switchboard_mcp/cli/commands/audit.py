@@ -36,7 +36,9 @@ GOOD = frozenset({"ok", "allowed", "approved"})
 def run(invocation: Invocation) -> int:
     """Verify or show the record."""
     if invocation.args.last < 0:
-        raise usage_error(f"--last {invocation.args.last}: not a number of records.", "Such as --last 50.")
+        raise usage_error(
+            f"--last {invocation.args.last}: not a number of records.", "For example: --last 50."
+        )
     workspace = load(invocation.options)
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:

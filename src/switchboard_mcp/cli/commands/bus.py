@@ -142,7 +142,7 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
     if isinstance(relay, relay_status.BusStatus):
         out.line(
             f"this machine is {relay.node}: {relay.waiting} waiting, {relay.in_flight} in flight, "
-            f"{relay.backlog} to take in; {relay.shipped} shipped, {relay.stored} stored since the relay began"
+            f"{relay.backlog} to receive; {relay.shipped} shipped, {relay.stored} stored since the relay began"
         )
     redis = status["redis"]
     if isinstance(redis, dict):
@@ -238,7 +238,7 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
     requested = set(invocation.args.ids)
     missing = set(requested)
     try:
-        # Letters that die again in the meantime are not resent: they would circulate forever.
+        # Messages that die again in the meantime are not resent: they would circulate forever.
         after, left = "0-0", await client.stream_length("dead")
         while left > 0 and (entries := await client.entries_after("dead", after, min(left, 500))):
             after, left = entries[-1].id, left - len(entries)
@@ -257,7 +257,7 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
         message = (
             f"There is no dead letter {', '.join(sorted(missing))}; {plural(count, 'other')} sent again."
         )
-        hint = "See which there are: switchboard bus tail --stream dead"
+        hint = "List them: switchboard bus tail --stream dead"
         raise refused("mail_not_found", message, hint=hint)
     return _show_count(count, "dead letter", "sent again", invocation)
 
@@ -267,7 +267,7 @@ async def _take_back(workspace: Workspace, invocation: Invocation) -> int:
     async with await MessageStore.open(workspace.folder, watch=False) as post:
         shipped = (await post.run(remote_outbox.in_transit)).get(invocation.args.node, [])
         await post.run(lambda tx: remote_outbox.return_to_inbox(tx, shipped))
-    return _show_count(len(shipped), "letter", "taken back", invocation)
+    return _show_count(len(shipped), "message", "taken back", invocation)
 
 
 def _show_count(count: int, what: str, done: str, invocation: Invocation) -> int:

@@ -69,7 +69,7 @@ def count_recorded_calls(workspace: Workspace) -> Counter[str]:
         )
     except OSError as problem:
         message = f"The audit record in {folder} cannot be read: {problem.strerror}."
-        raise refused("audit_failed", message, hint="Leave --audit out.") from None
+        raise refused("audit_failed", message, hint="Make it readable, or omit --audit.") from None
 
 
 def write(folder: str, files: dict[str, bytes]) -> None:

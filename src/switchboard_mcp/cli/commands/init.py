@@ -61,7 +61,7 @@ COMMAND = Command(
         choice(
             "--secrets",
             ("keep", "env"),
-            "what to do with literal secrets: keep them, or replace them by ${VAR} and store them in "
+            "what to do with literal secrets: keep them, or replace them with ${VAR} and store them in "
             ".switchboard/secrets.env",
             "keep",
         ),
@@ -157,7 +157,7 @@ def _host_names(named: Sequence[str]) -> list[str]:
     for name in named:
         if name not in BY_NAME and name != ANY_FILE.name:
             message = f"init: there is no host '{name}'.{did_you_mean(name, BY_NAME)}"
-            raise usage_error(message, f"Known are {', '.join(BY_NAME)}.")
+            raise usage_error(message, f"Known hosts: {', '.join(BY_NAME)}.")
     return list(named) or list(BY_NAME)
 
 

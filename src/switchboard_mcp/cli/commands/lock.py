@@ -313,7 +313,7 @@ def _show_summary(path: str, reports: Sequence[LockReport], check: bool, console
     missing = [report.child for report in reports if report.status in ("unlocked", "gone")]
     failed = [report.child for report in reports if report.status == "failed"]
     if not (drifted or missing or failed):
-        out.line("All as locked." if check else f"Written to {path}.", "bold")
+        out.line("Everything matches the lock." if check else f"Written to {path}.", "bold")
         return
     counts = (
         (len(drifted), "drifted"),

@@ -50,10 +50,12 @@ def run(invocation: Invocation) -> int:
     """Log in and report it."""
     spec = _remote_child(invocation)
     path, logged_in_now = run_loop(lambda: log_in(spec, invocation))
-    message = f"'{one_line(spec.name)}' accepts us already; there is nothing to do."
+    message = f"'{one_line(spec.name)}' already accepts the stored login; there is nothing to do."
     if logged_in_now:
         message = f"Logged in to '{one_line(spec.name)}'. The tokens are in {one_line(path)}."
-    invocation.report({"child": spec.name, "loggedIn": True, "anew": logged_in_now, "file": path}, message)
+    report = {"child": spec.name, "loggedIn": True, "loggedInNow": logged_in_now, "file": path}
+    # `anew` is the former name of `loggedInNow`, removed in the next release.
+    invocation.report({**report, "anew": logged_in_now}, message)
     return 0
 
 
@@ -81,7 +83,7 @@ def run_logout(invocation: Invocation) -> int:
         raise refused("config_invalid", message, hint="Remove the file yourself.") from problem
     message = f"There is no login for '{one_line(spec.name)}'; there is nothing to do."
     if removed:
-        message = f"Logged out of '{one_line(spec.name)}'. Its tokens are removed from {file.path}."
+        message = f"Logged out of '{one_line(spec.name)}'. Its tokens were removed from {file.path}."
     invocation.report({"child": spec.name, "loggedIn": False, "removed": removed}, message)
     return 0
 
@@ -191,7 +193,7 @@ class CallbackServer:
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
                 return await self._result
         except TimeoutError:
-            message = f"Nobody has logged in within {LOGIN_TIMEOUT_S / 60:g} minutes."
+            message = f"The login was not completed within {LOGIN_TIMEOUT_S / 60:g} minutes."
             raise refused("child_unauthorized", message, hint="Run the command again.") from None
 
     def discard(self) -> None:

@@ -88,7 +88,7 @@ def bus_line(bus: BusStatus) -> str:
     problem = relay_status.describe_problem(bus)
     lag = f"{bus.waiting} waiting, {bus.in_flight} in flight"
     lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.in_flight else ""
-    return f"bus: {problem or 'connected'}; {lag}, {bus.backlog} to take in"
+    return f"bus: {problem or 'connected'}; {lag}, {bus.backlog} to receive"
 
 
 def find_server(folder: str, console: Console | None = None) -> RunningServer | None:

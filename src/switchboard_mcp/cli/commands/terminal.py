@@ -54,7 +54,7 @@ def run(invocation: Invocation) -> int:
             raise usage_error("terminal --copy takes one file and no program.", USAGE)
         return copy(folder_of(invocation), args.copy, invocation)
     if not args.name or not args.program:
-        missing = "PROGRAM behind `--`" if args.name else "NAME"
+        missing = "PROGRAM after `--`" if args.name else "NAME"
         raise usage_error(f"terminal: {missing} missing.", f"usage: {USAGE}")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         message = "terminal: stdin and stdout are not a terminal."

@@ -204,7 +204,7 @@ def show(figures: TokenReport, out: Screen) -> None:
         f"Over {plural(figures.sets, 'set')} of {plural(figures.servers_per_set, 'server')}. A session lists all "
         f"suites, opens {figures.opened}, looks up one tool if a suite listed names only, and makes "
         f"{figures.calls} calls. "
-        f"Base line: {figures.baseline}. Tokens: {figures.tokenizer}.",
+        f"Baseline: {figures.baseline}. Tokens: {figures.tokenizer}.",
         style="dim",
     )
     small = [cost.name for cost in figures.servers if cost.suite + cost.introspect > cost.flat]

@@ -32,7 +32,7 @@ from switchboard_mcp.system.atomic_write import write_atomically
 SPARE_MS = 60_000
 DESCRIPTIONS = "mcp-descriptions.json"
 HEAD = (
-    f"<!-- What the model behind `{ASK_SUBTOOL}` of '{{child}}' is told. Edit it as you like. ({{sum}}) -->"
+    f"<!-- Instructions for the model behind `{ASK_SUBTOOL}` of '{{child}}'. Edit them freely. ({{sum}}) -->"
 )
 
 
@@ -69,7 +69,7 @@ def run(invocation: Invocation) -> int:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
     if not in_place and not find_child(_workspace(invocation), spec.name, invocation.console).wraps:
         _remove(folder)
-        message = f"{path}: no glob of `discoverGlobs` finds it. Nothing was changed."
+        message = f"{path}: no glob in `discoverGlobs` matches it. Nothing was changed."
         raise _refused(message, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
     words = _wrapped_lines(spec, folder, kept)
@@ -242,10 +242,10 @@ def _remove_role(folder: str) -> None:
 
 def _wrapped_lines(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
     role_line = f"{os.path.join(folder, ROLE_FILE)} tells the model about it" + (
-        " (it was there, and stays)." if kept else "."
+        " (it already existed, and is kept)." if kept else "."
     )
     return [
-        f"Child '{spec.name}' now takes sentences: call its subtool `{ASK_SUBTOOL}`.",
+        f"Child '{spec.name}' now takes requests in sentences: call its subtool `{ASK_SUBTOOL}`.",
         role_line,
         f"`switchboard unwrap {spec.name}` restores everything.",
     ]

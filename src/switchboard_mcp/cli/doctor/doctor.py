@@ -187,7 +187,7 @@ def _slow(spec: ChildSpec, handshake_ms: int, config: Config) -> Finding:
     gate = (
         f", and the health gate stops it after {measures.spawn_fail_s:g} s" if measures.spawn_fail_s else ""
     )
-    hint = "Give it less to do at its start, or raise health.spawnWarnMs."
+    hint = "Reduce what it does at startup, or raise health.spawnWarnMs."
     runner = os.path.basename(spec.command)
     if runner in PACKAGE_RUNNERS:
         hint = f"The first time, {runner} downloads it. If it stays slow, install the package and run its program."

@@ -89,7 +89,7 @@ def _leftovers(workspace: str) -> Iterator[Finding]:
     serves = info is not None and server_info.is_alive(info)
     if not serves and os.path.lexists(info_path):
         whose = (
-            f"process {info.pid}, which is gone" if info is not None else "something that is no Switchboard"
+            f"process {info.pid}, which is gone" if info is not None else "a program that is not Switchboard"
         )
         message = f"{info_path} was left by {whose}: agents that look for a server will fail."
         yield Finding(NOTE, message, f"rm {shlex.quote(info_path)}")
@@ -154,7 +154,7 @@ def _audit(workspace: Workspace) -> Iterator[Finding]:
         verdict = verify(folder)
     except OSError as problem:
         message = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
-        yield Finding(PROBLEM, message, "Give yourself the right to read it.")
+        yield Finding(PROBLEM, message, "Give yourself permission to read it.")
         return
     if not verdict.ok:
         line = f", line {verdict.line}" if verdict.line else ""

@@ -53,10 +53,11 @@ def run_repair(invocation: Invocation) -> int:
         await mailbox.post.deliver()
         done = await mailbox.post.repair()
         if invocation.as_json:
-            invocation.console.out.json({"mended": done})
+            # `mended` is the former name of `repaired`, removed in the next release.
+            invocation.console.out.json({"repaired": done, "mended": done})
         else:
             show_findings(done, invocation.console)
-            message = plural(len(done), "thing") + " mended." if done else "Nothing to mend."
+            message = plural(len(done), "problem") + " repaired." if done else "There is nothing to repair."
             invocation.console.out.line(message, "green")
         return 0
 
@@ -109,7 +110,7 @@ def read_age(text: str) -> float:
     if match is None:
         raise usage_error(
             f"--older '{text[:80]}': not an age.",
-            "Such as --older 30d for 30 days, or 12h for 12 hours.",
+            "For example: --older 30d for 30 days, or 12h for 12 hours.",
         )
     return float(match[1]) * {"d": 86_400, "h": 3_600}[match[2]]
 

@@ -107,8 +107,8 @@ def _match(candidates: Sequence[DeadLetter], typed: str) -> DeadLetter:
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        hint = "`switchboard mail dead` shows those there are."
+        hint = "`switchboard mail dead` lists the dead letters."
         raise refused("mail_not_found", f"There is no dead letter '{typed[:150]}'.", hint=hint)
     shown = ", ".join(f"{dead.id} to {dead.agent}" for dead in fitting[:5])
     message = f"Several dead letters end with '{typed[:150]}': {shown}."
-    raise usage_error(message, "Give more of the id, or with --as NAME whose it is.")
+    raise usage_error(message, "Give more of the id, or name its agent with --as NAME.")

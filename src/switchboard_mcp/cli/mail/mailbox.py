@@ -31,11 +31,11 @@ from switchboard_mcp.suites.fuzzy import nearest
 
 T = TypeVar("T")
 SHELL_HINTS = {
-    "mail_recipient_unknown": "Use one of the names there are (`switchboard mail agents`), or add it: "
+    "mail_recipient_unknown": "Use an existing agent (`switchboard mail agents`), or add it: "
     "`switchboard mail agents add NAME`.",
-    "mail_not_found": "`switchboard mail inbox` and `switchboard mail search` show the ids there are.",
-    "mail_team_unknown": "`switchboard mail teams` shows those there are; `teams create TEAM MEMBER …` makes one.",
-    "mail_workflow_unknown": "`switchboard mail workflow` shows which there are.",
+    "mail_not_found": "`switchboard mail inbox` and `switchboard mail search` show the ids.",
+    "mail_team_unknown": "`switchboard mail teams` lists the teams; `teams create TEAM MEMBER …` creates one.",
+    "mail_workflow_unknown": "`switchboard mail workflow` lists the workflows.",
     "mail_workflow_refused": "`switchboard mail workflow` shows the phase and whose turn it is.",
     "mail_agent_busy": "Wait until then, choose another agent, or stop it: `switchboard mail workflow stop`.",
 }
@@ -59,7 +59,7 @@ class Mailbox(Struct):
     def agent_or_error(self) -> str:
         """Return the acting agent; raises if none is named."""
         if not self.agent:
-            hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` shows who there is."
+            hint = f"Name it with --as NAME, or set {AGENT}. `switchboard mail agents` lists the agents."
             raise usage_error("No agent is named.", hint)
         return self.agent
 
@@ -69,7 +69,7 @@ class Mailbox(Struct):
         known = await self.post.agents()
         if name not in known:
             message = f"There is no agent '{name}' here."
-            hint = f"Use one that there is, or make it: `switchboard mail agents add {name}`."
+            hint = f"Use an existing agent, or add it: `switchboard mail agents add {name}`."
             near = nearest(name, known) or known[:5]
             raise refused("mail_recipient_unknown", message, nearest=near, hint=hint)
         return name

@@ -141,7 +141,7 @@ def run_receipts(invocation: Invocation) -> int:
         missing = sorted(set(ids or ()) - {receipt.in_reply_to for receipt in found_receipts})
         message = f"'{sender}' has no receipt for {', '.join(missing)}."
         if missing and not found_receipts:
-            hint = "`switchboard mail receipts` shows those there are."
+            hint = "`switchboard mail receipts` lists the receipts."
             raise refused("mail_not_found", message, hint=hint)
         if invocation.as_json:
             invocation.console.out.json({"sender": sender, "receipts": found_receipts})

@@ -138,7 +138,7 @@ def _metadata(pairs: Sequence[str]) -> dict[str, object]:
     for word in pairs:
         key, equals, value = word.partition("=")
         if not key or not equals:
-            raise usage_error(f"--meta {word}: not KEY=VALUE.", "Such as --meta branch=main")
+            raise usage_error(f"--meta {word}: not KEY=VALUE.", "For example: --meta branch=main")
         try:
             metadata[key] = msgspec.json.decode(value.encode("utf-8", "replace"))
         except (msgspec.DecodeError, RecursionError):

@@ -62,7 +62,7 @@ class PipelineRequest(HostRequest):
     def begin(self) -> None:
         """Start the request, unless the id is in use or nothing may be done unrecorded."""
         if self.session.in_flight.setdefault(self.host_id, self) is not self:
-            message = "A request with this id is still under way."
+            message = "A request with this id is still in progress."
             self.session.refuse(self.channel, self.host_id, INVALID_REQUEST, message)
             return
         observer = self.pipeline.observer
@@ -94,7 +94,7 @@ class PipelineRequest(HostRequest):
         try:
             self.child.acquire(self)
         except Exception as problem:  # noqa: BLE001 - runs from the event loop, so nobody else would answer the host
-            self.on_failed(failure("internal", f"The call went wrong: {type(problem).__name__}."))
+            self.on_failed(failure("internal", f"The call failed unexpectedly: {type(problem).__name__}."))
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result, unless middleware waits for it. Sends the first page if it is too large."""
@@ -321,7 +321,7 @@ class Interception:
         """Send the call to the child: the innermost `next`."""
         request, pipeline = self._request, self._request.pipeline
         if self._result is not None and not self._result.done():
-            raise RuntimeError("`next` is called while an earlier call of it is under way")
+            raise RuntimeError("`next` was called while an earlier call of it is still running")
         suite = pipeline.suite
         if not suite.access.permits(call.subtool):
             return suite.refusal(call.subtool)
@@ -338,7 +338,7 @@ class Interception:
             # The middleware gave up waiting, or the host has gone: the child's result is no longer needed.
             request.withdraw()
             if not request.finished:
-                request.stop_child("no longer wanted")
+                request.stop_child("no longer needed")
             raise
         finally:
             if not self._deadline.expired():

@@ -140,14 +140,14 @@ class CallPipeline:
             if isinstance(answer, bytes | Failure):
                 return answer
             return self._middleware_failure(
-                named, call, f"answered with {type(answer).__name__}, not bytes or a Failure"
+                named, call, f"returned {type(answer).__name__}, not bytes or a Failure"
             )
 
         return step
 
     def _middleware_failure(self, named: NamedMiddleware, call: ToolCall, what: str) -> Failure:
         message = (
-            f"Middleware '{named.name}' {what} in a call of child '{call.child}', subtool '{call.subtool}'."
+            f"Middleware '{named.name}' {what} in a call to child '{call.child}', subtool '{call.subtool}'."
         )
         return failure("middleware_failed", message, child=call.child, subtool=call.subtool)
 

@@ -85,7 +85,7 @@ def build_page(result: SplitResult, start: PageStart, room: int) -> ResultPage:
                 return ResultPage([*taken, written], PageStart(index, offset + length))
         elif len(bytes(block)) > room:
             written = _text_block(
-                f"[left out: {_decode_block(block).type or 'a block'} of {len(bytes(block)):,} bytes]"
+                f"[omitted: {_decode_block(block).type or 'a block'} of {len(bytes(block)):,} bytes]"
             )
         else:
             written = block

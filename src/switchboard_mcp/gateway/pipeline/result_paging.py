@@ -101,9 +101,9 @@ class ResultPager:
         next_start = page.next_start
         if next_start is None:
             return jsonrpc.encode(members)
-        notice = f"[Switchboard: {stored.result.size:,} bytes are too much at once."
+        notice = f"[Switchboard: {stored.result.size:,} bytes are too many for one result."
         if not self._fetchable:
-            note = f"{notice} The rest is left out.]"
+            note = f"{notice} The rest is omitted.]"
         else:
             name = name or self._store.put(stored)
             cursor = f"{name}.{next_start.block}.{next_start.offset}"

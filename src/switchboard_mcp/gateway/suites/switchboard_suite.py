@@ -37,9 +37,11 @@ INSTRUCTIONS = (
     "`find` names the subtool for a task with its signature: call it next, there is no need to introspect its suite. "
     "`status` and `recent` show why something does not work."
 )
-CALL_SUITE = 'Call the tool named `suite` with {"action":"call","subtool":…,"args":{…}}, by the signature.'
-CALL_TOOL = "Call the tool named `tool` itself, with arguments by the signature."
-NOTHING = "Nothing fits these words. Try others, or introspect a suite."
+CALL_SUITE = (
+    'Call the tool named `suite` with {"action":"call","subtool":…,"args":{…}}, as the signature says.'
+)
+CALL_TOOL = "Call the tool named `tool` itself, with the arguments of the signature."
+NOTHING = "Nothing matches these words. Try others, or introspect a suite."
 MAX_MATCHES = 20
 
 
@@ -219,21 +221,21 @@ def _other_suites(view: View) -> list[ChildSuite]:
 TOOLS = (
     ToolSpec(
         name="find",
-        description="Find the subtools for a task, over all suites: names and signatures, ready to be called.",
+        description="Find the subtools for a task in all suites: names and signatures, ready to call.",
         args_type=FindArgs,
         handler=find,
         read_only=True,
     ),
     ToolSpec(
         name="status",
-        description="How each suite's server is: known, started, healthy, calls, tokens saved.",
+        description="Show each suite's server: known, started, healthy, calls, tokens saved.",
         args_type=StatusArgs,
         handler=status,
         read_only=True,
     ),
     ToolSpec(
         name="recent",
-        description="What went wrong lately, with what to do about it.",
+        description="Show recent errors, with what to do about them.",
         args_type=RecentArgs,
         handler=recent,
         read_only=True,

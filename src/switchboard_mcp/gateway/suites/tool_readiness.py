@@ -71,7 +71,7 @@ def when_tools_known(
         then()
         return
     if inbound.is_duplicate:
-        inbound.refuse(INVALID_REQUEST, "A request with this id is still under way.")
+        inbound.refuse(INVALID_REQUEST, "A request with this id is still in progress.")
         return
     barrier = inbound.session.in_flight[inbound.id] = ToolListBarrier(
         inbound, method, len(unlisted), partial(gateway.attempt, inbound, then)

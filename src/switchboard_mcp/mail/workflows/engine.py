@@ -219,7 +219,7 @@ def state_change(seen: WorkflowRun, event: Event) -> Callable[[State], WorkflowR
     def change(state: State) -> WorkflowRun:
         run = find(state, "", seen.id)
         if isinstance(event, Complete) and len(run.steps) != len(seen.steps):
-            message = f"Workflow '{run.id}' has advanced meanwhile."
+            message = f"Workflow '{run.id}' has advanced in the meantime."
             raise refused("mail_workflow_refused", message)
         after = advance(run, event)
         if isinstance(after, Failure):
@@ -259,7 +259,8 @@ def _require_free(state: State, agent: str, when: Moment) -> None:
     if is_active(run, when.at):
         raise SwitchboardError(busy_failure(run, agent, "cannot join another one"))
     lapsed = advance(
-        run, Lapse(when=when, reason=f"No phase ended until {run.due}, and '{agent}' is needed.")
+        run,
+        Lapse(when=when, reason=f"No phase was completed by {run.due}, and '{agent}' is needed elsewhere."),
     )
     if isinstance(lapsed, Failure):
         raise SwitchboardError(lapsed)

@@ -193,7 +193,9 @@ def match_message(
                 return _match_run(run, sending)
     for run in active:
         if sending.recipient in run.agents.values() and sending.action in run.definition.protects:
-            return busy_failure(run, sending.recipient, f"takes no {sending.action} of '{sending.sender}'")
+            return busy_failure(
+                run, sending.recipient, f"accepts no {sending.action} from '{sending.sender}'"
+            )
     return None
 
 

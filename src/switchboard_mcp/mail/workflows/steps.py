@@ -177,7 +177,9 @@ def _next_phase(run: WorkflowRun, phase: Phase, chosen: str) -> str | Failure:
     # For a phase that may repeat, the visit that ends now counts too.
     visits = run.round(to) + (to == phase.name)
     if target is not None and visits > target.rounds:
-        message = f"Workflow '{run.id}' was in phase '{to}' {target.rounds} time(s), which is the maximum"
+        message = (
+            f"Workflow '{run.id}' has been in phase '{to}' {target.rounds} time(s), which is the maximum"
+        )
         return _refused(f"{message}. Choose another phase, or stop it.")
     return to
 

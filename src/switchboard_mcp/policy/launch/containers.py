@@ -47,7 +47,7 @@ def image_flaw(args: Sequence[str]) -> str:
         elif name in _VALUED:
             valued = name
         elif word not in _FLAGS:
-            return f"`{name}` is not known to be harmless"
+            return f"`{name}` is not known to be safe"
     return "names no image"
 
 

@@ -107,7 +107,7 @@ def _tree(folder: str) -> list[str]:
         here = [*links, *(name for name in files if not name.endswith(".pyc"))]
         paths += [name if inner == "." else f"{inner}/{name}" for name in here]
         if len(paths) > MAX_TREE_FILES:
-            raise OSError(7, f"holds more than {MAX_TREE_FILES} files", folder)
+            raise OSError(7, f"contains more than {MAX_TREE_FILES} files", folder)
     return sorted(paths)
 
 
@@ -140,7 +140,7 @@ class FileInspector:
         except OSError as problem:
             return (problem.strerror or "cannot be read").lower()
         if places and not any(self.is_inside(real, place) for place in places):
-            return f"really is {real}, which is in none of governance.places"
+            return f"is at {real}, outside governance.places"
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             return "is not a regular file"
         if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_ISUID | stat.S_ISGID):
@@ -157,7 +157,7 @@ class FileInspector:
             open_to = writable_by_others(folder, os.stat(folder))
             above = os.path.dirname(folder)
             self._folders[folder] = (
-                f"lies in {folder}, which {open_to}"
+                f"is in {folder}, which {open_to}"
                 if open_to
                 else self._folder_flaw(above)
                 if above != folder

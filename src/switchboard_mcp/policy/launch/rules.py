@@ -311,7 +311,7 @@ class LaunchPolicy(Struct, frozen=True):
             "launch_refused",
             f"Child '{spec.name}' may not run: {where}: {fault.why}.",
             child=spec.name,
-            hint=f"Fix what is named, then approve it again: `switchboard approve {spec.name}`.",
+            hint=f"Fix the named problem, then approve it again: `switchboard approve {spec.name}`.",
         )
 
     def _request(self, spec: ChildSpec, entry: LocatedApproval, inspector: FileInspector) -> LaunchRequest:

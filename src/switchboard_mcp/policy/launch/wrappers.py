@@ -66,7 +66,7 @@ def find_flaw(child: str, approval: Approval, settings: AskSettings, folder: str
         return problem
     unapproved = [name for name in planners(settings) if name not in approval.ask.models]
     if unapproved:
-        return f"by the settings under `ask` {' or '.join(unapproved)} would plan, which is not approved"
+        return f"`ask` in the config lets {' or '.join(unapproved)} plan, which is not approved"
     if settings.confirm != "writes" and approval.ask.confirm == "writes":
         return f"ask.confirm is `{settings.confirm}`, but `writes` was approved"
     trusted = [name for name in settings.trust.get(child, []) if name not in approval.ask.trust]

@@ -266,7 +266,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if status == 405 and not is_api:
         message = "Use GET."
     elif status == 405 or message == HTTPStatus.NOT_FOUND.phrase:  # raised by Starlette's router
-        status, message, headers = 404, "No such endpoint, or not for this method.", {}
+        status, message, headers = 404, "There is no such endpoint for this method.", {}
     return await error_response(request, status, message, headers)
 
 

@@ -48,7 +48,7 @@ def response_failure(server: RemoteServer, response: httpx2.Response, body: byte
     status = response.status_code
     detail = body.decode("utf-8", "replace") if content_type(response) != "text/html" else ""
     if status in (UNAUTHORIZED, FORBIDDEN):
-        what = "does not let us in" if status == UNAUTHORIZED else "does not allow this"
+        what = "requires authorization" if status == UNAUTHORIZED else "forbids this request"
         hint = server.login_hint if _wants_login(server, response) else ""
         return server.failure("child_unauthorized", f"{what} (HTTP {status})", detail=detail, hint=hint)
     if response.is_success:

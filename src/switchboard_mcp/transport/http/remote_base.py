@@ -120,7 +120,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({reason.verify_message})"
     if isinstance(reason, socket.gaierror):
-        return "its host name is not known"
+        return "its host name cannot be resolved"
     if isinstance(reason, ConnectionRefusedError):
         return "the connection was refused"
     if isinstance(reason, OSError) and reason.strerror:

@@ -95,9 +95,7 @@ class SseTransport(HttpTransport):
         if not same:
             where = redacted_url(target) if target else "an invalid URL"
             raise SwitchboardError(
-                self.server.failure(
-                    "child_protocol", f"names {where} as its endpoint, which is of another origin"
-                )
+                self.server.failure("child_protocol", f"names an endpoint of another origin: {where}")
             )
         return target
 
@@ -133,7 +131,7 @@ class SseTransport(HttpTransport):
             body = await read_error_body(response)
             if response.status_code == NOT_FOUND:
                 raise SwitchboardError(
-                    self.server.failure("child_session_lost", "does not know our session any more")
+                    self.server.failure("child_session_lost", "no longer knows our session")
                 )
             error = find_rpc_error(body, id) if id != b"null" else None
             if error is None:

@@ -249,7 +249,7 @@ class StreamableHttpTransport(HttpTransport):
 
     def _check_session(self, response: httpx2.Response, body: bytes) -> None:
         if self._session and session_is_gone(response.status_code, body):
-            raise self._error("child_session_lost", "does not know our session any more")
+            raise self._error("child_session_lost", "no longer knows our session")
 
     async def _deliver_message(self, piece: bytes | Oversized, exchange: PostExchange | None) -> None:
         if isinstance(piece, Oversized):

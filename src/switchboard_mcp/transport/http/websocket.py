@@ -145,13 +145,15 @@ class WebSocketTransport(RemoteTransportBase):
             body = (problem.response.body or b"")[:1000].decode("utf-8", "replace")
             if status in (401, 403):
                 return server.failure(
-                    "child_unauthorized", f"does not let us in (HTTP {status})", detail=body
+                    "child_unauthorized", f"requires authorization (HTTP {status})", detail=body
                 )
-            return server.failure("child_http_error", f"opens no WebSocket (HTTP {status})", detail=body)
+            return server.failure(
+                "child_http_error", f"did not open a WebSocket (HTTP {status})", detail=body
+            )
         if isinstance(problem, ConnectionClosed):
             ours = problem.sent
             if ours is not None and ours.code == CloseCode.MESSAGE_TOO_BIG:
-                what = f"sent one WebSocket frame larger than the {self.limit:,} bytes that Switchboard carries, "
+                what = f"sent one WebSocket frame larger than the {self.limit:,} bytes that Switchboard accepts, "
                 what += "so the connection had to be closed with all its calls"
                 hint = "The next call reconnects. Request less data at once, or run this call alone."
                 return server.failure("message_too_large", what, hint=hint)
@@ -159,10 +161,12 @@ class WebSocketTransport(RemoteTransportBase):
             reason = f" ({theirs.code} {theirs.reason})".replace(" )", ")") if theirs else ""
             return server.failure("child_crashed", f"has closed the connection{reason}")
         if isinstance(problem, TimeoutError):
-            return server.failure("child_unreachable", f"opened no WebSocket within {OPEN_TIMEOUT_S:g} s")
+            return server.failure(
+                "child_unreachable", f"did not open a WebSocket within {OPEN_TIMEOUT_S:g} s"
+            )
         if isinstance(problem, OSError):
             return server.failure("child_unreachable", f"cannot be reached: {describe_error(problem)}")
-        return server.failure("child_http_error", f"opens no WebSocket: {problem}")
+        return server.failure("child_http_error", f"did not open a WebSocket: {problem}")
 
 
 dial = WebSocketTransport

@@ -130,7 +130,7 @@ def test_the_workspaces_own_descriptions_come_first(workspace: Path, run: Run) -
 def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> None:
     role = write_child(workspace, "memory", ODD).parent / "CLAUDE.md"
     role.write_text("Mine.")
-    assert "(it was there, and stays)" in run("wrap", "memory")
+    assert "(it already existed, and is kept)" in run("wrap", "memory")
     assert "is kept" in run("unwrap", "memory")
     assert role.read_text() == "Mine."
     role.unlink()
@@ -167,7 +167,7 @@ def test_a_link_is_not_wrapped(workspace: Path, run: Run) -> None:
 
 def test_a_wrapper_that_would_not_be_found_is_not_left_behind(workspace: Path, run: Run) -> None:
     configure(workspace, {"mcpServers": {"notes": {"command": "notes"}}, "discoverGlobs": []})
-    assert "no glob of `discoverGlobs` finds it" in run("wrap", "notes")
+    assert "no glob in `discoverGlobs` matches it" in run("wrap", "notes")
     assert not (workspace / ".switchboard" / "mcps" / "notes").exists()
 
 

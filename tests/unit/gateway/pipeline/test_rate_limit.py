@@ -226,7 +226,7 @@ class TestSize:
         called = host.ask("tools/call", {"name": "echo", "arguments": {}})
         kid.server.give(kid.server.last(), text("x" * 5000))
         result = host.result(called)
-        assert "left out" in result["content"][-1]["text"]
+        assert "omitted" in result["content"][-1]["text"]
         assert len(json.dumps(result)) < 1500
 
     def test_a_modern_host_gets_pages_of_its_era(self, board: Board) -> None:

@@ -298,7 +298,7 @@ async def test_files_dropped_into_an_inbox_meet_the_same_gates(board: Board) -> 
     conflict = receipts["receipt_msg_eve_delegate_task.json"]
     early = receipts["receipt_msg_ada_request_review.json"]
     assert (conflict["status"], early["status"]) == ("refused", "refused")
-    assert "takes no delegate_task of 'eve'" in conflict["error"]
+    assert "accepts no delegate_task from 'eve'" in conflict["error"]
     assert "in phase 'submit'" in early["error"]
 
 

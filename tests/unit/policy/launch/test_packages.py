@@ -283,7 +283,7 @@ def test_a_container_needs_the_digest_of_its_image(tmp_path: Path) -> None:
         (["run", "-e", image, "evil"], "digest"),
         (["exec", image], "only `run`"),
         (["run", "--privileged", image], "--privileged"),
-        (["run", "--unheard-of", image], "not known to be harmless"),
+        (["run", "--unheard-of", image], "not known to be safe"),
         (["run", "-i"], "names no image"),
     ]:
         assert expected in why(resolve(spec(tmp_path, str(docker), *args), ENVIRON))

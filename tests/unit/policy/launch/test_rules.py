@@ -174,7 +174,9 @@ def test_a_script_is_not_a_program(place: Place) -> None:
 
 def test_programs_lie_in_the_places_that_are_named(place: Place) -> None:
     guard = place.guard(GovernanceSettings(mode="governed", places=["bin", str(place.folder / "srv")]))
-    assert f"{place.script} really is {place.script}, which is in none" in refusal(guard.check(place.spec()))
+    assert f"{place.script} is at {place.script}, outside governance.places" in refusal(
+        guard.check(place.spec())
+    )
     guard = place.guard(GovernanceSettings(mode="governed", places=["."]))
     assert guard.check(place.spec()) is None
 

@@ -32,12 +32,12 @@ def test_the_settings_say_who_plans(settings: AskSettings, expected: list[str]) 
         (None, AskSettings(), "its approval does not let a model plan"),
         (["host", ANTHROPIC], AskSettings(), ""),
         (["host"], AskSettings(backend="host"), ""),
-        (["host"], AskSettings(), f"{ANTHROPIC} would plan"),
-        ([ANTHROPIC], AskSettings(backend="host"), "host would plan"),
+        (["host"], AskSettings(), f"lets {ANTHROPIC} plan"),
+        ([ANTHROPIC], AskSettings(backend="host"), "lets host plan"),
         (
             [ANTHROPIC],
             AskSettings(backend="api", base_url="https://evil.example"),
-            "https://evil.example:443 would",
+            "lets https://evil.example:443 plan",
         ),
         (
             ["host"],

@@ -100,7 +100,7 @@ async def test_an_address_of_somebody_else_is_refused(endpoint: str) -> None:
         rig.ask("initialize")
         problem = await rig.until_over()
     assert problem.code == "child_protocol"
-    assert "which is of another origin" in problem.message
+    assert "names an endpoint of another origin" in problem.message
     assert web.calls == ["GET"]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
@@ -24,7 +24,12 @@ class StoreFinding(Struct, rename="camel", kw_only=True):
     """Path below `.switchboard/`."""
     message: str
     id: str | None = None
-    repaired: bool = field(default=False, name="mended")  # the JSON name is part of `mail verify --json`
+    repaired: bool = False
+    mended: bool = False
+    """The former name of `repaired` in `--json`, removed in the next release."""
+
+    def __post_init__(self) -> None:
+        self.mended = self.repaired
 
 
 def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:

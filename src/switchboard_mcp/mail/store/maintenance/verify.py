@@ -109,7 +109,7 @@ def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -
 def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
         return None
-    text = "is not a message of this place"
+    text = "is not a message that belongs here"
     if place == "inbox":
         dropped = name.startswith("msg_") and name.endswith(".json")
         text = NOT_DELIVERED if dropped else "is not a message and will be dead-lettered"

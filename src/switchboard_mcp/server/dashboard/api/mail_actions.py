@@ -101,7 +101,7 @@ async def _pending_execute(store: MessageStore, request: ApiRequest) -> StoredMe
     agent, id = request.names
     stored = await store.read(agent, id)
     if stored.message.action != "execute" or stored.place not in OPEN:
-        raise HTTPException(409, "This is not an `execute`, or it is already decided.")
+        raise HTTPException(409, "This message is not an `execute`, or it was already decided.")
     return stored
 
 
@@ -111,7 +111,9 @@ async def _sender(store: MessageStore, request: ApiRequest) -> str:
     if name not in await store.agents():
         await store.register(name)
         await store.update(
-            agent_registry.register(name, interface="dashboard", purpose="The person who watches over it.")
+            agent_registry.register(
+                name, interface="dashboard", purpose="The person who oversees the workspace."
+            )
         )
     return name
 

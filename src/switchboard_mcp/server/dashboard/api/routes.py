@@ -64,7 +64,7 @@ class ApiRoute(Struct, frozen=True):
 ROUTES = (
     ApiRoute("GET", "/api/overview", "The server, your rights, and totals.", "overview:overview"),
     ApiRoute(
-        "GET", "/api/children", "All children: state, health, calls, latency, trouble.", "overview:children"
+        "GET", "/api/children", "All children: state, health, calls, latency, problems.", "overview:children"
     ),
     ApiRoute("GET", "/api/children/{child}", "One child with its subtools and drift.", "overview:child"),
     ApiRoute("POST", "/api/children/{child}/start", "Start it.", "children:start", True),
