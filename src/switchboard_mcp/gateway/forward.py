@@ -10,7 +10,6 @@ from functools import partial
 from typing import Protocol
 
 from msgspec import UNSET, Raw, UnsetType
-from msgspec.json import decode
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
@@ -19,29 +18,10 @@ from switchboard_mcp.gateway.request import HostRequest, RequestSuite
 from switchboard_mcp.gateway.tasks import TASK_TIMEOUT_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.transport.rpc import next_id
 
 Rewrite = Callable[[Raw], bytes]
-# Answered only when the task has finished, however long that takes.
-TIMEOUTS = {"tasks/result": TASK_TIMEOUT_S}
-
-
-def _completed_prompt(members: dict[str, Raw]) -> str | None:
-    """Return the prompt that a completion is for; None if it is for something else."""
-    ref = decode(members["ref"], type=dict[str, Raw]) if "ref" in members else {}
-    return (
-        (message_meta.decode_text(ref.get("name")) or "")
-        if message_meta.decode_text(ref.get("type")) == PROMPT_REF
-        else None
-    )
-
-
-PROMPT_REF = "ref/prompt"
-# Methods about a prompt, and how to read its name from the params.
-PROMPT_NAME: dict[str, Callable[[dict[str, Raw]], str | None]] = {
-    "prompts/get": lambda members: message_meta.decode_text(members.get("name")) or "",
-    "completion/complete": _completed_prompt,
-}
 
 
 class ForwardingSuite(RequestSuite, Protocol):
@@ -83,18 +63,18 @@ class ForwardedRequest(HostRequest):
     @property
     def cacheable(self) -> bool:  # type: ignore[override]
         """True if a stateless host expects cache hints."""
-        return self.method == "resources/read"
+        return traits_of(self.method).cacheable
 
     def call_timeout_s(self, child: Child) -> float:
-        """Return the timeout of the method if it has one of its own, else the child's."""
-        return TIMEOUTS.get(self.method) or super().call_timeout_s(child)
+        """Return the child's timeout, or the much longer one of a task if the request awaits one."""
+        return TASK_TIMEOUT_S if traits_of(self.method).awaits_task else super().call_timeout_s(child)
 
     def on_ready(self, child: Child) -> None:
         """Send the request. A `requestState` that we did not issue is the child's own, if the child is stateless."""
         if self.is_stateless and not child.is_stateless and "requestState" in self.members:
             error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
             self.finish_with_error(jsonrpc.encode(error))
-        elif child.inventory.governed and self.method in PROMPT_NAME:
+        elif child.inventory.governed and traits_of(self.method).prompt_name is not None:
             if child.inventory.is_complete:
                 self._send(child)
             else:
@@ -121,8 +101,9 @@ class ForwardedRequest(HostRequest):
 
     def _lock_failure(self, child: Child) -> Failure | None:
         """Return the failure for an item that is unlocked or differs from its lock, or None."""
-        if self.method in PROMPT_NAME:
-            prompt = PROMPT_NAME[self.method](self.members)
+        prompt_name = traits_of(self.method).prompt_name
+        if prompt_name is not None:
+            prompt = prompt_name(self.members)
             return child.inventory.prompt_blocked_reason(prompt) if prompt is not None else None
         name = message_meta.decode_text(self.members.get("name")) if self.method == "tools/call" else None
         if name is None or name in child.inventory.tools:

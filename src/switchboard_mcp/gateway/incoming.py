@@ -10,6 +10,7 @@ from switchboard_mcp.gateway.request_context import HostContext
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.protocol.method_traits import traits_of
 
 # Params that a stateless host adds when it resumes a request with its input.
 RETRY_MEMBERS = ("inputResponses", "requestState")
@@ -52,10 +53,10 @@ class IncomingRequest(HostContext):
             raise msgspec.ValidationError(f"Object missing required field `{name}`")
         return _decode_text(self.members[name])
 
-    def answer(self, result: bytes, *, cacheable: bool = False) -> None:
+    def answer(self, result: bytes) -> None:
         """Answer with a result."""
         if self.is_stateless:
-            result = message_meta.to_stateless_result(result, cacheable=cacheable)
+            result = message_meta.to_stateless_result(result, cacheable=traits_of(self.method).cacheable)
         self.channel.answer(jsonrpc.result(self.id, result))
 
     def refuse(self, code: int, message: str, data: Raw | UnsetType = UNSET) -> None:

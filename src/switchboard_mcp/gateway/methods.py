@@ -22,6 +22,7 @@ from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
+from switchboard_mcp.protocol.method_traits import PROMPT_REF, traits_of
 from switchboard_mcp.suites import suite_arguments
 from switchboard_mcp.suites.fuzzy import nearest
 
@@ -101,7 +102,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
             "instructions": listing.instructions(),
             "_meta": {message_meta.SERVER: IDENTITY},
         }
-        inbound.answer(jsonrpc.encode(result), cacheable=True)
+        inbound.answer(jsonrpc.encode(result))
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
@@ -128,7 +129,7 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         listing = gateway.view_of(inbound.session.principal).tool_list
-        inbound.answer(listing.tools(stateless=inbound.is_stateless), cacheable=True)
+        inbound.answer(listing.tools(stateless=inbound.is_stateless))
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer)
@@ -143,7 +144,7 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
         match = prompts_resources.build_list(
             view.suites.values(), prompts_resources.KINDS[method], view.tool_list.result_members(method)
         )
-        inbound.answer(match, cacheable=True)
+        inbound.answer(match)
 
     when_tools_known(gateway, inbound, method, answer)
 
@@ -193,7 +194,7 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
         gateway.record_refusal(inbound.session, "", name, problem)
         inbound.fail(problem)
         return
-    _forward(inbound, match, "tools/call", "name")
+    _forward(inbound, match, "tools/call")
 
 
 def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -203,7 +204,7 @@ def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
     if match is None:
         inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
     else:
-        _forward(inbound, match, "prompts/get", "name")
+        _forward(inbound, match, "prompts/get")
 
 
 def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -211,7 +212,7 @@ def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
     match = _resolve_resource(gateway, inbound)
     if match is not None:
         rename = partial(prompts_resources.rename_contents, match.suite, inbound.text("uri"), match.name)
-        _forward(inbound, match, "resources/read", "uri", rename)
+        _forward(inbound, match, "resources/read", rename)
 
 
 def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -235,7 +236,7 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Complete an argument of a prompt or a resource template."""
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
     all_suites = gateway.view_of(inbound.session.principal).suites.values()
-    if reference.type == "ref/prompt":
+    if reference.type == PROMPT_REF:
         match = prompts_resources.find_prompt(all_suites, reference.name)
         name = "name"
     else:
@@ -275,11 +276,12 @@ def _forward(
     inbound: IncomingRequest,
     match: ResolvedName,
     method: str,
-    key: str = "",
     rewrite: Callable[[Raw], bytes] | None = None,
 ) -> None:
-    """Forward a request with `key` set to the child's own name for the item, or resume one that was suspended."""
-    members = {**inbound.members, key: Raw(jsonrpc.encode(match.name))} if key else inbound.members
+    """Forward a request under the child's own name for the item, or resume one that was suspended."""
+    members, item_param = inbound.members, traits_of(method).item_param
+    if item_param:
+        members = {**members, item_param: Raw(jsonrpc.encode(match.name))}
     if match.suite.observer is not None:
         match.suite.observer.begin_request(inbound, match.name)
     fingerprint = ForwardedRequest(inbound, match.suite, method, members).fingerprint()
@@ -301,6 +303,8 @@ class Method(Struct, frozen=True):
     stateless: bool = True
 
 
+# What else has to be known about a method (the param that names its item, cache hints, …) is in
+# `protocol.method_traits`.
 METHODS: dict[str, Method] = {
     "initialize": Method(initialize, stateless=False),
     "server/discover": Method(discover, legacy=False),

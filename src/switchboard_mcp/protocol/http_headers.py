@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.method_traits import traits_of
 
 VERSION, METHOD, NAME, PARAM = "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-"
 HEADER_KEYWORD = "x-mcp-header"
@@ -62,14 +63,8 @@ class _Params(Struct):
     arguments: Raw | UnsetType = UNSET
 
 
-_NAMED_BY = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "task_id",
-    "tasks/update": "task_id",
-    "tasks/cancel": "task_id",
-}
+# Attributes by the name of the param.
+_FIELDS = dict(zip(_Params.__struct_encode_fields__, _Params.__struct_fields__, strict=True))
 _decode_params = msgspec.json.Decoder(_Params).decode
 _decode = msgspec.json.Decoder().decode
 
@@ -88,10 +83,10 @@ def request_headers(message: RpcMessage, mirrors: Mapping[str, tuple[HeaderMirro
     if params.meta is UNSET or not params.meta.version:
         return {}
     headers = {VERSION: params.meta.version, METHOD: message.method}
-    named_by = _NAMED_BY.get(message.method)
-    if named_by is None:
+    item_param = traits_of(message.method).item_param
+    if not item_param:
         return headers
-    name = _decode_text(getattr(params, named_by))
+    name = _decode_text(getattr(params, _FIELDS[item_param]))
     if name is None:
         return headers
     headers[NAME] = encode_value(name)

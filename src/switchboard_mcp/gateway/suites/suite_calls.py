@@ -128,7 +128,7 @@ class SubtoolCall(HostRequest):
         return self.arguments.subtool in self.child.inventory.task_only_tools
 
     def on_ready(self, child: Child) -> None:
-        """Send the call to the child, if it has the subtool. One frame for the common case: this is the hot path."""
+        """Send the call to the child, if it has the subtool. `dispatch` is inlined: this is the hot path."""
         params, inventory = self.params, child.inventory
         arguments = params.arguments
         if params.request_state is not UNSET and not child.is_stateless:

@@ -22,6 +22,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol import http_headers, jsonrpc, trace_context
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.protocol.sse import EventStream
 from switchboard_mcp.transport.http.client import HttpClient, content_type, drain, read_body
 from switchboard_mcp.transport.http.http_errors import (
@@ -52,7 +53,6 @@ MAX_RESUME_ATTEMPTS = 3
 # Requests from the server during a call may come over the GET stream and are lost while there is none, so calls wait
 # for it. Some servers send no response head before their first message: wait only this long, and only once.
 LISTEN_TIMEOUT_S = 1.0
-MAY_REQUEST_INPUT = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Failures that mean that the server cannot be used at all, not only that one call failed.
 SERVER_DOWN = frozenset({"child_unreachable", "child_unauthorized"})
 TRANSIENT = frozenset({"child_unreachable", "child_answer_lost"})
@@ -83,7 +83,7 @@ class PostExchange:
 
     def __init__(self, message: RpcMessage, queued: QueuedMessage, extra: dict[str, str]) -> None:
         self.id = bytes(message.id)  # type: ignore[arg-type]  # a request has one
-        self.method = message.method
+        self.method: str = message.method  # type: ignore[assignment]  # a request has one
         self.is_initialize = message.method == "initialize"
         self.queued = queued
         self.headers = extra
@@ -148,7 +148,7 @@ class StreamableHttpTransport(HttpTransport):
         problem: Failure | None = None
         try:
             await self.initialized.wait()
-            if not self._listening.is_set() and exchange.method in MAY_REQUEST_INPUT:
+            if not self._listening.is_set() and traits_of(exchange.method).may_request_input:
                 await self._wait_for_stream()
             # A subscription must not use up a slot.
             async with nullcontext() if exchange.method == LISTEN else self._slots:
