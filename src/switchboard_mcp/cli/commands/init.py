@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 
 from msgspec import structs
@@ -27,7 +28,7 @@ from switchboard_mcp.setup.child_entries import (
     taken_names,
 )
 from switchboard_mcp.setup.discovery import Discovery, discover_servers
-from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
+from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME, HOSTS
 from switchboard_mcp.setup.journal import begin, perform
 from switchboard_mcp.setup.paths import HostPaths, host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide, make_plan
@@ -36,6 +37,7 @@ from switchboard_mcp.setup.revert import revert_interrupted
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
 Ask = Callable[[str], str]
+HELP_CHARS = 110
 
 
 def run(invocation: Invocation) -> int:
@@ -45,9 +47,12 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "init [OPTIONS] [FILE …]",
-    "Find the MCP servers that your hosts have (Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex,\n"
-    "Gemini CLI, Zed, Continue, Cline, Copilot CLI, Goose, opencode, Amp, Warp), move them behind Switchboard,\n"
-    "and leave each host with one entry. Copies of all files are kept; `switchboard revert` undoes it.",
+    textwrap.fill(
+        f"Find the MCP servers that your hosts have ({', '.join(host.title for host in HOSTS)}), move them "
+        "behind Switchboard, and leave each host with one entry. Copies of all files are kept; "
+        "`switchboard revert` undoes it.",
+        HELP_CHARS,
+    ),
     run=run,
     arguments=[
         positional("files", "also read this file, whatever program it belongs to", metavar="FILE", nargs="*"),

@@ -1,8 +1,10 @@
 """The launch rules of governed mode: turn a child's config entry into an approved launch, or the reason it is refused.
 
 LAUNCH_RULES checks the entry, with its variables expanded, against its approval. These rules look at text and file
-permissions only, so a whole workspace is checked at startup; file hashes are checked at each launch. Nothing is run
-here: starting a process needs an `ApprovedLaunch`, and only this module creates one.
+permissions only, so a whole workspace is checked at startup. LAUNCH_TIME_RULES and the file hashes read files, so they
+are checked at each launch. Rules that need only the text of the entry are in `text_rules`.
+
+Nothing is run here: starting a process needs an `ApprovedLaunch`, and only this module creates one.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ def absolute(request: LaunchRequest) -> LaunchFault | None:
     return None
 
 
-def no_shell_runs(request: LaunchRequest) -> LaunchFault | None:
+def no_launcher_as_program(request: LaunchRequest) -> LaunchFault | None:
     """Refuse shells, wrappers and package runners, under their name and behind links."""
     if request.spec.kind != "stdio":
         return None
@@ -159,7 +161,7 @@ def no_shell_runs(request: LaunchRequest) -> LaunchFault | None:
     return None
 
 
-def no_script_runs(request: LaunchRequest) -> LaunchFault | None:
+def no_script_as_program(request: LaunchRequest) -> LaunchFault | None:
     """Refuse scripts and renamed shells as the program. Reads files."""
     if request.spec.kind == "stdio" and (
         file_inspector.is_script(request.argv[0]) or file_inspector.is_shell(request.argv[0])
@@ -209,10 +211,11 @@ LAUNCH_RULES: tuple[LaunchRule, ...] = (
     known_variables,
     inside_workspace,
     absolute,
-    no_shell_runs,
+    no_launcher_as_program,
     all_pinned,
     safe_files,
 )
+LAUNCH_TIME_RULES: tuple[LaunchRule, ...] = (no_script_as_program,)
 
 
 class LaunchPolicy(Struct, frozen=True):
@@ -261,7 +264,7 @@ class LaunchPolicy(Struct, frozen=True):
         entry = self.approvals.find(spec.name, self.platform)
         assert entry is not None  # otherwise refused above
         request = self._request(spec, entry, FileInspector())
-        problem = self._refused(request, (no_script_runs,))
+        problem = self._refused(request, LAUNCH_TIME_RULES)
         if problem is not None:
             return problem
         files: list[FileIdentity] = []

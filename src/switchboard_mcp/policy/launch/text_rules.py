@@ -173,7 +173,7 @@ def no_shell_metacharacters(spec: ChildSpec) -> LaunchFault | None:
     return None
 
 
-def no_shell(spec: ChildSpec) -> LaunchFault | None:
+def no_shell_in_entry(spec: ChildSpec) -> LaunchFault | None:
     """Refuse a shell as the program, or in the arguments with code to run."""
     for index, (key, word) in enumerate(_words(spec)):
         if program_name(word) not in SHELLS:
@@ -304,7 +304,7 @@ LOCAL_TEXT_RULES: tuple[TextRule, ...] = (
     no_invisible_characters,
     command_without_arguments,
     no_shell_metacharacters,
-    no_shell,
+    no_shell_in_entry,
     no_wrapper,
     no_relative_path,
     no_code,
