@@ -260,7 +260,9 @@ def hosts(note: str) -> str:
         keys = dict.fromkeys(".".join(key) for spot in host.locations for key in spot.keys if len(key) < 3)
         shown = (", ".join(f"`{each}`" for each in found if each) for found in (paths, keys))
         rows.append(row(host.title, f"`{host.name}`", *shown, host.restart))
-    return HOSTS_PAGE.format(note=note, pages="Step by step: " + ", ".join(pages) + ".", rows="\n".join(rows))
+    return HOSTS_PAGE.format(
+        note=note, pages="Step by step:\n" + ",\n".join(pages) + ".", rows="\n".join(rows)
+    )
 
 
 def place(path: str) -> str:

@@ -19,7 +19,7 @@ class Authorisation:
         """Refuse before anything is started."""
         for glob, people in self._rules.items():
             if fnmatchcase(call.subtool, glob) and call.principal not in people:
-                who = call.principal or "Whoever calls over stdio"
+                who = call.principal or "A caller over stdio"
                 return refuse(
                     call, f"{who} may not call '{call.subtool}'.", hint="Ask one of: " + ", ".join(people)
                 )
