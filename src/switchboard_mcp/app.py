@@ -22,7 +22,6 @@ from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.features import (
     StartTask,
-    governed_workspace,
     join_bus,
     observe_requests,
     open_audit,
@@ -35,6 +34,7 @@ from switchboard_mcp.gateway.factory import (
     apply_views,
     attach_pipelines,
     enable_switchboard_suite,
+    govern_workspace,
     load_middleware,
 )
 from switchboard_mcp.gateway.gateway import Gateway
@@ -86,7 +86,7 @@ def workspace_folder(options: CommandOptions) -> str:
 def load(options: CommandOptions) -> Workspace:
     """Load the workspace that the options name. In governed mode, only with approved children."""
     workspace = _load_ungoverned(options)
-    governed = governed_workspace(workspace)
+    governed = govern_workspace(workspace, os.environ)
     return workspace if governed is None else governed.workspace
 
 
@@ -139,7 +139,7 @@ async def running(
     `recorder` creates an observer of finished calls that wraps the audit log.
     """
     loop = asyncio.get_running_loop()
-    governed = governed_workspace(workspace)
+    governed = govern_workspace(workspace, os.environ)
     if governed is not None:
         workspace = governed.workspace
     pins = open_pins(workspace, log) if pinned else None

@@ -1,4 +1,4 @@
-"""Creates the optional features: governed mode, the lock, mail, the audit log, telemetry, the bus.
+"""Creates the optional features: the lock, mail, the audit log, telemetry, the bus.
 
 A feature is created, and its code imported, only if the config or an existing file enables it. How the parts are
 connected is `app`'s concern.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import resolve_bus
+from switchboard_mcp.config.sections import REPLICA_VARIABLE, resolve_bus
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.gateway.gateway import Gateway
@@ -26,18 +26,8 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.telemetry import Telemetry
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.observability.audit.audit_log import AuditLog
-    from switchboard_mcp.policy.governance import GovernedWorkspace
 
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-
-
-def governed_workspace(workspace: Workspace) -> GovernedWorkspace | None:
-    """Apply governed mode to a workspace. Return None in open mode."""
-    if workspace.config.governance.mode == "open":
-        return None
-    from switchboard_mcp.policy.governance import govern
-
-    return govern(workspace, os.environ)
 
 
 def open_pins(workspace: Workspace, log: Log) -> Pins | None:
@@ -113,38 +103,33 @@ def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task
     if not settings.enabled or mail_server is None:
         return None
     try:
-        from switchboard_mcp.bus.connection_url import hide
-        from switchboard_mcp.bus.service import run_relay
+        from switchboard_mcp.bus.service import prepare_relay
     except SwitchboardError as problem:
         log.error("bus.off", problem=str(problem))
         return None
-    hide(settings.url, redactor.register)
     workspace = switchboard.workspace
     record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.context.audit else ""
-    return switchboard.context.start_task(run_relay(mail_server, settings, log, record))
+    return switchboard.context.start_task(
+        prepare_relay(mail_server, settings, log, redactor.register, record)
+    )
 
 
 def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
     """Connect to the other servers behind the same address, if this is a replica and there is a bus."""
-    from switchboard_mcp.server.http.sessions import REPLICA
-
     name, settings = (
-        os.environ.get(REPLICA, ""),
+        os.environ.get(REPLICA_VARIABLE, ""),
         resolve_bus(workspace.config.bus, os.environ, workspace.folder),
     )
     if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
         # It is the prefix of session ids, which occur in headers and URLs.
-        message = f"{REPLICA} is {name!r}. Use letters, digits, _ and - only."
+        message = f"{REPLICA_VARIABLE} is {name!r}. Use letters, digits, _ and - only."
         raise refused("config_invalid", message)
     if not name or not settings.enabled:
         return None
     try:
-        from switchboard_mcp.bus.connection_url import hide
-        from switchboard_mcp.bus.replicas.counters import ReplicaCounters
         from switchboard_mcp.bus.replicas.replicas import RedisReplicas
 
-        hide(settings.url, redactor.register)
-        return RedisReplicas(name, ReplicaCounters(settings), log)
+        return RedisReplicas.open(name, settings, log, redactor.register)
     except SwitchboardError as problem:
         log.error("replicas.off", problem=str(problem))
         return None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.connection_url import hide
 from switchboard_mcp.bus.name_registry import NameRegistry
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.bus.relay import BusRelay
@@ -14,6 +18,14 @@ from switchboard_mcp.observability.log import Log
 
 # Registering an agent waits for the claim, so an unreachable Redis must not delay it for long.
 NAME_TIMEOUT_S = 2.0
+
+
+def prepare_relay(
+    app: ServerApp, settings: BusSettings, log: Log, register: Callable[[str], None], audit: str = ""
+) -> Coroutine[Any, Any, None]:
+    """Return the relay, to be run as a task. `register` is called with the secrets of the connection to redact."""
+    hide(settings.url, register)
+    return run_relay(app, settings, log, audit)
 
 
 async def run_relay(app: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:

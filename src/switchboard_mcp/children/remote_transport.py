@@ -23,11 +23,16 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.transport.base import OnClosed, OnResponseLost
-from switchboard_mcp.transport.http.remote_base import RemoteServer, RemoteTransportBase, TransportOptions
+from switchboard_mcp.transport.http.remote_base import (
+    LoginPrompt,
+    RemoteServer,
+    RemoteTransportBase,
+    TransportOptions,
+)
 from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
 if TYPE_CHECKING:
-    from switchboard_mcp.transport.http.oauth import LoginPrompt, OAuth
+    from switchboard_mcp.transport.http.oauth import OAuth
 
 MODULES = {"http": "streamable_http", "sse": "sse_transport", "ws": "websocket"}
 SCHEMES = {"http": ("http", "https"), "sse": ("http", "https"), "ws": ("ws", "wss")}

@@ -175,6 +175,8 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
 
 URL_VARIABLE = "SWITCHBOARD_BUS_URL"
+# Names this server if it is one of several behind one address.
+REPLICA_VARIABLE = "SWITCHBOARD_REPLICA"
 
 
 class BusTls(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
+    from switchboard_mcp.policy.governance import GovernedWorkspace
 
 
 class Runtime(Struct):
@@ -30,6 +31,15 @@ class Runtime(Struct):
     gateway: Gateway
     context: ChildContext
     profile: str = ""
+
+
+def govern_workspace(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspace | None:
+    """Apply governed mode to a workspace. Return None in open mode."""
+    if workspace.config.governance.mode == "open":
+        return None
+    from switchboard_mcp.policy.governance import govern
+
+    return govern(workspace, environ)
 
 
 def load_middleware(config: Config) -> LoadedMiddleware | None:
@@ -56,13 +66,10 @@ def enable_switchboard_suite(config: Config, context: ChildContext) -> None:
     """Add the switchboard suite and its record of recent errors, if enabled."""
     if config.find.enabled and SWITCHBOARD_NAME not in context.builtin_apps:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
-        from switchboard_mcp.observability.recent_errors import RecentErrors
 
-        context.recent_errors = RecentErrors(context.loop.time)
-        context.builtin_apps = {
-            **context.builtin_apps,
-            SWITCHBOARD_NAME: SwitchboardServer(context.recent_errors),
-        }
+        server = SwitchboardServer.create(context.loop.time)
+        context.recent_errors = server.recent
+        context.builtin_apps = {**context.builtin_apps, SWITCHBOARD_NAME: server}
 
 
 def apply_views(

@@ -25,6 +25,7 @@ from switchboard_mcp.gateway.factory import (
     apply_views,
     attach_pipelines,
     enable_switchboard_suite,
+    govern_workspace,
     load_middleware,
 )
 from switchboard_mcp.gateway.gateway import Gateway
@@ -122,11 +123,9 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
     workspace = _keep_restart_only(runtime.workspace, fresh)
     disabled = None
     guard = context.launch_policy
-    if workspace.config.governance.mode != "open":
-        from switchboard_mcp.policy.governance import govern
-
-        posture = govern(workspace, context.environ)
-        workspace, disabled, guard = posture.workspace, posture.disabled, posture.launch_policy
+    governed = govern_workspace(workspace, context.environ)
+    if governed is not None:
+        workspace, disabled, guard = governed.workspace, governed.disabled, governed.launch_policy
     loaded = load_middleware(workspace.config)
     context.launch_policy = guard
     if workspace == runtime.workspace:

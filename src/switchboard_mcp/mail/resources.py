@@ -66,11 +66,9 @@ async def read(session: AgentSession, uri: str) -> object:
 
 
 async def _workflow(server: MailServer, agent: str) -> dict[str, object]:
-    from switchboard_mcp.mail.workflows.engine import run_of  # Loaded on first use.
-    from switchboard_mcp.mail.workflows.notices import run_view
+    from switchboard_mcp.mail.workflows.engine import view_of  # Loaded on first use.
 
-    run = run_of(await (await server.store()).state(), agent)
-    return {"agent": agent, "workflow": None if run is None else run_view(run, agent)}
+    return {"agent": agent, "workflow": view_of(await (await server.store()).state(), agent)}
 
 
 async def read_inbox(

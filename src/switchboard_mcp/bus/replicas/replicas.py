@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.bus.connection_url import hide
 from switchboard_mcp.bus.replicas.counters import REPLICA_TIMEOUT_S, ReplicaCounters, TokenRequest
 from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.observability.log import Log
 
@@ -54,6 +56,14 @@ class RedisReplicas:
         # By child: the end of the quarantine and its notice, empty to clear it.
         self._quarantine_updates: dict[str, tuple[float, bytes]] = {}
         self._wake = asyncio.Event()
+
+    @classmethod
+    def open(
+        cls, name: str, settings: BusSettings, log: Log, register: Callable[[str], None]
+    ) -> RedisReplicas:
+        """Return the replica of this name. `register` is called with the secrets of the connection to redact."""
+        hide(settings.url, register)
+        return cls(name, ReplicaCounters(settings), log)
 
     def count(self, meter: CallMeter) -> None:
         """Queue a meter with waiting calls; it is told how many of them may proceed."""

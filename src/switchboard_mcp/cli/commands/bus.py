@@ -14,6 +14,7 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.connection_url import hide
+from switchboard_mcp.bus.open_client import open_client
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
@@ -27,7 +28,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
-    from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
+    from switchboard_mcp.bus.redis_client import StreamEntry
 
 SHOWN_BYTES = 200
 FOLLOW_S = 0.5
@@ -77,15 +78,9 @@ COMMAND = Command(
 )
 
 
-def _open_client(settings: BusSettings) -> BusClient:
-    from switchboard_mcp.bus.redis_client import BusClient  # needs the extra `bus`
-
-    return BusClient(settings)
-
-
 async def _status(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     relay = relay_status.read(workspace.folder)
-    client = _open_client(settings)
+    client = open_client(settings)
     status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None}
     problem = relay_status.describe_problem(relay)
     try:
@@ -165,7 +160,7 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
 
 
 async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
-    client = _open_client(settings)
+    client = open_client(settings)
     stream = invocation.args.stream
     try:
         if stream == "in":
@@ -209,7 +204,7 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
     log = Log(
         level=invocation.args.log_level or "info", style=invocation.options.log_style, redactor=redactor
     )
-    client = _open_client(settings)
+    client = open_client(settings)
     _require_lock(workspace)
     store = await MessageStore.open(workspace.folder, rules=load_rules(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
@@ -233,7 +228,7 @@ def _require_lock(workspace: Workspace) -> None:
 async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     if invocation.args.node:
         return await _take_back(workspace, invocation)
-    client = _open_client(settings)
+    client = open_client(settings)
     count = 0
     requested = set(invocation.args.ids)
     missing = set(requested)

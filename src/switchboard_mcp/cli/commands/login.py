@@ -14,7 +14,6 @@ import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import escape
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from switchboard_mcp.app import load
@@ -33,11 +32,8 @@ from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.transport.http.remote_base import RemoteServer
+from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
-
-if TYPE_CHECKING:
-    from switchboard_mcp.transport.http.oauth import LoginPrompt
 
 # Long enough to find a password and a second factor.
 LOGIN_TIMEOUT_S = 300.0
@@ -112,11 +108,6 @@ def _remote_child(invocation: Invocation) -> ChildSpec:
 
 async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     """Log in; return the path of the tokens, and True if a person had to act."""
-    try:  # needs the extra `http`
-        from switchboard_mcp.transport.http.client import HttpClient
-        from switchboard_mcp.transport.http.http_errors import read_error_body, response_failure
-    except ImportError as problem:
-        raise SwitchboardError(missing_package(spec, problem)) from None
     flaw = find_config_error(spec)
     if flaw is not None:
         raise SwitchboardError(flaw)
@@ -127,23 +118,17 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.redact_text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
     async with callback_server(port, invocation.console, browser=not invocation.args.no_browser) as callback:
-        auth = make_oauth(spec, server, os.environ, redactor.register, callback.authorizer())
+        try:
+            auth = make_oauth(spec, server, os.environ, redactor.register, callback.authorizer())
+        except ImportError as problem:  # without the extra `http`
+            raise SwitchboardError(missing_package(spec, problem)) from None
         if auth is None:
             raise refused(
                 "config_invalid",
                 "There is no folder to store a login in.",
                 hint="Set HOME or XDG_STATE_HOME.",
             )
-        client = HttpClient(server, auth)
-        try:
-            method, headers, body = _first_request(spec)
-            async with client.stream(method, spec.url, headers, body) as response:
-                if not response.is_success:
-                    raise SwitchboardError(
-                        response_failure(server, response, await read_error_body(response))
-                    )
-        finally:
-            await client.aclose()
+        await auth.authorize(*_first_request(spec))
         return auth.path, callback.visited
 
 
@@ -173,8 +158,6 @@ class CallbackServer:
 
     def authorizer(self) -> LoginPrompt:
         """Return the callbacks through which the OAuth flow reaches the person."""
-        from switchboard_mcp.transport.http.oauth import LoginPrompt  # needs the extra `http`
-
         return LoginPrompt(self._redirect_uri, self.open_browser, self.wait_for_callback)
 
     async def open_browser(self, url: str) -> None:

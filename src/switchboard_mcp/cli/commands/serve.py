@@ -6,6 +6,7 @@ Hosts start Switchboard without a command or with plain options; `serve_args` re
 from __future__ import annotations
 
 from switchboard_mcp.app import CommandOptions, serve
+from switchboard_mcp.cli.commands import dry_run
 from switchboard_mcp.cli.invocation import SEE_HELP, Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option
 from switchboard_mcp.errors import refused
@@ -15,9 +16,6 @@ def run(invocation: Invocation) -> int:
     """Serve until the host disconnects or the server is stopped."""
     args = invocation.args
     if args.dry_run:
-        # Serving needs none of what a dry run prints.
-        from switchboard_mcp.cli.commands import dry_run
-
         return dry_run.run(invocation)
     if invocation.as_json:
         raise usage_error("--json needs a command, or --dry-run.", SEE_HELP)

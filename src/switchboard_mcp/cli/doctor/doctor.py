@@ -14,6 +14,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import load, workspace_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import relay_status
+from switchboard_mcp.bus.open_client import open_client
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS
@@ -244,10 +245,7 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     if not settings.enabled:
         return []
     try:
-        # Importing it fails without the extra `bus`.
-        from switchboard_mcp.bus.redis_client import BusClient
-
-        BusClient(settings)  # Validates the settings; does not connect yet.
+        open_client(settings)  # Validates the settings; does not connect yet.
     except SwitchboardError as problem:
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)

@@ -68,12 +68,8 @@ class CallPipeline:
             self.cache = ResultCache(settings.cache)
         self.pager = None
         if limits.result_bytes is not None and page_store is not None:
-            from switchboard_mcp.gateway.pipeline.result_paging import ResultPager
-
-            max_bytes = limits.result_bytes
-            self.pager = ResultPager(
-                suite.name, max_bytes, page_store, services.loop, fetchable=suite.exposure != "direct"
-            )
+            fetchable = suite.exposure != "direct"
+            self.pager = page_store.pager(suite.name, limits.result_bytes, fetchable=fetchable)
 
     def for_suite(self, suite: ChildSuite) -> CallPipeline:
         """Return this pipeline, with the same limiters and cache, for a suite that shows less."""

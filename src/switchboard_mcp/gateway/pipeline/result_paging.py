@@ -37,9 +37,14 @@ class PageStore:
     """Stores the results of all suites, oldest first, within a time and a size limit."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
         self._now = loop.time
         self._results: OrderedDict[str, StoredResult] = OrderedDict()
         self._bytes = 0
+
+    def pager(self, suite: str, max_bytes: int, *, fetchable: bool) -> ResultPager:
+        """Return the pager of one suite, which stores its results here."""
+        return ResultPager(suite, max_bytes, self, self._loop, fetchable=fetchable)
 
     def put(self, stored: StoredResult) -> str:
         """Store a result and return the name for its cursors."""

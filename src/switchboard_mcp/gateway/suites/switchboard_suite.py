@@ -6,7 +6,7 @@ neither found nor mentioned. None of the tools starts a child.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
@@ -119,6 +119,11 @@ class SwitchboardServer:
     def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
         self._indexes: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
+
+    @classmethod
+    def create(cls, now: Callable[[], float]) -> SwitchboardServer:
+        """Return a server with an empty record of errors; `now` is its clock."""
+        return cls(RecentErrors(now))
 
     @property
     def tools(self) -> Sequence[ToolSpec]:

@@ -62,6 +62,12 @@ def run_of(state: State, agent: str) -> WorkflowRun | None:
     return next((run for run in _running(state) if agent in run.agents.values()), None)
 
 
+def view_of(state: State, agent: str) -> dict[str, object] | None:
+    """Return the run in which an agent has a part now, as shown to it."""
+    run = run_of(state, agent)
+    return None if run is None else notices.run_view(run, agent)
+
+
 def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
     """Return a run by id, else the agent's own, else the only one it has started."""
     known = runs(state)

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from switchboard_mcp import __version__
+from switchboard_mcp.bus import relay_status
 from switchboard_mcp.config.models import HttpSettings
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
@@ -322,8 +323,6 @@ class HttpServer:
             "children": dict(sorted(states.items())),
         }
         if self.bus_folder:
-            from switchboard_mcp.bus import relay_status  # Only with a bus.
-
             health["bus"] = relay_status.summary(relay_status.read(self.bus_folder))
         if self.replicas is not None:
             health["replicas"] = "connected" if self.replicas.reachable else "away"

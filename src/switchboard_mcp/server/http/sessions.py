@@ -10,13 +10,12 @@ import asyncio
 import os
 from secrets import token_urlsafe
 
+from switchboard_mcp.config.sections import REPLICA_VARIABLE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
 
-# Names this server if it is one of several behind one address.
-REPLICA = "SWITCHBOARD_REPLICA"
 # Long enough not to be guessed.
 KEY_BYTES = 24
 # A client resumes a stream within seconds and has only a few requests in progress.
@@ -28,7 +27,7 @@ CANCELLED = -32800
 
 def new_key() -> str:
     """Return a new session id. A load balancer can route by the replica name before the dot."""
-    replica = os.environ.get(REPLICA, "")
+    replica = os.environ.get(REPLICA_VARIABLE, "")
     return f"{replica}.{token_urlsafe(KEY_BYTES)}" if replica else token_urlsafe(KEY_BYTES)
 
 

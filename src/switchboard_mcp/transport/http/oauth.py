@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -17,7 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.transport.http.remote_base import RemoteServer
+from switchboard_mcp.transport.http.client import HttpClient
+from switchboard_mcp.transport.http.http_errors import read_error_body, response_failure
+from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin
 
 if TYPE_CHECKING:
@@ -35,17 +37,6 @@ class RegisteredClient(Struct, frozen=True):
 
     id: str = ""
     secret: str = ""
-
-
-class LoginPrompt(Struct, frozen=True):
-    """Lets a person log in.
-
-    `open_url` shows them a URL; `wait_for_callback` returns the query of the request to `redirect_uri`.
-    """
-
-    redirect_uri: str
-    open_url: Callable[[str], Awaitable[None]]
-    wait_for_callback: Callable[[], Awaitable[dict[str, str]]]
 
 
 class OAuth(httpx2.Auth):
@@ -75,6 +66,17 @@ class OAuth(httpx2.Auth):
             self._loaded = True
             self._set_login(self._file.read())
         return self._login
+
+    async def authorize(self, method: str, headers: dict[str, str], body: bytes | None) -> None:
+        """Send a request for which the server requires a login. Raises if it is not accepted after that either."""
+        client = HttpClient(self._server, self)
+        try:
+            async with client.stream(method, self._server.url, headers, body) as response:
+                if not response.is_success:
+                    error = await read_error_body(response)
+                    raise SwitchboardError(response_failure(self._server, response, error))
+        finally:
+            await client.aclose()
 
     async def async_auth_flow(
         self, request: httpx2.Request

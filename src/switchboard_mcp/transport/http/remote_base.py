@@ -12,7 +12,7 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 from urllib.parse import urlsplit
 
@@ -126,6 +126,17 @@ def describe_error(error: BaseException) -> str:
     if isinstance(reason, OSError) and reason.strerror:
         return reason.strerror
     return str(reason) or type(reason).__name__
+
+
+class LoginPrompt(Struct, frozen=True):
+    """Lets a person log in.
+
+    `open_url` shows them a URL; `wait_for_callback` returns the query of the request to `redirect_uri`.
+    """
+
+    redirect_uri: str
+    open_url: Callable[[str], Awaitable[None]]
+    wait_for_callback: Callable[[], Awaitable[dict[str, str]]]
 
 
 class QueuedMessage:

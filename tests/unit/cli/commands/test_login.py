@@ -17,7 +17,7 @@ from switchboard_mcp.errors import SwitchboardError
 async def test_without_the_packages_for_remote_children_a_login_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "switchboard_mcp.transport.http.http_errors", None)
+    monkeypatch.setitem(sys.modules, "switchboard_mcp.transport.http.oauth", None)
     spec = ChildSpec(name="web", source="config", kind="http", url="https://web.example/mcp")
     invocation = Invocation(
         CommandOptions(), parser_for("login").parse(["web"]), Console(io.StringIO(), io.StringIO(), {})

@@ -14,8 +14,8 @@ import pytest
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.transport.http.client import HttpClient
-from switchboard_mcp.transport.http.oauth import LoginPrompt, OAuth, RegisteredClient
-from switchboard_mcp.transport.http.remote_base import RemoteServer
+from switchboard_mcp.transport.http.oauth import OAuth, RegisteredClient
+from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
 from tests.unit.transport.http.remotes import dialled
