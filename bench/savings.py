@@ -21,7 +21,7 @@ from switchboard_mcp.cli.catalogs import read_catalog
 from switchboard_mcp.cli.commands.tokens import choose_counter
 from switchboard_mcp.suites.savings import flat_listing
 from switchboard_mcp.suites.signature import signature
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 Found = dict[str, Any]
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from switchboard_mcp.cli.console import Console, Screen, truncate
 from switchboard_mcp.suites.signature import signature
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 Json = dict[str, Any]
 WORKSPACE = Path(__file__).resolve().parent / "demo"

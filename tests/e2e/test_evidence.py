@@ -155,7 +155,7 @@ def test_each_artifact_fits_its_published_schema(governed: Path, name: str) -> N
 
 def test_token_figures_are_those_of_our_own_harness(governed: Path) -> None:
     tokens = made(governed)["metrics"]["tokens"]
-    assert tokens["harness"].startswith("switchboard_mcp.suites.tokens")
+    assert tokens["harness"].startswith("switchboard_mcp.suites.token_estimate")
     assert tokens["flat"] == sum(child["flat"] for child in tokens["children"]) > 0
     assert tokens["savedPermille"] == (tokens["flat"] - tokens["suites"]) * 1000 // tokens["flat"]
 

@@ -24,8 +24,8 @@ from switchboard_mcp.ask.conversation import (
 from switchboard_mcp.ask.plan import ModelTurn, Offered
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.suites import tokens
 from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.token_estimate import estimate
 
 SAMPLING = "sampling/createMessage"
 # Planning one request needs a fast model more than a clever one.
@@ -120,7 +120,7 @@ class SamplingConversation:
         blocks = answer.content if isinstance(answer.content, list) else [answer.content]
         text = "".join(block.text for block in blocks if block.type == "text")
         self._messages.append(_message("assistant", text or "(nothing)"))
-        usage = Usage(read=tokens.estimate(params), written=tokens.estimate(text))
+        usage = Usage(read=estimate(params), written=estimate(text))
         return ModelReply(read_turn(text), usage, answer.model or "host")
 
 

@@ -61,7 +61,7 @@ CLAIMS: dict[str, ClaimRule] = {
         ("harness", "flatTokens", "suiteTokens", "savedPermille"),
         lambda facts: str(facts["harness"]).startswith(PACKAGE),
         (
-            "tests/unit/suites/test_tokens.py::test_the_estimate_is_near_the_real_count",
+            "tests/unit/suites/test_token_estimate.py::test_the_estimate_is_near_the_real_count",
             "tests/e2e/test_evidence.py::test_token_figures_are_those_of_our_own_harness",
         ),
     ),

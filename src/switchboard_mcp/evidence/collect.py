@@ -63,9 +63,9 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import introspect, savings
 from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
 from switchboard_mcp.suites.suite_names import suite_names
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
-HARNESS = "switchboard_mcp.suites.tokens: estimate of o200k"
+HARNESS = "switchboard_mcp.suites.token_estimate: estimate of o200k"
 BASELINE = "name, description and input schema of every subtool that exists for a host, as compact JSON"
 # The only edge: every machine is faster by a factor of hundreds.
 EXERCISE_S = 1.0

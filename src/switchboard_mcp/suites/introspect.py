@@ -18,7 +18,7 @@ from switchboard_mcp.suites.fuzzy import nearest, rank
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.signature import signature
 from switchboard_mcp.suites.summary import one_line, summarise
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 VERBOSITIES = ("names", "signature", "summary", "full")
 PAGE_TOOLS = 200

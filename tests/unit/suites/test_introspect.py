@@ -20,7 +20,7 @@ from switchboard_mcp.suites.introspect import (
     ToolView,
     answer,
 )
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 SENT = b'{ "$schema": "x",  "type":"object", "title":"T", "properties":{"secret_path":{"type":"string"}} }'
 

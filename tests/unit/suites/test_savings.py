@@ -21,7 +21,7 @@ from switchboard_mcp.suites.savings import (
     session,
     summarise,
 )
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 
 def tool(number: int, parameters: int = 3) -> ToolView:

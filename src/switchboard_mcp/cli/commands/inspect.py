@@ -30,7 +30,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.introspect import VERBOSITIES
 from switchboard_mcp.suites.signature import signature
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 SHOWN_DIRECTLY = "Its tools are listed directly."
 UNKNOWN = "?"

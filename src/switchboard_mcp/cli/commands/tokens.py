@@ -28,10 +28,10 @@ from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
 from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings, ToolView
 from switchboard_mcp.suites.savings import Costs, Count, Savings, ServerTools, Spread, measure, summarise
 from switchboard_mcp.suites.suite_names import suite_names
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import ACCURACY, estimate
 
 BASELINE = "name, description and input schema of every tool, as compact JSON"
-ESTIMATE = "estimate of o200k, 2 % off in the median; the extra `tokens` counts exactly"
+ESTIMATE = f"estimate of o200k, {ACCURACY}; the extra `tokens` counts exactly"
 BAR_CHARS = 40
 MOST_BARS = 30
 

@@ -16,7 +16,7 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite
 from switchboard_mcp.suites.introspect import IntrospectSettings, ToolView
 from switchboard_mcp.suites.savings import ServerTools, Weight, measure_weight
-from switchboard_mcp.suites.tokens import estimate
+from switchboard_mcp.suites.token_estimate import estimate
 
 UNKNOWN = Weight(0, 0, 0.0)
 

@@ -17,6 +17,9 @@ over many texts run 0 to 5 % low. Text in other scripts is counted by its bytes:
 
 from __future__ import annotations
 
+# The first row of the table above, for people who read figures made with the estimate.
+ACCURACY = "2 % off in the median"
+
 LOWER = bytes(range(ord("a"), ord("z") + 1))
 UPPER = bytes(range(ord("A"), ord("Z") + 1))
 DIGITS = b"0123456789"
