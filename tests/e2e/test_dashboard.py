@@ -139,7 +139,7 @@ def test_the_record_is_shown_and_searched(page: Browser) -> None:
     page.sees("command_not_found")
     page.run("await page.fill('#search', 'missing')")
     page.run("await page.locator('.list-row', {hasText: 'pinned'}).first().waitFor({state: 'detached'})")
-    page.run("await page.fill('#search', ''); await page.getByLabel('How it ended').selectOption('failed')")
+    page.run("await page.fill('#search', ''); await page.getByLabel('Outcome').selectOption('failed')")
     page.run("await page.locator('.list-row', {hasText: /ok$/}).first().waitFor({state: 'detached'})")
     assert "secret words" not in page.text()
     page.picture(SHOTS / "audit.png")

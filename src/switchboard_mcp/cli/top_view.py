@@ -103,7 +103,7 @@ def draw(
     if on_terminal:
         lines += below
         more = f"{first + 1} to {first + len(shown)} of {len(rows)}, " if len(shown) < len(rows) else ""
-        keys = f"{more}by {sort} · s sort · p hold · ↑↓ scroll · q quit"
+        keys = f"{more}by {sort} · s sort · p pause · ↑↓ scroll · q quit"
         lines += [""] * max(0, size.lines - len(lines) - 1) + [paint(truncate(keys, size.columns), "dim")]
     return lines[: size.lines]
 

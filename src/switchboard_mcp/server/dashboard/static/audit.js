@@ -28,7 +28,7 @@ export function auditView(view) {
   let typing = 0;
   const search = h("input", { type: "search", id: "search", placeholder: "Search the record", "aria-label": "Search the record", oninput: () => { clearTimeout(typing); typing = setTimeout(() => { query = search.value; again(); }, 250); } });
   const kinds = h("select", { "aria-label": "Kind of record", onchange: () => { kind = kinds.value; again(); } }, h("option", { value: "" }, "every kind"), ["call", "introspect", "decision", "child", "drift", "lock", "start", "stop", "restart", "send", "execute"].map((word) => h("option", { value: word }, word)));
-  const ends = h("select", { "aria-label": "How it ended", onchange: () => { ended = ends.value; again(); } }, [["", "every outcome"], ["failed", "failed"]].map(([value, text]) => h("option", { value }, text)));
+  const ends = h("select", { "aria-label": "Outcome", onchange: () => { ended = ends.value; again(); } }, [["", "every outcome"], ["failed", "failed"]].map(([value, text]) => h("option", { value }, text)));
   const count = h("span", { class: "dim", role: "status" });
   clear(view, h("h2", { class: "hidden" }, "Audit"), h("div", { class: "row tools" }, search, kinds, ends, h("button", { type: "button", onclick: again }, "Newest"), count, badge("no arguments, no secrets", "")), h("div", { class: "card full" }, list.node));
   return () => { turn++; };

@@ -11,7 +11,7 @@ export function callsView(view) {
     row: (call) => [h("span", { class: "dim num w-time" }, clock(call.at)), h("span", { class: "w-kind" }, call.kind), h("span", { class: "grow cut" }, h("b", {}, call.child), " ", call.subtool), h("span", { class: "cut w-who dim" }, call.who), h("span", { class: "num w-ms" }, ms(call.ms)), h("span", { class: "w-out" }, outcome(call.outcome))],
   });
   const search = h("input", { type: "search", id: "search", placeholder: "Filter calls", "aria-label": "Filter calls", oninput: () => { query = search.value.toLowerCase(); draw(); } });
-  const hold = h("button", { type: "button", "aria-pressed": "false", onclick: () => { paused = !paused; held = 0; hold.setAttribute("aria-pressed", String(paused)); hold.textContent = paused ? "Go on" : "Hold"; if (!paused) draw(); } }, "Hold");
+  const hold = h("button", { type: "button", "aria-pressed": "false", onclick: () => { paused = !paused; held = 0; hold.setAttribute("aria-pressed", String(paused)); hold.textContent = paused ? "Resume" : "Pause"; if (!paused) draw(); } }, "Pause");
   const count = h("span", { class: "dim", role: "status" });
   const draw = () => {
     const found = known.calls.filter((call) => !query || `${call.child} ${call.subtool} ${call.who} ${call.outcome} ${call.kind}`.toLowerCase().includes(query)).reverse();

@@ -49,7 +49,7 @@ export const badge = (text, kind, title) => h("span", { class: `badge ${kind || 
 
 const KINDS = {
   healthy: "good", ready: "good", idle: "good", ok: "good", allowed: "good", locked: "good", done: "good", finished: "good", online: "good", accepted: "good", approved: "good", started: "good",
-  starting: "busy", probation: "warn", told: "warn", running: "busy", stopped: "idle", cancelled: "idle", configured: "idle", input_required: "busy", completed: "good", skipped: "warn", lapsed: "warn", claimed: "busy", working: "busy",
+  starting: "busy", probation: "warn", logged: "warn", told: "warn", running: "busy", stopped: "idle", cancelled: "idle", configured: "idle", input_required: "busy", completed: "good", skipped: "warn", lapsed: "warn", claimed: "busy", working: "busy",
   unhealthy: "bad", quarantined: "bad", failed: "bad", backoff: "bad", rejected: "bad", deadletter: "bad", blocked: "bad", error: "bad", absent: "bad",
 };
 export const state = (word) => badge(word, KINDS[word] || "");

@@ -60,7 +60,7 @@ export function mailView(view, go, chosen) {
 
   const drawPeople = () => {
     const entry = (agent, label, extra) => h("li", {}, h("button", { type: "button", class: "person", "aria-pressed": String(wanted.agent === agent), onclick: () => { wanted.agent = agent; drawPeople(); again(); } }, label, extra));
-    clear(people, h("h3", {}, "Agents"), h("ul", { class: "plain tight" }, entry("", h("span", { class: "grow" }, "Everybody")),
+    clear(people, h("h3", {}, "Agents"), h("ul", { class: "plain tight" }, entry("", h("span", { class: "grow" }, "Everyone")),
       [...about.agents].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })).map((agent) => entry(agent.name, [h("span", { class: `lamp ${agent.presence}`, title: agent.presence }), h("span", { class: "grow cut" }, agent.name, h("span", { class: "hidden" }, `, ${agent.presence}`), agent.role && h("span", { class: "dim" }, ` ${agent.role}`))], agent.unread ? badge(number(agent.unread), agent.starving ? "warn" : "busy", `${agent.unread} waiting`) : ""))),
     about.teams.length ? [h("h3", {}, "Teams"), h("ul", { class: "plain tight" }, about.teams.map(({ name: team, team: { members } }) => h("li", { class: "team" }, h("b", {}, team), h("span", { class: "dim wrap" }, ` ${members.join(", ")}`))))] : "");
   };

@@ -1,4 +1,4 @@
-// The overview: one card each for calls, tokens saved, trouble and the latest calls, below a row of figures.
+// The overview: one card each for calls, tokens saved, problems and the latest calls, below a row of figures.
 
 import { bars, line, narrow, traffic } from "/static/chart.js";
 import { badge, clear, clock, compact, h, ms, number, outcome, plural, span, state } from "/static/dom.js";
@@ -14,7 +14,7 @@ function tile(label, value, note, kind) {
 
 export function overviewView(view, go) {
   const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), suites = h("div"), latest = h("div");
-  const stretch = h("select", { "aria-label": "Which time", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
+  const stretch = h("select", { "aria-label": "Time range", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
   clear(view,
     h("h2", { class: "hidden" }, "Overview"), tiles,
     h("div", { class: "columns" },
@@ -31,7 +31,7 @@ export function overviewView(view, go) {
     const ill = all.filter((row) => ILL.has(row.health)).length, running = all.filter((row) => row.started).length;
     clear(tiles,
       tile("Suites", number(all.length), `${running} running${about.mode === "governed" ? ", governed" : ""}`, ""),
-      tile("In trouble", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
+      tile("Failing", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
       tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "inFlight")} in flight`),
       tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `${plural(about.hostsServed, "host")} served`),
       tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
@@ -55,13 +55,13 @@ export function overviewView(view, go) {
     for (const [word, problem] of [["audit", known.overview.auditTrouble], ["off", known.overview.disabled]]) {
       if (problem) items.unshift(h("li", {}, badge(word, "bad"), h("p", { class: "wrap" }, problem.message), problem.hint && h("p", { class: "remedy wrap" }, problem.hint)));
     }
-    if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Bring some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add"), ".")));
+    if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Add some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add"), ".")));
     clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
   };
   const drawTraffic = () => {
     const begin = Math.max(known.overview.startedAt, stretch.value === "0" ? 0 : now() - stretch.value * 60000);
     const seen = known.history.some(([at, seconds]) => at + seconds * 1000 > begin);
-    clear(calls, seen ? traffic(known.history, begin, Math.max(now(), begin + 60000)) : h("p", { class: "empty" }, "No calls in this time."));
+    clear(calls, seen ? traffic(known.history, begin, Math.max(now(), begin + 60000)) : h("p", { class: "empty" }, "No calls in this period."));
   };
   const drawSavings = () => clear(chart, line(known.points, now()));
   const drawCalls = () => {

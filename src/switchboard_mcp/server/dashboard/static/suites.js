@@ -80,7 +80,7 @@ async function detail(aside, id, close) {
     h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, child.suite), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
     h("p", { class: "dim wrap" }, child.description),
     may && h("div", { class: "row" }, child.started ? button("restart", "Restart") : button("start", "Start", "main"), child.started && button("stop", "Stop")),
-    trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Last words on stderr" }, trouble.stderr.join("\n"))),
+    trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Last lines of stderr" }, trouble.stderr.join("\n"))),
     drifted && h("section", { class: "callout warn" }, h("h4", {}, `${plural(child.driftChanges.length, "difference")} from the lock`),
       h("ul", { class: "changes" }, child.driftChanges.map((change) => h("li", { class: "wrap" }, change.tool && h("code", {}, change.tool), " ", change.text))),
       may ? h("button", { type: "button", class: "main", onclick: async () => {
