@@ -19,7 +19,7 @@ import reference_metrics
 import reference_modules
 import schemas
 
-from switchboard_mcp.children import lifecycle, restart_rules
+from switchboard_mcp.children import health, lifecycle, restart_rules
 from switchboard_mcp.errors import KINDS
 from switchboard_mcp.mail.workflows import definitions
 from switchboard_mcp.mail.workflows.library import bundled
@@ -207,8 +207,8 @@ def failures() -> str:
 
 def life() -> str:
     table = [(was, event, now, action) for (was, event), (now, action) in lifecycle.TRANSITIONS.items()]
-    last = restart_rules.FAILURES_TO_QUARANTINE
-    waits = [restart_rules.decide_restart(number).wait_s for number in range(2, last)]
+    last = health.OPEN_RULES.failures
+    waits = [restart_rules.decide_restart(number, health.OPEN_RULES).wait_s for number in range(2, last)]
     return LIFE.format(
         note=NOTE,
         arrows="\n".join(
@@ -216,7 +216,7 @@ def life() -> str:
         ),
         rows="\n".join(row(*(cell.value for cell in cells)) for cells in table),
         waits=", ".join(f"{wait:g} s" for wait in waits),
-        healths="\n".join(row(state.value, health.value) for state, health in lifecycle.HEALTH.items()),
+        healths="\n".join(row(state.value, meaning.value) for state, meaning in lifecycle.HEALTH.items()),
         measures="\n".join(measures()),
         recheck=restart_rules.FAULT_RECHECK_S,
     )
@@ -232,7 +232,7 @@ def measures() -> Iterator[str]:
         ("a probe fails after", "probe_s", " s", "probeMs"),
         ("answers from probation to healthy", "successes", "", "successes"),
     ):
-        both = (getattr(rules, name) for rules in (restart_rules.OPEN_RULES, restart_rules.GOVERNED_RULES))
+        both = (getattr(rules, name) for rules in (health.OPEN_RULES, health.GOVERNED_RULES))
         yield row(
             words, *(f"{value:g}{unit}" if value else "`timeouts`" for value in both), f"`health.{setting}`"
         )

@@ -15,8 +15,6 @@ from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.lifecycle import HEALTH, TRANSITIONS, Action, Health, LifecycleEvent, State
 from switchboard_mcp.children.restart_rules import (
     FAULT_RECHECK_S,
-    GOVERNED_RULES,
-    OPEN_RULES,
     HealthRules,
     RestartDecision,
     decide_restart,
@@ -29,6 +27,10 @@ from switchboard_mcp.transport.rpc import Peer
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import RemoteQuarantine, Replicas
 
+# Defaults of governed mode if `health.spawnFailMs` and `health.successes` are not set: a governed child has to start
+# quickly, and to earn trust back.
+GOVERNED_START_LIMIT_MS = 5_000
+GOVERNED_SUCCESSES = 3
 RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
 # Failures of a start that will repeat until somebody fixes the cause.
 LASTING_FAULTS = frozenset(
@@ -223,12 +225,16 @@ class HealthTracker:
 
 def health_rules(settings: HealthSettings, *, governed: bool) -> HealthRules:
     """Return the thresholds for the settings and the mode."""
-    defaults = GOVERNED_RULES if governed else OPEN_RULES
+    spawn_fail_ms = settings.spawn_fail_ms or (GOVERNED_START_LIMIT_MS if governed else 0)
     return HealthRules(
         spawn_warn_s=settings.spawn_warn_ms / 1000,
-        spawn_fail_s=settings.spawn_fail_ms / 1000 if settings.spawn_fail_ms else defaults.spawn_fail_s,
+        spawn_fail_s=spawn_fail_ms / 1000,
         failures=settings.failures,
         quarantine_s=settings.quarantine_ms / 1000,
-        successes=settings.successes or defaults.successes,
+        successes=settings.successes or (GOVERNED_SUCCESSES if governed else 1),
         probe_s=settings.probe_ms / 1000,
     )
+
+
+OPEN_RULES = health_rules(HealthSettings(), governed=False)
+GOVERNED_RULES = health_rules(HealthSettings(), governed=True)

@@ -304,7 +304,7 @@ class Method(Struct, frozen=True):
 
 
 # What else has to be known about a method (the param that names its item, cache hints, …) is in
-# `protocol.method_traits`.
+# `protocol.method_traits`; the capabilities that announce it are in `gateway.capabilities`.
 METHODS: dict[str, Method] = {
     "initialize": Method(initialize, stateless=False),
     "server/discover": Method(discover, legacy=False),

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchboard_mcp.children.health import health_rules
+from switchboard_mcp.children.health import GOVERNED_RULES, OPEN_RULES, health_rules
 from switchboard_mcp.children.lifecycle import Health, State
-from switchboard_mcp.children.restart_rules import GOVERNED_RULES, OPEN_RULES
 from switchboard_mcp.config.sections import HealthSettings as Settings
 from tests.unit.gateway.board import Board, FakeChild, Host, Json, Script
 

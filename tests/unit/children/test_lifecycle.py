@@ -6,6 +6,7 @@ import inspect
 import pytest
 
 from switchboard_mcp.children import child, health
+from switchboard_mcp.children.health import OPEN_RULES
 from switchboard_mcp.children.lifecycle import (
     HEALTH,
     TRANSITIONS,
@@ -148,5 +149,5 @@ class TestTable:
             and isinstance(node.value, ast.Name)
             and node.value.id == "LifecycleEvent"
         }
-        judged = {decide_restart(failures).event.name for failures in range(1, 10)}
+        judged = {decide_restart(failures, OPEN_RULES).event.name for failures in range(1, 10)}
         assert named | judged == set(LifecycleEvent.__members__)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from switchboard_mcp.children.health import OPEN_RULES
 from switchboard_mcp.children.lifecycle import Health, State
 from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine, Replicas
-from switchboard_mcp.children.restart_rules import FAILURES_TO_QUARANTINE
 from switchboard_mcp.config.models import ChildSpec
 from tests.unit.gateway.board import Board, FakeChild, Json
 
@@ -133,12 +133,12 @@ def test_a_person_starts_it_all_the_same(board: Board, others: Others) -> None:
 
 
 def test_others_hear_of_a_quarantine_here_and_of_its_end(board: Board, others: Others) -> None:
-    kid = dying(board, FAILURES_TO_QUARANTINE)
-    for _ in range(FAILURES_TO_QUARANTINE):
+    kid = dying(board, OPEN_RULES.failures)
+    for _ in range(OPEN_RULES.failures):
         problem(board)
         board.advance(30)
     ((name, failures, message, for_s),) = others.heard
-    assert (name, failures, for_s) == ("kid", FAILURES_TO_QUARANTINE, 60.0)
+    assert (name, failures, for_s) == ("kid", OPEN_RULES.failures, 60.0)
     assert "kid" in str(message)
     board.advance(60)
     assert problem(board, kid) == {}

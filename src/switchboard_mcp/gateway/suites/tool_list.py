@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.capabilities import server_capabilities
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName, direct_descriptor
 from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES, Suite, list_tools
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.protocol import versions
 from switchboard_mcp.suites.suite_names import unique_tool_name
 
 INSTRUCTIONS = (
@@ -23,15 +23,6 @@ INSTRUCTIONS = (
     'Call a suite with {"action":"introspect"} to see its subtools (optional "query", or "subtool" for one in full), '
     'then with {"action":"call","subtool":NAME,"args":{…}} to use one.'
 )
-CAPABILITIES: dict[str, dict[str, bool]] = {
-    "tools": {"listChanged": True},
-    "prompts": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
-    "completions": {},
-    "logging": {},
-}
-# Capabilities whose meaning differs between protocol version families; True if they are the stateless ones.
-VERSION_SPECIFIC = {"tasks": False, "extensions": True}
 
 
 class ToolListCache:
@@ -125,14 +116,5 @@ class ToolListCache:
 
     def capabilities(self, *, stateless: bool) -> dict[str, object]:
         """Return the capabilities for a host of the given protocol version family."""
-        capabilities: dict[str, object] = {}
         suite = self.only_direct()
-        if suite is not None and suite.child.snapshot is not None:
-            protocol = suite.child.snapshot.protocol
-            capabilities.update(
-                (name, value)
-                for name, value in suite.child.snapshot.capabilities.items()
-                if name not in VERSION_SPECIFIC
-                or (VERSION_SPECIFIC[name] is stateless is versions.is_stateless(protocol))
-            )
-        return {**capabilities, **CAPABILITIES}
+        return server_capabilities(suite.child.snapshot if suite is not None else None, stateless=stateless)
