@@ -122,7 +122,9 @@ def log_in(workspace: Path, *more: str) -> str:
 def test_a_child_that_wants_a_login_is_used_after_one(workspace: Path, isolated_cache: Path) -> None:
     # So short that every process finds the token at its end, and has to renew it.
     with child("guarded.py", "20") as url:
-        configure(workspace, {"mcpServers": {"gate": {"url": url}}})
+        # On a loaded machine a start takes longer than the default allows.
+        timeouts = {"childSpawnMs": 120_000, "rpcMs": 120_000}
+        configure(workspace, {"mcpServers": {"gate": {"url": url}}, "timeouts": timeouts})
         before = run(workspace, "call", "gate", "add", "a=1", "b=2")
         assert before.returncode == 1
         assert "`switchboard login gate`" in before.stderr

@@ -200,6 +200,7 @@ class Codex(HostProgram):
             stream_max_retries = 0
             [mcp_servers.switchboard]
             default_tools_approval_mode = "approve"
+            startup_timeout_sec = 180
             {self._entry(entry)}
             """,
         )
