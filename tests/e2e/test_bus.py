@@ -134,7 +134,8 @@ def test_servers_on_two_machines_are_one_desk_and_a_name_is_one_agent(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"), [("http://not.redis", "is not a valid Redis URL"), ("redis://127.0.0.1:1", "cannot be used")]
+    ("url", "said"),
+    [("http://not.redis", "is not a valid Redis URL"), ("redis://127.0.0.1:1", "cannot be used")],
 )
 def test_a_server_whose_bus_cannot_be_used_serves_all_the_same_and_says_so(
     tmp_path: Path, url: str, said: str
