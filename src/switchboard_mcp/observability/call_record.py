@@ -2,8 +2,10 @@
 
 The audit log and the dashboard's call log are observers. To add a field:
 
-- declare it in `CallRecord`, after the others, and fill it where records are built: `gateway.pipeline` for calls;
-- write it: `MEMBERS` and `_texts` in `observability.audit.writer`;
+- declare it in `CallRecord`, after the others, and fill it where records are built: `gateway.pipeline.calls`, and
+  `gateway.pipeline.pipeline` for decisions;
+- write it: `MEMBERS` and `_texts` in `observability.audit.writer` if its values repeat (they key a cache of encoded
+  text), else beside `args`;
 - read it: `AuditEntry` in `observability.audit.entry`;
 - show it: `cli.commands.audit`, and for the dashboard `LiveCall` in `server.dashboard.call_log` and the modules
   `calls.js` and `audit.js` beside it.
