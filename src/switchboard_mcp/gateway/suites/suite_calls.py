@@ -101,6 +101,7 @@ class SubtoolCall(HostRequest):
 
     suite: ChildSuite
 
+    # The same as in `IntrospectCall`: a shared base class would make the inheritance of pipeline calls deeper.
     def __init__(
         self, session: Session, channel: ReplyChannel, host_id: bytes, suite: ChildSuite, params: PlainParams
     ) -> None:
