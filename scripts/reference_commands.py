@@ -114,6 +114,12 @@ FILES: tuple[tuple[str, str, str, str], ...] = (
     (".switchboard/mcps/<name>/.mcp.json", "one child; keys as in `mcpServers.<name>`", "as you like", ""),
     ("mcps/<name>/.mcp.json", "one child, likewise", "yes", ""),
     (
+        "mcp-descriptions.json",
+        "[texts about the children](../configuration.md#descriptions-of-suites)",
+        "yes",
+        "",
+    ),
+    (
         "switchboard.approvals.json",
         "which children may run in governed mode, and what each is",
         "yes",

@@ -67,6 +67,26 @@ def test_a_child_that_is_added_is_listed_and_can_be_called(workspace: Path) -> N
         assert "config.reloaded" in host.stderr
 
 
+def test_a_changed_description_of_the_workspace_is_listed_and_the_child_keeps_running(
+    workspace: Path,
+) -> None:
+    add_child(workspace, "kid", holding("a"))
+    with begin(workspace) as host:
+        assert says(host, "kid_suite") == "a:hi"
+        process = set(holders(host))
+        own = workspace / "mcp-descriptions.json"
+        for text in ("Holds what you say.", "Holds it longer."):
+            put(own, {"mcps": {"kid": {"switchboard": text}}})
+            host.notification(CHANGED)
+            (tool,) = host.result("tools/list")["tools"]
+            assert tool["description"].startswith(text)
+        own.unlink()
+        host.notification(CHANGED)
+        (tool,) = host.result("tools/list")["tools"]
+        assert "Holds" not in tool["description"]
+        assert set(holders(host)) == process
+
+
 def test_a_child_that_is_removed_is_gone_with_its_process(workspace: Path) -> None:
     path = add_child(workspace, "kid", holding("a"))
     with begin(workspace) as host:

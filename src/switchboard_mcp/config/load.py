@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from switchboard_mcp.config import sections
+from switchboard_mcp.config.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
@@ -71,6 +72,7 @@ def load_workspace(
     config = _apply_mail_exposure(read_config(source, deprecated) if source else Config())
     children, warnings = discover(folder, config, environ, source=source, originals=originals)
     warnings = deprecated + warnings
+    config = describe_suites(config, read_descriptions(folder, warnings), children)
     if any(spec.wraps for spec in children):
         from switchboard_mcp.config.wrapped_children import (
             adjust_for_wrappers,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from switchboard_mcp.config.descriptions import FILE as DESCRIPTIONS
 from switchboard_mcp.config.load import JSON_NAME, TOML_NAME
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.system import globs
@@ -19,12 +20,11 @@ def watched_files(
     workspace: Workspace, config_file: str | None, environ: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
     """Return the folders to watch, each with the names or patterns that matter in it."""
-    watched: dict[str, set[str]] = {}
+    watched: dict[str, set[str]] = {workspace.folder: {APPROVALS, LOCK, DESCRIPTIONS}}
     if config_file is None:
-        watched[workspace.folder] = {JSON_NAME, TOML_NAME, APPROVALS, LOCK}
+        watched[workspace.folder].update((JSON_NAME, TOML_NAME))
     else:
         _add(watched, os.path.abspath(config_file))
-        watched.setdefault(workspace.folder, set()).update((APPROVALS, LOCK))
     for pattern in workspace.config.discover_globs:
         home = environ.get("HOME", "") if pattern.startswith("~/") else ""
         for folder, part in globs.inspected_folders(

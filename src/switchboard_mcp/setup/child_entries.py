@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, structs
 
 from switchboard_mcp.config import sections
+from switchboard_mcp.config.descriptions import read_descriptions
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secret_values
@@ -70,8 +71,13 @@ def child_path(workspace: str, name: str, children: ChildrenFolder = PERSONAL) -
 
 
 def render_child(name: str, server: HostServer, workspace: str, children: ChildrenFolder = PERSONAL) -> bytes:
-    """Return the content of a child's file."""
-    known = find_known_server(server.command, server.args, server.url)
+    """Return the content of a child's file.
+
+    The library describes the child, unless the workspace's own descriptions do: those stay where they can be edited.
+    """
+    own = read_descriptions(workspace).get(name)
+    described = own is not None and bool(own.switchboard)
+    known = None if described else find_known_server(server.command, server.args, server.url)
     entry: dict[str, object] = {"name": name}
     if server.description:
         entry["description"] = server.description

@@ -43,6 +43,7 @@ def test_config_approvals_and_children_are_watched_for(tmp_path: Path) -> None:
                 "switchboard.config.toml",
                 "switchboard.approvals.json",
                 "switchboard.lock.json",
+                "mcp-descriptions.json",
                 ".switchboard",
                 "mcps",
             }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,14 @@ def test_the_file_of_a_child_is_in_the_dialect_that_switchboard_reads() -> None:
     assert written["cwd"] == "../../.."
     assert find_problem("memory", server, "/w") == ""
     assert "NUL" in find_problem("x", HostServer(kind="stdio", command="a\0b"), "/w")
+
+
+def test_a_child_that_the_workspace_describes_gets_no_text_of_the_library(tmp_path: Path) -> None:
+    server = HostServer(kind="stdio", command="npx", args=["-y", "@modelcontextprotocol/server-memory"])
+    own = {"mcps": {"memory": {"switchboard": "Ours."}, "notes": {"claude": "Only for wrappers."}}}
+    (tmp_path / "mcp-descriptions.json").write_text(json.dumps(own))
+    assert "switchboardDescription" not in json.loads(render_child("memory", server, str(tmp_path)))
+    assert "switchboardDescription" in json.loads(render_child("notes", server, str(tmp_path)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
 from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
-from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.load import load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.child_entries import (
@@ -185,7 +185,7 @@ def run_remove(invocation: Invocation) -> int:
         invocation.console.out.line(
             f"Removed {name} from {source}. A copy of its entry is in {backup}.", "green"
         )
-        if name in workspace.config.suites:
+        if workspace.source and name in read_config(workspace.source).suites:
             invocation.console.warn(f"{workspace.source}: suites.{name} is still there; remove it too.")
     return 0
 

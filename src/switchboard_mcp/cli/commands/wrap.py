@@ -19,6 +19,7 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.ask.host_access import KEYS, find_key
 from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
 from switchboard_mcp.cli.parser import Command, option, positional
+from switchboard_mcp.config.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.discover import ELSEWHERE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
@@ -30,7 +31,6 @@ from switchboard_mcp.system.atomic_write import write_atomically
 
 # A request may wait for its model; the call that carries it must not time out first.
 SPARE_MS = 60_000
-DESCRIPTIONS = "mcp-descriptions.json"
 HEAD = (
     f"<!-- Instructions for the model behind `{ASK_SUBTOOL}` of '{{child}}'. Edit them freely. ({{sum}}) -->"
 )
@@ -139,25 +139,16 @@ UNWRAP = Command(
 
 def role_text(workspace: str, spec: ChildSpec) -> str:
     """Return the initial role of the model; the checksum in its first line reveals later edits."""
-    text = _workspace_description(workspace, spec.name)
+    own = read_descriptions(workspace).get(spec.name) or ChildDescription()
+    text = own.claude
     known = None if text else find_known_server(spec.command, spec.args, spec.url)
     if known is not None:
         text = known.claude
     if not text:
-        description = spec.switchboard_description or spec.description
+        description = spec.switchboard_description or own.switchboard or spec.description
         text = f"Your role is to carry out requests with the MCP server '{spec.name}'. {description}"
     body = f"{text.strip()}\n"
     return f"{HEAD.format(child=spec.name, sum=_checksum(body))}\n\n{body}"
-
-
-def _workspace_description(workspace: str, name: str) -> str:
-    """Return the child's text from the workspace's own descriptions file, if there is one."""
-    try:
-        with open(os.path.join(workspace, DESCRIPTIONS), "rb") as file:
-            text = json.load(file)["mcps"][name]["claude"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return text if isinstance(text, str) else ""
 
 
 def _checksum(body: str) -> str:

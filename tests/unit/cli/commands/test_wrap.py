@@ -127,6 +127,16 @@ def test_the_workspaces_own_descriptions_come_first(workspace: Path, run: Run) -
     assert not (folder / "CLAUDE.md").exists()
 
 
+def test_the_workspaces_description_of_a_child_stands_in_for_missing_instructions(
+    workspace: Path, run: Run
+) -> None:
+    folder = write_child(workspace, "memory", {"name": "memory", "command": {"cmd": "x"}}).parent
+    own = {"mcps": {"memory": {"switchboard": "Keeps what you want to keep."}}}
+    (workspace / "mcp-descriptions.json").write_text(json.dumps(own))
+    run("wrap", "memory")
+    assert "Keeps what you want to keep." in read_role(str(folder))
+
+
 def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> None:
     role = write_child(workspace, "memory", ODD).parent / "CLAUDE.md"
     role.write_text("Mine.")
