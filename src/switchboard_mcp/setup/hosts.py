@@ -105,6 +105,11 @@ def _zed_reason(entry: Mapping[str, object]) -> str:
     return "it belongs to a Zed extension" if "settings" in entry and not entry.get("command") else ""
 
 
+def _crush_reason(entry: Mapping[str, object]) -> str:
+    # Crush runs `$(…)` in any value when it starts; Switchboard runs no shell.
+    return "it takes a value from a command, `$(…)`" if "$(" in repr(entry) else ""
+
+
 class Host(Struct, frozen=True, kw_only=True):
     """One host: its files, its dialect and its special cases."""
 
@@ -141,8 +146,10 @@ CLAUDE_FILE = ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")
 CLINE_FILE = "settings/cline_mcp_settings.json"
 CLINE_IN_CODE = f"Code/User/globalStorage/saoudrizwan.claude-dev/{CLINE_FILE}"
 CODEX = (("mcp_servers",),)
+CRUSH = (("mcp",),)
 GOOSE = (("extensions",),)
 OPENCODE = (("mcp", "servers"), ("mcp",))
+ROO_IN_CODE = "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"
 VSCODE = (("servers",),)
 ZED = (("context_servers",),)
 APPLICATION_DATA: tuple[tuple[str, Platform], ...] = (
@@ -444,6 +451,106 @@ HOSTS: tuple[Host, ...] = (
         ),
         syntax="none",
         restart="start the server in its settings",
+    ),
+    Host(
+        name="qwen",
+        title="Qwen Code",
+        locations=(
+            ConfigLocation("user", ("{home}/.qwen/settings.json",)),
+            ConfigLocation("local", ("{workspace}/.qwen/settings.local.json",)),
+            ConfigLocation("project", ("{workspace}/.qwen/settings.json",)),
+        ),
+        syntax="dollar",
+        restart="start a new session",
+        rules=("{home}/.qwen/settings.json", "{workspace}/.qwen/settings.json"),
+        tool_pattern="mcp__{name}__",
+        logins=("{home}/.qwen/mcp-oauth-tokens.json",),
+        disabled=(NameList(("mcp", "excluded")),),
+        allowlist=("mcp", "allowed"),
+        call_timeout=CallTimeout("timeout", 1),
+        # A fork of Gemini CLI, which withholds variables.
+        render_entry=_gemini_entry,
+    ),
+    Host(
+        name="kiro",
+        title="Kiro",
+        locations=(
+            ConfigLocation("user", ("{home}/.kiro/settings/mcp.json",)),
+            ConfigLocation("project", ("{workspace}/.kiro/settings/mcp.json",)),
+        ),
+        syntax="braces",
+        restart="nothing to do",
+        rules=("{home}/.kiro/agents/*.json", "{workspace}/.kiro/agents/*.json"),
+        tool_pattern="@{name}",
+    ),
+    Host(
+        name="roo",
+        title="Roo Code",
+        locations=(
+            *(
+                ConfigLocation("user", (f"{home}/{ROO_IN_CODE}",), platforms=(platform,))
+                for home, platform in APPLICATION_DATA
+            ),
+            ConfigLocation("project", ("{workspace}/.roo/mcp.json",)),
+        ),
+        syntax="prefixed",
+        restart="nothing to do",
+        call_timeout=CallTimeout("timeout", 1000),
+    ),
+    Host(
+        name="junie",
+        title="Junie (JetBrains)",
+        locations=(
+            ConfigLocation("user", ("{home}/.junie/mcp/mcp.json",)),
+            ConfigLocation("project", ("{workspace}/.junie/mcp/mcp.json",)),
+        ),
+        syntax="none",
+        restart="start a new session, or restart the IDE",
+    ),
+    Host(
+        name="copilot-jetbrains",
+        title="Copilot in JetBrains",
+        locations=(
+            ConfigLocation(
+                "user",
+                ("{config}/github-copilot/intellij/mcp.json",),
+                VSCODE,
+                platforms=("linux", "darwin"),
+            ),
+            ConfigLocation(
+                "user", ("{LOCALAPPDATA}/github-copilot/intellij/mcp.json",), VSCODE, platforms=("win32",)
+            ),
+        ),
+        syntax="prefixed",
+        restart="start the server in its settings",
+        render_entry=_stdio_entry,
+        starts_elsewhere=True,
+    ),
+    Host(
+        name="lmstudio",
+        title="LM Studio",
+        # Installations from before 0.3.6 keep their folder.
+        locations=(
+            ConfigLocation("user", ("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json")),
+        ),
+        syntax="none",
+        restart="switch the server on in the chat",
+    ),
+    Host(
+        name="crush",
+        title="Crush",
+        # Its other format, `crushrc`, is a program and is left alone.
+        locations=(
+            ConfigLocation("user", ("{config}/crush/crush.json",), CRUSH),
+            ConfigLocation("project", ("{workspace}/.crush.json", "{workspace}/crush.json"), CRUSH),
+        ),
+        syntax="dollar",
+        restart="start a new session",
+        rules=("{config}/crush/crush.json", "{workspace}/.crush.json", "{workspace}/crush.json"),
+        tool_pattern="mcp_{name}_",
+        call_timeout=CallTimeout("timeout", 1000),
+        immovable_reason=_crush_reason,
+        render_entry=_stdio_entry,
     ),
 )
 # Any other file that is named on the command line.

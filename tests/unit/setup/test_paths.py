@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.setup.discovery import discover_servers
-from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
+from switchboard_mcp.setup.hosts import BY_NAME, HOSTS, ROO_IN_CODE
 from switchboard_mcp.setup.paths import candidate_paths, existing_paths, fill_key, find_repository, host_paths
 
 WINDOWS = {"USERPROFILE": "/u", "APPDATA": "/u/AppData/Roaming", "LOCALAPPDATA": "/u/AppData/Local"}
@@ -42,6 +42,15 @@ def user_files(host: str, platform: str, environ: dict[str, str]) -> list[str]:
         ("opencode", "linux", "/h/.config/opencode/opencode.jsonc"),
         ("amp", "linux", "/h/.config/amp/settings.json"),
         ("warp", "darwin", "/h/.warp/.mcp.json"),
+        ("qwen", "linux", "/h/.qwen/settings.json"),
+        ("kiro", "win32", "/u/.kiro/settings/mcp.json"),
+        ("roo", "linux", f"/h/.config/{ROO_IN_CODE}"),
+        ("roo", "darwin", f"/h/Library/Application Support/{ROO_IN_CODE}"),
+        ("junie", "darwin", "/h/.junie/mcp/mcp.json"),
+        ("copilot-jetbrains", "linux", "/h/.config/github-copilot/intellij/mcp.json"),
+        ("copilot-jetbrains", "win32", "/u/AppData/Local/github-copilot/intellij/mcp.json"),
+        ("lmstudio", "linux", "/h/.lmstudio/mcp.json"),
+        ("crush", "darwin", "/h/.config/crush/crush.json"),
     ],
 )
 def test_where_a_host_keeps_its_servers(host: str, platform: str, path: str) -> None:
