@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.governance import ENABLED, govern, is_enabled
+from tests.acl import OPENINGS
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
@@ -126,3 +128,19 @@ def test_what_decides_is_written_by_nobody_else(place: Place, name: str) -> None
     with pytest.raises(SwitchboardError) as caught:
         govern(governed, ENVIRON)
     assert f"{path}: is writable by everybody" in caught.value.failure.message
+
+
+@pytest.mark.parametrize("how", OPENINGS)
+@pytest.mark.parametrize(
+    "name", ["switchboard.config.json", "switchboard.approvals.json", "switchboard.lock.json", "."]
+)
+def test_policy_files_that_others_may_write_are_not_relied_on(place: Place, name: str, how: str) -> None:
+    if how == "another owner" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    for file in ("switchboard.config.json", "switchboard.lock.json"):
+        (place.folder / file).write_text("{}")
+    governed = workspace(place, place.spec())
+    govern(governed, ENVIRON)
+    OPENINGS[how](place.folder / name)
+    with pytest.raises(SwitchboardError, match="governed mode relies on it"):
+        govern(governed, ENVIRON)

@@ -24,6 +24,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.audit.verification import verify
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.system.processes import is_running
+from switchboard_mcp.system.write_access import other_writers
 from switchboard_mcp.transport.http.token_store import logins_folder
 
 FOLDER = auth.FOLDER
@@ -63,11 +64,28 @@ def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[F
     sources = {workspace.source, *(spec.source for spec in workspace.children)}
     own = {os.path.join(workspace.folder, name) for name in (LOCK, APPROVALS)}
     for path in sorted(filter(None, sources | own)):
-        mode = _mode(path)
-        if mode is not None and mode & 0o002:
-            message = f"{path} controls what runs here, and anybody on this machine can write it."
-            yield Finding(PROBLEM, message, f"chmod o-w {shlex.quote(path)}")
+        open_to = _other_writers(path)
+        if open_to:
+            message = f"{path} controls what runs here, and it {open_to}."
+            yield Finding(PROBLEM, message, _remedy(path, open_to))
     yield from _open_tokens(workspace)
+
+
+def _other_writers(path: str) -> str:
+    try:
+        return other_writers(path, os.stat(path))
+    except OSError:
+        return ""  # missing: other findings report it
+
+
+def _remedy(path: str, open_to: str) -> str:
+    if "ACL" in open_to:
+        return f"setfacl -b {shlex.quote(path)}"
+    return (
+        f"chown {os.geteuid()} {shlex.quote(path)}"
+        if "belongs" in open_to
+        else f"chmod go-w {shlex.quote(path)}"
+    )
 
 
 def _open_tokens(workspace: Workspace) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from switchboard_mcp.system.write_access import WriteAccess
+
 _CHUNK = 1 << 20
 _SHELLS = tuple(
     f"{folder}/{name}"
@@ -20,6 +22,7 @@ _SHELLS = tuple(
 )
 # A larger tree is not a package; hashing it would take minutes.
 MAX_TREE_FILES = 20_000
+_MAX_LINKS = 40  # as in Linux
 # Created by running or installing a package; not its own code.
 _SKIPPED = frozenset({"__pycache__", ".git", "node_modules"})
 
@@ -52,7 +55,7 @@ def hash_path(path: str) -> HashedFile:
     for name in _tree(path):
         inner = os.path.join(path, name)
         if os.path.islink(inner) and not os.path.isfile(inner):
-            # Not followed: it may lead anywhere, even in a circle. Its target is hashed instead.
+            # A link to a folder, or a broken one. What is behind it is hashed by itself, if it is not in here anyway.
             digest = f"link {os.readlink(inner)}"
         else:
             digest, identity = _read(inner)
@@ -98,16 +101,23 @@ def identify(path: str, status: os.stat_result) -> FileIdentity:
 
 
 def _tree(folder: str) -> list[str]:
-    """Return the relative paths of all files and of links to folders, sorted."""
+    """Return the relative paths of all files and of links to folders, sorted. Follows links out of the folder."""
     paths: list[str] = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
-        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        inner = os.path.relpath(place, folder)
-        here = [*links, *(name for name in files if not name.endswith(".pyc"))]
-        paths += [name if inner == "." else f"{inner}/{name}" for name in here]
-        if len(paths) > MAX_TREE_FILES:
-            raise OSError(7, f"contains more than {MAX_TREE_FILES} files", folder)
+    roots, waiting = [os.path.realpath(folder)], [folder]
+    for start in waiting:
+        for place, folders, files in os.walk(start):
+            folders[:] = [name for name in folders if name not in _SKIPPED]
+            links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+            inner = os.path.relpath(place, folder)
+            here = [*links, *(name for name in files if not name.endswith(".pyc"))]
+            paths += [name if inner == "." else f"{inner}/{name}" for name in here]
+            if len(paths) > MAX_TREE_FILES:
+                raise OSError(7, f"contains more than {MAX_TREE_FILES} files", folder)
+            for link in links:
+                real = os.path.realpath(os.path.join(place, link))
+                if not any(f"{real}/".startswith(f"{root}/") for root in roots):
+                    roots.append(real)
+                    waiting.append(os.path.join(place, link))
     return sorted(paths)
 
 
@@ -117,6 +127,8 @@ class FileInspector:
     def __init__(self) -> None:
         self._real: dict[str, str] = {}
         self._folders: dict[str, str] = {}
+        self._inspected: set[tuple[int, int]] = set()  # folders of inspected trees, by device and inode
+        self._access = WriteAccess()
 
     def resolve(self, path: str) -> str:
         """Return the path with all links resolved."""
@@ -130,40 +142,125 @@ class FileInspector:
         return real == place or real.startswith(place.rstrip("/") + "/")
 
     def find_flaw(self, path: str, *, places: Sequence[str] = ()) -> str:
-        """Return why a file or folder must not be trusted, or an empty string.
+        """Return why a file or folder must not be trusted, or an empty string. Does not look into a folder.
 
-        Links are followed. A user who can write the file, or replace it through a parent folder, decides what runs.
+        Links are followed. A user who can write the file, or replace it through a folder or link on the way to it,
+        decides what runs.
         """
         real = self.resolve(path)
         try:
             status = os.stat(real)
+            if places and not any(self.is_inside(real, place) for place in places):
+                return f"is at {real}, outside governance.places"
+            if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+                return "is not a regular file"
+            if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                return "runs with another user's rights (setuid or setgid)"
+            return self._access.others(real, status) or self._way_flaw(path)
         except OSError as problem:
             return (problem.strerror or "cannot be read").lower()
-        if places and not any(self.is_inside(real, place) for place in places):
-            return f"is at {real}, outside governance.places"
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            return "is not a regular file"
-        if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-            return "runs with another user's rights (setuid or setgid)"
-        if open_to := writable_by_others(real, status):
-            return open_to
-        return self._folder_flaw(os.path.dirname(real)) or self._folder_flaw(
-            os.path.dirname(os.path.abspath(path))
-        )
+
+    def find_tree_flaw(self, path: str) -> str:
+        """Return why a file or folder, or anything in it, must not be trusted, or an empty string. Reads every status.
+
+        Nothing is skipped: compiled modules and dependencies run too. Links are followed, also out of the folder.
+        """
+        if flaw := self.find_flaw(path):
+            return flaw
+        waiting = [self.resolve(path)]
+        try:
+            while waiting:
+                folder = waiting.pop()
+                status = os.stat(folder)
+                if not stat.S_ISDIR(status.st_mode) or self._was_inspected(status):
+                    continue
+                if open_to := self._access.others(folder, status, entries=True):
+                    return _inner(path, folder, open_to)
+                found, folders = self._entries_flaw(folder)
+                if found is not None:
+                    return _inner(path, *found)
+                waiting += folders
+        except OSError as problem:
+            return f"{problem.filename or path}: {problem.strerror}"
+        return ""
+
+    def _was_inspected(self, status: os.stat_result) -> bool:
+        key = (status.st_dev, status.st_ino)
+        if key in self._inspected:
+            return True
+        self._inspected.add(key)
+        return False
+
+    def _entries_flaw(self, folder: str) -> tuple[tuple[str, str] | None, list[str]]:
+        """Return the first entry of a folder that others can write, with the reason, and the folders to look into."""
+        folders: list[str] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    if flaw := self._link_flaw(entry.path):
+                        return (entry.path, flaw), []
+                    if entry.is_dir():
+                        folders.append(self.resolve(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif open_to := self._access.others(entry.path, entry.stat(follow_symlinks=False)):
+                    return (entry.path, open_to), []
+        return None, folders
+
+    def _link_flaw(self, path: str) -> str:
+        """Return why the target of a link must not be trusted, or an empty string. It may be missing."""
+        if os.path.exists(path):
+            return self.find_flaw(path)
+        target = os.path.dirname(self.resolve(path))
+        while not os.path.isdir(target):
+            target = os.path.dirname(target)
+        # Others must not be able to create the target.
+        open_to = self._access.others(target, os.stat(target), entries=True)
+        return f"leads into {target}, which {open_to}" if open_to else self._way_flaw(target)
+
+    def _way_flaw(self, path: str) -> str:
+        """Return why a folder or link on the way to a path must not be trusted, or an empty string.
+
+        Resolves the path name by name, as the system does, so no folder in a chain of links is left out.
+        """
+        place, names, links = "/", _names(os.path.abspath(path)), 0
+        while names:
+            if flaw := self._folder_flaw(place):
+                return flaw
+            name = names.pop()
+            if name == "..":
+                place = os.path.dirname(place)
+                continue
+            inner = os.path.join(place, name)
+            status = os.lstat(inner)
+            if not stat.S_ISLNK(status.st_mode):
+                place = inner
+                continue
+            if open_to := self._access.others(inner, status):
+                return f"is behind the link {inner}, which {open_to}"
+            links += 1
+            if links > _MAX_LINKS:
+                return "is behind too many links"
+            target = os.readlink(inner)
+            place = "/" if target.startswith("/") else place
+            names += _names(target)
+        return ""
 
     def _folder_flaw(self, folder: str) -> str:
-        """Return why a folder or one of its parents must not be trusted, or an empty string."""
+        """Return why entries of a folder could be replaced, or an empty string."""
         if folder not in self._folders:
-            open_to = writable_by_others(folder, os.stat(folder))
-            above = os.path.dirname(folder)
-            self._folders[folder] = (
-                f"is in {folder}, which {open_to}"
-                if open_to
-                else self._folder_flaw(above)
-                if above != folder
-                else ""
-            )
+            open_to = self._access.others(folder, os.stat(folder))
+            self._folders[folder] = f"is in {folder}, which {open_to}" if open_to else ""
         return self._folders[folder]
+
+
+def _names(path: str) -> list[str]:
+    """Return the names in a path, last first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _inner(path: str, entry: str, flaw: str) -> str:
+    return flaw if entry == path else f"contains {entry}, which {flaw}"
 
 
 def find_flaw(path: str, *, places: Sequence[str] = ()) -> str:
@@ -174,33 +271,6 @@ def find_flaw(path: str, *, places: Sequence[str] = ()) -> str:
 def is_inside(path: str, folder: str) -> bool:
     """Check one path; see `FileInspector.is_inside`."""
     return FileInspector().is_inside(path, folder)
-
-
-def writable_by_others(path: str, status: os.stat_result) -> str:
-    """Return which other users can change a file, or an empty string. Root and we ourselves do not count."""
-    if status.st_uid not in (0, os.geteuid()):
-        return "belongs to another user"
-    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
-        return ""  # sticky: only the owner of an entry can replace it
-    if status.st_mode & stat.S_IWOTH:
-        return "is writable by everybody"
-    if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
-        return "is writable by a group"
-    return ""
-
-
-def _is_private_group(group: int, user: int) -> bool:
-    """Return True if the user is the only member of the group."""
-    import grp
-    import pwd
-
-    try:
-        owner = pwd.getpwuid(user).pw_name
-        members = set(grp.getgrgid(group).gr_mem)
-    except KeyError:
-        return False
-    others = [entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group and entry.pw_uid != user]
-    return not members - {owner} and not others
 
 
 def is_script(path: str) -> bool:

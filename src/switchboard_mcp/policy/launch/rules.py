@@ -205,6 +205,24 @@ def safe_files(request: LaunchRequest) -> LaunchFault | None:
     return None
 
 
+def safe_trees(request: LaunchRequest) -> LaunchFault | None:
+    """Require that only root and we can change anything in pinned folders and in the libraries next to them."""
+    for index, path in enumerate(request.pinned()):
+        for tree in (path, library_folder(path)):
+            if tree and (problem := request.inspector.find_tree_flaw(tree)):
+                return ApprovalFault(request.in_approvals("files", f"[{index}]"), f"{tree} {problem}")
+    return None
+
+
+def library_folder(path: str) -> str:
+    """Return the folder of installed packages that a path is in, or an empty string."""
+    for mark in ("/node_modules/", "/site-packages/", "/dist-packages/"):
+        before, found, _ = path.rpartition(mark)
+        if found:
+            return f"{before}{mark}".rstrip("/")
+    return ""
+
+
 LaunchRule = Callable[[LaunchRequest], LaunchFault | None]
 LAUNCH_RULES: tuple[LaunchRule, ...] = (
     as_configured,
@@ -215,7 +233,7 @@ LAUNCH_RULES: tuple[LaunchRule, ...] = (
     all_pinned,
     safe_files,
 )
-LAUNCH_TIME_RULES: tuple[LaunchRule, ...] = (no_script_as_program,)
+LAUNCH_TIME_RULES: tuple[LaunchRule, ...] = (no_script_as_program, safe_trees)
 
 
 class LaunchPolicy(Struct, frozen=True):

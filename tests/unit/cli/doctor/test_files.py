@@ -14,6 +14,7 @@ from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
+from tests.acl import let_stranger_write
 
 GONE = 4_194_303  # beyond any process there is
 
@@ -56,7 +57,16 @@ def test_a_config_that_anybody_can_write_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "switchboard.config.json").chmod(0o646)
     (finding,) = found(tmp_path)
     assert finding.level == PROBLEM
-    assert finding.remedy.startswith("chmod o-w ")
+    assert finding.remedy.startswith("chmod go-w ")
+
+
+def test_a_config_that_another_user_can_write_by_its_acl_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "switchboard.config.json").write_text("{}")
+    let_stranger_write(tmp_path / "switchboard.config.json")
+    (finding,) = found(tmp_path)
+    assert finding.level == PROBLEM
+    assert "(ACL)" in finding.message
+    assert finding.remedy.startswith("setfacl -b ")
 
 
 def test_tokens_in_a_file_that_others_read_are_noted_unless_they_are_variables(tmp_path: Path) -> None:

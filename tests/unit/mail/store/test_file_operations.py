@@ -9,6 +9,7 @@ import pytest
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store import file_operations
+from tests.acl import STRANGER, USER, acl, set_acl
 
 
 @pytest.fixture
@@ -110,3 +111,11 @@ def test_every_trouble_of_the_system_is_told_with_the_folder(code: int, kind: st
     assert problem.code == kind
     assert expected in problem.message
     assert "/w/.switchboard" in problem.message
+
+
+def test_a_folder_that_an_acl_opens_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mail").mkdir(mode=0o700)
+    os.close(file_operations.open_folder(str(tmp_path / "mail")))
+    set_acl(tmp_path / "mail", acl((USER, 7, STRANGER), group=0, other=0))
+    with pytest.raises(SwitchboardError, match="can be written by others"):
+        file_operations.open_folder(str(tmp_path / "mail"))

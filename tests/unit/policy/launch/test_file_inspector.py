@@ -1,19 +1,18 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.policy.launch import file_inspector
 from switchboard_mcp.policy.launch.file_inspector import (
+    FileInspector,
     find_flaw,
     first_changed,
     hash_path,
     is_inside,
-    writable_by_others,
 )
+from tests.acl import OPENINGS, STRANGER
 
 
 @pytest.fixture
@@ -23,10 +22,6 @@ def program(tmp_path: Path) -> Path:
     path.write_bytes(b"\x7fELF")
     path.chmod(0o755)
     return path
-
-
-def stat_of(mode: int, uid: int, gid: int = 0) -> os.stat_result:
-    return os.stat_result((mode, 1, 1, 1, uid, gid, 0, 0, 0, 0))
 
 
 def test_a_file_that_only_its_owner_can_write_is_fine(program: Path) -> None:
@@ -46,18 +41,6 @@ def test_rights_that_let_others_in_are_refused(program: Path, mode: int, why: st
     assert why in find_flaw(str(program))
 
 
-def test_a_group_with_others_in_it_may_not_write(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program.chmod(0o775)
-    monkeypatch.setattr(file_inspector, "_is_private_group", lambda group, user: False)
-    assert "by a group" in find_flaw(str(program))
-    monkeypatch.setattr(file_inspector, "_is_private_group", lambda group, user: True)
-    assert find_flaw(str(program)) == ""
-
-
-def test_a_group_is_ones_own_when_nobody_else_is_in_it() -> None:
-    assert not file_inspector._is_private_group(2**31 - 7, os.getuid())  # a group that nobody knows
-
-
 def test_a_folder_that_everybody_can_write_is_refused_wherever_it_is_on_the_way(program: Path) -> None:
     program.parent.chmod(0o777)
     assert f"is in {program.parent}, which is writable by everybody" in find_flaw(str(program))
@@ -66,12 +49,6 @@ def test_a_folder_that_everybody_can_write_is_refused_wherever_it_is_on_the_way(
 def test_in_a_sticky_folder_entries_are_their_owners(program: Path) -> None:
     program.parent.chmod(0o1777)
     assert find_flaw(str(program)) == ""
-
-
-def test_a_file_of_another_user_is_refused() -> None:
-    other = os.geteuid() + 4242
-    assert writable_by_others("x", stat_of(stat.S_IFREG | 0o755, other)) == "belongs to another user"
-    assert writable_by_others("x", stat_of(stat.S_IFREG | 0o755, 0)) == ""
 
 
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: Path) -> None:
@@ -174,3 +151,101 @@ def test_any_change_since_it_was_read_is_noticed(program: Path, change: str) -> 
         program.write_bytes(b"\x7fELF")
         os.utime(program, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert first_changed(sealed.files) == str(program)
+
+
+INNER = (
+    "",
+    "server.js",
+    "lib",
+    "lib/deep",
+    "lib/deep/a.js",
+    "__pycache__",
+    "__pycache__/a.pyc",
+    "node_modules/dep/index.js",
+    ".git/hooks/x",
+    "link.js",
+    "linked",
+    "linked/b.js",
+    "chain.js",
+)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package with what is skipped by its checksum, and with links to files and folders outside of it."""
+    package, outside = tmp_path.resolve() / "package", tmp_path.resolve() / "outside"
+    for name in (
+        "server.js",
+        "lib/deep/a.js",
+        "__pycache__/a.pyc",
+        "node_modules/dep/index.js",
+        ".git/hooks/x",
+    ):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("x")
+    for name in ("file/a.js", "folder/b.js", "middle/c.js"):
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text("x")
+    (package / "link.js").symlink_to(outside / "file" / "a.js")
+    (package / "linked").symlink_to("../outside/folder")
+    (outside / "middle" / "link.js").symlink_to(outside / "middle" / "c.js")
+    (package / "chain.js").symlink_to(outside / "middle" / "link.js")
+    (package / "lib" / "circle").symlink_to(package)
+    return package
+
+
+@pytest.mark.parametrize("how", OPENINGS)
+@pytest.mark.parametrize("name", INNER)
+def test_anything_in_a_pinned_folder_that_others_may_write_is_refused(
+    package: Path, name: str, how: str
+) -> None:
+    if how == "another owner" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    assert FileInspector().find_tree_flaw(str(package)) == ""
+    OPENINGS[how](package / name)
+    assert FileInspector().find_tree_flaw(str(package))
+
+
+@pytest.mark.parametrize("how", OPENINGS)
+@pytest.mark.parametrize("folder", ["outside", "outside/file", "outside/folder", "outside/middle"])
+def test_folders_on_the_way_to_what_links_lead_to_count_too(package: Path, folder: str, how: str) -> None:
+    if how == "another owner" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    OPENINGS[how](package.parent / folder)
+    assert FileInspector().find_tree_flaw(str(package))
+
+
+def test_a_link_of_another_user_in_a_sticky_folder_can_be_turned_elsewhere(program: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    sticky = program.parent.parent / "sticky"
+    sticky.mkdir()
+    sticky.chmod(0o1777)
+    link = sticky / "link"
+    link.symlink_to(program)
+    assert find_flaw(str(link)) == ""
+    os.chown(link, STRANGER, -1, follow_symlinks=False)
+    assert f"is behind the link {link}, which belongs to another user" in find_flaw(str(link))
+
+
+def test_a_link_that_leads_nowhere_must_not_be_fulfilled_by_others(package: Path) -> None:
+    shared = package.parent / "shared"
+    shared.mkdir()
+    (package / "plugin.js").symlink_to(shared / "plugin.js")
+    assert FileInspector().find_tree_flaw(str(package)) == ""
+    shared.chmod(0o1777)
+    assert f"leads into {shared}, which is writable by everybody" in FileInspector().find_tree_flaw(
+        str(package)
+    )
+
+
+def test_others_may_not_even_add_to_a_pinned_folder(package: Path) -> None:
+    (package / "lib").chmod(0o1777)
+    assert "is writable by everybody" in FileInspector().find_tree_flaw(str(package))
+
+
+def test_a_folder_behind_a_link_is_sealed_by_its_contents(package: Path) -> None:
+    first = hash_path(str(package))
+    assert str(package / "linked" / "b.js") in {file.path for file in first.files}
+    (package.parent / "outside" / "folder" / "b.js").write_text("changed")
+    assert hash_path(str(package)).sha256 != first.sha256

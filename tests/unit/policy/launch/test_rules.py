@@ -11,6 +11,7 @@ from switchboard_mcp.config.approvals import FilePin
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.rules import LAUNCH_RULES, ApprovedLaunch, fits
+from tests.acl import OPENINGS
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
@@ -231,3 +232,22 @@ def test_patterns_of_arguments(word: str, pattern: str, fitting: bool) -> None:
 
 def test_every_rule_says_what_it_is_for() -> None:
     assert all(rule.__doc__ for rule in LAUNCH_RULES)
+
+
+@pytest.mark.parametrize("name", ["package/lib/a.js", "package/__pycache__/a.pyc", "other/index.js"])
+@pytest.mark.parametrize("how", OPENINGS)
+def test_what_runs_with_a_pinned_package_can_be_changed_by_nobody_else(
+    place: Place, how: str, name: str
+) -> None:
+    if how == "another owner" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    modules = place.folder / "node_modules"
+    for file in ("package/server.js", "package/lib/a.js", "package/__pycache__/a.pyc", "other/index.js"):
+        (modules / file).parent.mkdir(parents=True, exist_ok=True)
+        (modules / file).write_text("x")
+    files = [place.pin(path) for path in (place.node, modules / "package" / "server.js", modules / "package")]
+    guard = place.guard(launch=[str(place.node), files[1].path], files=files)
+    assert isinstance(guard.approve(place.spec()), ApprovedLaunch)
+    OPENINGS[how](modules / name)
+    message = refusal(guard.approve(place.spec()))
+    assert f"contains {modules / name}, which " in message

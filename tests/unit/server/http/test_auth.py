@@ -9,6 +9,7 @@ import pytest
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import auth
 from switchboard_mcp.server.http.auth import TokenTable, bearer, named_tokens
+from tests.acl import STRANGER, USER, acl, set_acl
 
 LONG = "x" * 20
 
@@ -99,3 +100,21 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> N
     (Path(folder) / "auth_token").chmod(mode)
     with pytest.raises(SwitchboardError, match=f"mode {mode:04o}"):
         auth.write_token(folder)
+
+
+def test_a_token_or_folder_that_an_acl_opens_is_refused(tmp_path: Path) -> None:
+    folder = Path(auth.private_folder(str(tmp_path)))
+    auth.write_token(str(folder))
+    set_acl(folder / "auth_token", acl((USER, 4, STRANGER)))
+    with pytest.raises(SwitchboardError, match="open to others"):
+        auth.write_token(str(folder))
+    set_acl(folder, acl((USER, 7, STRANGER), group=0, other=0))
+    with pytest.raises(SwitchboardError, match="open to others"):
+        auth.private_folder(str(tmp_path))
+
+
+def test_a_default_acl_does_not_open_a_new_token(tmp_path: Path) -> None:
+    folder = Path(auth.private_folder(str(tmp_path)))
+    set_acl(folder, acl((USER, 7, STRANGER)), default=True)
+    auth.write_token(str(folder))
+    auth.write_token(str(folder))  # the first one is still private
