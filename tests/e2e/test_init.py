@@ -16,6 +16,7 @@ from switchboard_mcp.setup.discovery import guess_source
 from switchboard_mcp.setup.edit import formats
 from tests.conftest import REPO
 from tests.e2e.host import SWITCHBOARD, Host
+from tests.e2e.workspaces import scripted
 from tests.hostfiles import HOSTS, Person
 from tests.patience import PATIENCE_S
 
@@ -294,6 +295,34 @@ def test_secrets_become_variables_where_that_is_wanted(tmp_path: Path) -> None:
     assert f"MOCK_TOKEN='{secret}'" in (home / "secrets.env").read_text()
     assert (home / "secrets.env").stat().st_mode & 0o077 == 0
     assert not any(secret in path.read_text() for path in (home / "mcps").rglob("*.json"))
+
+
+def test_switchboard_fills_the_variables_it_has_stored_without_exporting_them(tmp_path: Path) -> None:
+    person = Person(tmp_path, "claude-code")
+    run(person, "init", "--yes", "--secrets", "env")
+    secret = HOSTS["claude-code"].secrets[0]
+    command = scripted(
+        """
+        import os
+
+        class ShowsEnvironment(Child):
+            def call(self, request_id, params, line):
+                self.answer(request_id, {**text("ok"), "structuredContent": dict(os.environ)})
+
+        ShowsEnvironment().serve()
+        """
+    )
+    servers = {
+        "named": {"command": command[0], "args": command[1:], "env": {"K": "${MOCK_TOKEN}"}},
+        "other": {"command": command[0], "args": command[1:]},
+    }
+    (person.workspace / "switchboard.config.json").write_text(json.dumps({"mcpServers": servers}))
+    environments = {
+        name: run(person, "call", name, "echo", "--json").json["structuredContent"] for name in servers
+    }
+    assert environments["named"]["K"] == secret
+    assert "MOCK_TOKEN" not in environments["named"]
+    assert secret not in json.dumps(environments["other"])
 
 
 def test_features_that_are_switched_on(tmp_path: Path) -> None:

@@ -169,10 +169,7 @@ def _remarks(
     if plan.secrets:
         path = _short(os.path.join(workspace.folder, ".switchboard", "secrets.env"))
         names = ", ".join(sorted(plan.secrets))
-        yield (
-            "Secrets are now variables",
-            [f"{names}: set them where your hosts are started, e.g. `set -a; . {path}`"],
-        )
+        yield "Secrets are now variables", [f"{names}: stored in {path}, which Switchboard reads"]
     elif unset:
         yield (
             "Variables that are not set here",

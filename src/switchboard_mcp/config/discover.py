@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from switchboard_mcp.config import models, sections
 from switchboard_mcp.config.documents import Unreadable, join_key, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
-from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning
-from switchboard_mcp.config.variables import missing_variables, unsupported_references
+from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning, StoredVariables
+from switchboard_mcp.config.secrets_file import SECRETS_FILE, read_secrets
+from switchboard_mcp.config.variables import missing_variables, unsupported_references, used_variables
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system import globs
 
@@ -52,6 +53,7 @@ def discover(
     _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), result)
     for path in _matched_files(folder, config, environ, source, result.warnings):
         _read_file(path, result)
+    _store_variables(folder, result)
     for spec in result.children.values():
         _check_variables(spec, environ, result.warnings)
     _check_suites(config, source, result)
@@ -167,9 +169,22 @@ def _fallback_name(folder: str, file_name: str) -> str:
     return file_name.rpartition(".")[0].removesuffix(".mcp") or file_name
 
 
+def _store_variables(folder: str, result: _Result) -> None:
+    """Give each child the variables of the secrets file that its entry references."""
+    secrets = read_secrets(folder, result.warnings)
+    if not secrets:
+        return
+    for name, spec in result.children.items():
+        named = {use.variable for use in used_variables(spec)} & secrets.keys()
+        if named:
+            stored = StoredVariables({variable: secrets[variable] for variable in named})
+            result.children[name] = replace(spec, stored=stored)
+
+
 def _check_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list[ConfigWarning]) -> None:
     for gap in missing_variables(spec, environ):
-        message = f"the variable {gap.variable} is not set. Set it in the environment of Switchboard."
+        places = f"the environment of Switchboard, or in {SECRETS_FILE}"
+        message = f"the variable {gap.variable} is not set. Set it in {places}."
         warnings.append(ConfigWarning(spec.source, gap.key, message))
     for odd in unsupported_references(spec):
         message = (

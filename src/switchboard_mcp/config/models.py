@@ -276,11 +276,18 @@ def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, .
     return tuple(values)
 
 
+class StoredVariables(dict[str, str]):
+    """Values from the secrets file, by variable. Its representation shows no value."""
+
+    def __repr__(self) -> str:
+        return f"StoredVariables({', '.join(sorted(self))})"
+
+
 class ChildSpec(Struct, frozen=True, kw_only=True):
     """One child as configured, before `${VAR}` is expanded.
 
     `source` and `key` are its file and the key path in it, for messages. `nested` is true if `cmd`, `args` and `env`
-    are inside a `command` object in that file.
+    are inside a `command` object in that file. `stored` has the variables that it references and the workspace stores.
     """
 
     name: str
@@ -299,6 +306,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     rpc_timeout_ms: int | None = None
     nested: bool = False
     wraps: str = ""
+    stored: StoredVariables = field(default_factory=StoredVariables)
 
 
 class ConfigWarning(Struct, frozen=True):

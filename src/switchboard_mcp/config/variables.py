@@ -1,4 +1,6 @@
-"""Expands `${VAR}` and `${VAR:-default}` from the environment, and collects a child's secrets for redaction.
+"""Expands `${VAR}` and `${VAR:-default}`, and collects a child's secrets for redaction.
+
+Values come from the environment, then from those that the workspace stores for the child (`secrets_file`).
 
 Variables are expanded in command, args, env, url, headers, oauth and cwd. Only the `${…}` form counts, so a shell's
 `$HOME` or `$$` is left alone. As in a shell, a default replaces a variable that is unset or empty. Expanded text is not
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, structs
@@ -41,6 +44,7 @@ def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
     """Return the child with all variables expanded, or a failure that names the missing ones."""
     if "${" not in joined_strings(spec):
         return spec
+    environ = _values(spec, environ)
     if gaps := missing_variables(spec, environ):
         listed = "; ".join(f"{gap.variable} ({spec.source}: {gap.key})" for gap in gaps)
         what = "this variable is" if len(gaps) == 1 else "these variables are"
@@ -72,10 +76,11 @@ def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
 
 def missing_variables(spec: ChildSpec, environ: Mapping[str, str]) -> list[VariableUse]:
     """Return the variables that are referenced without a default and not set."""
+    values = _values(spec, environ)
     return [
         VariableUse(key, reference[1])
         for key, reference in _references(spec)
-        if reference[2] is None and reference[1] not in environ
+        if reference[2] is None and reference[1] not in values
     ]
 
 
@@ -145,6 +150,7 @@ def joined_strings(spec: ChildSpec) -> str:
 
 def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
     """Return the values of a child to register with the redactor, longest first, without duplicates."""
+    environ = _values(spec, environ)
     found: set[str] = set()
     for name, text in (*spec.env.items(), *spec.headers.items()):
         value = _fill(text, environ)
@@ -161,6 +167,10 @@ def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
             for reference in re.finditer(_REFERENCE, text):
                 found.update(_secrets_in(reference[1], environ.get(reference[1], "")))
     return sorted(found, key=lambda value: (-len(value), value))
+
+
+def _values(spec: ChildSpec, environ: Mapping[str, str]) -> Mapping[str, str]:
+    return ChainMap(environ, spec.stored) if spec.stored else environ  # type: ignore[arg-type]  # only read
 
 
 def _fill(text: str, environ: Mapping[str, str]) -> str:

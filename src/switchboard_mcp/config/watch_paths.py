@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from switchboard_mcp.config.descriptions import FILE as DESCRIPTIONS
 from switchboard_mcp.config.load import JSON_NAME, TOML_NAME
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.secrets_file import SECRETS_FILE
 from switchboard_mcp.system import globs
 
 APPROVALS, LOCK = "switchboard.approvals.json", "switchboard.lock.json"
@@ -21,6 +22,9 @@ def watched_files(
 ) -> dict[str, frozenset[str]]:
     """Return the folders to watch, each with the names or patterns that matter in it."""
     watched: dict[str, set[str]] = {workspace.folder: {APPROVALS, LOCK, DESCRIPTIONS}}
+    secrets = os.path.join(workspace.folder, SECRETS_FILE)
+    if os.path.isdir(os.path.dirname(secrets)):
+        _add(watched, secrets)
     if config_file is None:
         watched[workspace.folder].update((JSON_NAME, TOML_NAME))
     else:

@@ -24,8 +24,6 @@ from switchboard_mcp.setup.dialects import HostServer
 
 FOLDER = ".switchboard"
 FILE = ".mcp.json"
-# Values of the variables that replaced secrets, in shell syntax.
-SECRETS_FILE = os.path.join(FOLDER, "secrets.env")
 # Names of the built-in children.
 RESERVED = frozenset({sections.MAIL_NAME, "switchboard", "original"})
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
@@ -235,21 +233,6 @@ def _variable_name(child: str, secret: LiteralSecret, taken: Mapping[str, str]) 
     ]
     free = (name for name in candidates if taken.get(name, secret.value) == secret.value)
     return next(name for name in free if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name))
-
-
-def parse_secrets(data: bytes) -> dict[str, str]:
-    """Return the variables in the secrets file."""
-    pairs = re.findall(
-        r"^([A-Za-z_][A-Za-z0-9_]*)='(.*?)'$", data.decode("utf-8", "replace"), re.MULTILINE | re.DOTALL
-    )
-    return {name: value.replace("'\\''", "'") for name, value in pairs}
-
-
-def append_secrets(data: bytes, values: Mapping[str, str]) -> bytes:
-    """Return the secrets file with more variables appended."""
-    known = parse_secrets(data)
-    fresh = {name: value.replace("'", "'\\''") for name, value in values.items() if known.get(name) != value}
-    return data + "".join(f"{name}='{value}'\n" for name, value in sorted(fresh.items())).encode()
 
 
 def require_discoverable(config: Config, source: str, children: ChildrenFolder = PERSONAL) -> None:

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
     PERSONAL,
-    SECRETS_FILE,
     ChildrenFolder,
-    append_secrets,
     child_path,
     find_problem,
-    parse_secrets,
     render_child,
     replace_literal_secrets,
     safe_name,

@@ -4,15 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from switchboard_mcp.setup.child_entries import (
     TEAM,
-    append_secrets,
     find_literal_secrets,
     find_problem,
-    parse_secrets,
     redacted_target,
     render_child,
     replace_literal_secrets,
@@ -113,15 +109,3 @@ def test_a_header_keeps_its_scheme() -> None:
     clean, values = replace_literal_secrets("h", server, {})
     assert clean.headers == {"Authorization": "Bearer ${H_TOKEN}"}
     assert values == {"H_TOKEN": KEY}
-
-
-@given(st.dictionaries(st.from_regex(r"[A-Z][A-Z_]{0,8}", fullmatch=True), st.text(min_size=1), max_size=4))
-def test_the_file_of_secrets_is_read_as_it_was_written(values: dict[str, str]) -> None:
-    values = {
-        name: value.replace("\r", "").replace("\0", "").encode("utf-8", "replace").decode()
-        for name, value in values.items()
-    }
-    values = {name: value for name, value in values.items() if "\n" not in value}
-    data = append_secrets(b"", values)
-    assert parse_secrets(data) == values
-    assert append_secrets(data, values) == data

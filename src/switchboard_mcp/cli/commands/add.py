@@ -16,19 +16,17 @@ from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config.load import load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
     PERSONAL,
     RESERVED,
-    SECRETS_FILE,
     TEAM,
     ChildrenFolder,
-    append_secrets,
     child_path,
     find_literal_secrets,
     find_problem,
-    parse_secrets,
     redacted_target,
     render_child,
     require_discoverable,
