@@ -25,6 +25,7 @@ from switchboard_mcp.features import (
     join_bus,
     observe_requests,
     open_audit,
+    open_event_log,
     open_mail,
     open_pins,
     open_telemetry,
@@ -148,6 +149,7 @@ async def running(
     # The launcher closes last: a child that is being stopped still needs its reaper.
     async with aclosing(Launcher(loop)) as launcher, _task_owner(log) as start_task:
         mail_server = open_mail(workspace, log, start_task)
+        audit = open_audit(workspace, log, redactor)
         services = ChildContext(
             loop=loop,
             launcher=launcher,
@@ -161,7 +163,8 @@ async def running(
             builtin_apps={} if mail_server is None else {mail_server.name: mail_server},
             launch_policy=None if governed is None else governed.launch_policy,
             disabled=governed.disabled if governed is not None and pinned else None,
-            audit=open_audit(workspace, log, redactor),
+            audit=audit,
+            records=audit or open_event_log(workspace, log, redactor),
             pins=pins,
             replicas=replicas,
         )
@@ -171,7 +174,7 @@ async def running(
         registry = ChildRegistry(workspace, services)
         gateway = Gateway(registry.children.values(), workspace.config, log, loop, workspace.folder)
         services.events = gateway
-        gateway.audit = services.audit
+        gateway.records = services.records
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
         attach_pipelines(gateway.all_suites, workspace.config, services, middleware)
@@ -185,7 +188,7 @@ async def running(
             await _end(switchboard)
             if mail_server is not None:
                 await mail_server.close()
-            recorders = services.recorder or services.audit
+            recorders = services.recorder or services.records
             if recorders is not None:
                 recorders.close()
             if telemetry is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import REPLICA_VARIABLE, resolve_bus
+from switchboard_mcp.config.sections import EVENT_LOG, REPLICA_VARIABLE, AuditSettings, resolve_bus
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.gateway.gateway import Gateway
@@ -49,22 +49,40 @@ def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServ
     return MailServer(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
 
 
+def audit_folder(workspace: Workspace) -> str:
+    """Return the folder of the audit log; empty if it is off."""
+    settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
+    enabled = governed if settings.enabled is None else settings.enabled
+    return os.path.join(workspace.folder, settings.path) if enabled else ""
+
+
 def open_audit(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog | None:
     """Open the audit log, if it is enabled."""
     settings, governed = workspace.config.audit, workspace.config.governance.mode == "governed"
-    if not (governed if settings.enabled is None else settings.enabled):
+    if not audit_folder(workspace):
         return None
-    from switchboard_mcp.observability.audit.audit_log import AuditLog
-
     deny = governed if settings.on_error is None else settings.on_error == "deny"
 
     def warn(problem: Failure) -> None:
         log.warning("audit.failed", problem=problem.message, calls="refused" if deny else "go on")
 
+    return _start_log(settings, workspace, redactor, warn, fail_closed=deny)
+
+
+def _start_log(
+    settings: AuditSettings,
+    workspace: Workspace,
+    redactor: Redactor,
+    warn: Callable[[Failure], None],
+    *,
+    fail_closed: bool,
+) -> AuditLog:
+    from switchboard_mcp.observability.audit.audit_log import AuditLog
+
     masks = {name: suite.redact_args for name, suite in workspace.config.suites.items() if suite.redact_args}
-    audit = AuditLog(settings, workspace.folder, redactor, masks=masks, fail_closed=deny, warn=warn)
-    audit.start()
-    return audit
+    log = AuditLog(settings, workspace.folder, redactor, masks=masks, fail_closed=fail_closed, warn=warn)
+    log.start()
+    return log
 
 
 def open_telemetry(workspace: Workspace, log: Log) -> Telemetry | None:
@@ -88,30 +106,41 @@ def observe_requests(gateway: Gateway, telemetry: Telemetry, loop: asyncio.Abstr
         telemetry.report(lambda: collect(gateway, loop.time() - began), loop)
 
 
+def open_event_log(workspace: Workspace, log: Log, redactor: Redactor) -> AuditLog | None:
+    """Open the log of events to publish, if a bus is configured. It replaces an audit log that is off."""
+    if not resolve_bus(workspace.config.bus, os.environ).enabled:
+        return None
+
+    def warn(problem: Failure) -> None:
+        log.warning("events.failed", problem=problem.message, note="nothing is published until it is written")
+
+    return _start_log(EVENT_LOG, workspace, redactor, warn, fail_closed=False)
+
+
 def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -> None:
-    """Write a decision made on the command line to the audit log, if there is one."""
-    audit = open_audit(workspace, Log(level="warning"), Redactor())
-    if audit is not None:
-        audit.record(CallRecord(kind, "command line", child, outcome=outcome))
-        audit.close()
+    """Write a decision made on the command line to the audit log or the event log, if there is one."""
+    log, redactor = Log(level="warning"), Redactor()
+    records = open_audit(workspace, log, redactor) or open_event_log(workspace, log, redactor)
+    if records is not None:
+        records.record(CallRecord(kind, "command line", child, outcome=outcome))
+        records.close()
 
 
 def join_bus(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
-    """Start relaying mail between machines, if a bus is configured."""
+    """Start publishing events, and with mail relaying messages between machines, if a bus is configured."""
     settings = resolve_bus(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
-    mail_server = switchboard.context.builtin_apps.get("mail")
-    if not settings.enabled or mail_server is None:
+    if not settings.enabled:
         return None
     try:
         from switchboard_mcp.bus.service import prepare_relay
     except SwitchboardError as problem:
-        log.error("bus.off", problem=str(problem))
+        log.error("bus.off", problem=str(problem), note="no events are published")
         return None
-    workspace = switchboard.workspace
-    record = os.path.join(workspace.folder, workspace.config.audit.path) if switchboard.context.audit else ""
-    return switchboard.context.start_task(
-        prepare_relay(mail_server, settings, log, redactor.register, record)
-    )
+    workspace, context = switchboard.workspace, switchboard.context
+    audit = audit_folder(workspace) if context.audit else ""
+    mail_server = context.builtin_apps.get("mail")
+    relay = prepare_relay(workspace.folder, mail_server, settings, log, redactor.register, audit)
+    return context.start_task(relay)
 
 
 def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:

@@ -1,8 +1,9 @@
 """Publishes the workspace's events to a Redis stream that other programs can read.
 
-An event is published only after its source is on disk. The sources are the audit log (children, drift, approvals,
-decisions, calls with hashed arguments), mail receipts, and the workflows in the shared state; a cursor records how far
-each was published. After a crash an event may be repeated with the same `id`, but none is lost. Not aware of readers.
+An event is published only after its source is on disk. The sources are the audit log, or without one the event log
+(children, drift, approvals, decisions, calls with hashed arguments), and with mail also receipts and the workflows in
+the shared state; a cursor records how far each was published. After a crash an event may be repeated with the same
+`id`, but none is lost. Not aware of readers.
 """
 
 from __future__ import annotations
@@ -14,36 +15,31 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.bus import event_log
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.event_log import (
+    CURSOR_FILE,
+    Cursor,
+    LogLine,
+    LogPosition,
+    count_waiting,
+    load_cursor,
+    log_folders,
+)
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields
 from switchboard_mcp.mail.store import file_operations, receipts
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse_receipt_name
 from switchboard_mcp.mail.store.store import MessageStore, State
-from switchboard_mcp.observability.audit import hash_chain
-from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
 
 VERSION = 1
 STREAM = "events"
 # Approximate length of the stream; a reader that falls further behind loses events.
 MAX_EVENTS = 100_000
-BATCH, READ_BYTES = 500, 1_048_576
+BATCH = 500
 # A receipt may be renamed into place slightly after its timestamp.
 OVERLAP_S = 2.0
-FILE = "events.json"
-
-
-class Cursor(Struct):
-    """Progress of publishing, per source."""
-
-    file: int = 0
-    offset: int = 0
-    published_until: float = msgspec.field(default=0.0, name="told_until")
-    """The time of the newest published receipt."""
-    recent: list[str] = []
-    """Published receipts within the overlap, so they are not published twice."""
-    phases: dict[str, str] = {}
 
 
 class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -65,73 +61,100 @@ class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
     subject: str = ""
     """The id of the message or workflow."""
     phase: str = ""
+    count: int = 0
+    """`lost`: the number of events that were dropped before this one, because nothing published them in time."""
+
+
+class EventBatch(Struct):
+    """Encoded events, how many were dropped before they were read, and whether there may be more."""
+
+    entries: list[Fields] = []
+    lost: int = 0
+    full: bool = False
 
 
 class EventPublisher:
-    """Publishes the events of one workspace folder."""
+    """Publishes the events of one workspace folder. `audit` is the folder of the audit log, if one is kept."""
 
-    def __init__(self, store: MessageStore, client: BusClient, node: BusNode, audit: str) -> None:
+    def __init__(
+        self, store: MessageStore, client: BusClient, node: BusNode, audit: str, *, mail: bool = True
+    ) -> None:
         self._store = store
         self._client = client
         self._node = node
-        self._audit = audit
+        # The event log is read even if there is an audit log: it may hold events from before that was enabled.
+        self._logs = log_folders(store.path, audit)
+        self._mail = mail
         self._cursor: Cursor | None = None
+        self.published = 0
+        self.lost = 0
         # Receipts by agent that need no second stat(): with thousands of them that would dominate each pass.
         self._seen_receipts: dict[str, set[str]] = {}
 
     async def pump(self) -> bool:
         """Publish new events; return True if there may be more."""
         if self._cursor is None:
-            self._cursor = await self._store.run(lambda tx: nodes.load(tx, FILE, Cursor)) or Cursor()
-        cursor = msgspec.structs.replace(self._cursor)
-        events, more = await self._store.run(lambda tx: self._collect(tx, cursor))
-        events += self._workflow_events(await self._store.state(), cursor)
-        if not events and cursor == self._cursor:
+            self._cursor = await self._store.run(load_cursor)
+        cursor = msgspec.json.decode(msgspec.json.encode(self._cursor), type=Cursor)
+        batch = await self._store.run(lambda tx: self._collect(tx, cursor))
+        if self._mail:
+            batch.entries += map(_fields, self._workflow_events(await self._store.state(), cursor))
+        if not batch.entries and cursor == self._cursor:
             return False
-        if events:
-            await self._client.append(STREAM, [_fields(event) for event in events], MAX_EVENTS)
+        if batch.entries:
+            await self._client.append(STREAM, batch.entries, MAX_EVENTS)
         # Saved after the stream was written: a crash in between repeats events instead of losing them.
-        await self._store.run(lambda tx: nodes.save(tx, FILE, cursor, durable=True))
+        await self._store.run(lambda tx: self._save(tx, cursor))
         self._cursor = cursor
-        return more
+        self.published += len(batch.entries)
+        self.lost += batch.lost
+        return batch.full
 
-    def _collect(self, tx: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
-        recorded = list(self._audit_events(tx, cursor)) if self._audit else []
-        return recorded + list(self._mail_events(tx, cursor)), len(recorded) >= BATCH
+    def _save(self, tx: Transaction, cursor: Cursor) -> None:
+        nodes.save(tx, CURSOR_FILE, cursor, durable=True)
+        event_log.remove_read(self._logs["events"], cursor.logs["events"])
 
-    def _audit_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
-        """Yield the audit log's lines after the cursor."""
+    def count_waiting(self, tx: Transaction) -> int:
+        """Return the number of events in the logs that were not published yet."""
+        return count_waiting(self._cursor or load_cursor(tx), self._logs)
+
+    def _collect(self, tx: Transaction, cursor: Cursor) -> EventBatch:
+        """Read the sources. Entries are encoded here, in the store's thread, to keep the event loop free."""
+        batch = EventBatch()
+        for name, folder in self._logs.items():
+            position = cursor.logs.setdefault(name, LogPosition())
+            lines = list(event_log.read_lines(folder, position, BATCH))
+            batch.full = batch.full or len(lines) >= BATCH
+            for line in lines:
+                batch.lost += line.lost
+                batch.entries += map(_fields, self._log_events(tx, name, line))
+        if self._mail:
+            batch.entries += map(_fields, self._mail_events(tx, cursor))
+        return batch
+
+    def _log_events(self, tx: Transaction, log: str, line: LogLine) -> Iterable[BusEvent]:
+        """Yield the event of one line of a log, after one that reports dropped lines before it."""
+        entry = line.entry
         try:
-            numbers = segment_numbers(self._audit)
-        except OSError:
-            return
-        for number in numbers:
-            if number < cursor.file:
-                continue
-            if number > cursor.file:
-                cursor.file, cursor.offset = number, 0
-            with open(os.path.join(self._audit, segment_name(number)), "rb") as file:
-                file.seek(cursor.offset)
-                data = file.read(READ_BYTES)
-            for count, line in enumerate(data.splitlines(keepends=True)):
-                if not line.endswith(b"\n") or count >= BATCH:
-                    return
-                cursor.offset += len(line)
-                entry = hash_chain.parse_line(line.rstrip(b"\n"))
-                if entry is not None and entry.kind not in ("begin", "torn"):
-                    yield BusEvent(
-                        id=f"{self._node.id}/audit/{entry.hash[:32]}",
-                        node=self._node.id,
-                        at=tx.clocks.iso(entry.at),
-                        kind=entry.kind,
-                        who=entry.principal,
-                        child=entry.child,
-                        subtool=entry.subtool,
-                        args=entry.args,
-                        outcome=entry.outcome,
-                    )
-            if len(data) == READ_BYTES:
-                return
+            at = tx.clocks.iso(entry.at)
+        except (ValueError, OverflowError, OSError):
+            return  # Not a time, so not written by us.
+        id = f"{self._node.id}/{log}/{entry.hash[:32]}"
+        if line.lost:
+            yield BusEvent(id=f"{id}/lost", node=self._node.id, at=at, kind="lost", count=line.lost)
+        if entry.kind not in ("begin", "torn"):
+            yield BusEvent(
+                id=id,
+                node=self._node.id,
+                at=at,
+                kind=entry.kind,
+                who=entry.principal,
+                child=entry.child,
+                subtool=entry.subtool,
+                args=entry.args,
+                outcome=entry.outcome,
+                count=entry.count,
+            )
 
     def _mail_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Yield new receipts of local agents: one when a message is accepted, one when it is finished."""

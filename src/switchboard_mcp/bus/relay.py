@@ -1,4 +1,4 @@
-"""The relay of one folder: carries messages and receipts both ways while Redis is reachable, and reports its status.
+"""The relay of one folder: publishes events, carries messages and receipts both ways, and reports its status.
 
 One relay serves a folder at a time; others wait on standby. Failures are retried after a delay: everything that must
 not be lost is on disk, and duplicates are detected. Local mail never waits for the relay. This module runs the loops;
@@ -50,7 +50,7 @@ def no_step(_: str) -> None:
 
 
 class BusRelay:
-    """Relays one folder's mail. `step` is called after each step with its name."""
+    """Relays one folder's events, and its mail unless `mail` is off. `step` is called after each step with its name."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class BusRelay:
         log: Log,
         step: Callable[[str], None] = no_step,
         audit: str = "",
+        mail: bool = True,
     ) -> None:
         """`audit` is the folder of the audit log, if one is kept: its lines are published as events."""
         self._store = store
@@ -66,6 +67,7 @@ class BusRelay:
         self._log = log
         self._step = step
         self._audit = audit
+        self._mail = mail
         self._token = os.urandom(6).hex()
         self._machine = nodes.machine_id()
         self._state: State = "standby"
@@ -79,21 +81,25 @@ class BusRelay:
         self.sender: BusSender | None = None
         self.receiver: BusReceiver | None = None
         self.names: NameRegistry | None = None
+        self.events: EventPublisher | None = None
+        self._waiting_events = 0
 
     async def run(self) -> None:
-        """Relay mail until cancelled."""
+        """Relay events and mail until cancelled."""
         lock = await self._acquire_folder()
         stop = self._store.subscribe(self._on_mailbox_change)
         try:
             self.node = await self._store.run(nodes.identify)
-            sender = self.sender = BusSender(self._store, self._client, self.node, self._step)
-            self.receiver = BusReceiver(self._store, self._client, self.node, self._step)
-            names = self.names = NameRegistry(self._store, self._client, self.node)
-            await names.recover()
-            await sender.recover()
+            self.events = EventPublisher(self._store, self._client, self.node, self._audit, mail=self._mail)
+            if self._mail:
+                self.sender = BusSender(self._store, self._client, self.node, self._step)
+                self.receiver = BusReceiver(self._store, self._client, self.node, self._step)
+                self.names = NameRegistry(self._store, self._client, self.node)
+                await self.names.recover()
+                await self.sender.recover()
             while True:
                 try:
-                    await self._connected(sender, self.receiver, names)
+                    await self._connected()
                 except* Exception as problems:  # noqa: BLE001 - it is logged and retried
                     await self._on_failure(problems)
         finally:
@@ -113,6 +119,9 @@ class BusRelay:
             lock = await asyncio.to_thread(nodes.acquire_lock, self._store.path)
             if lock is not None:
                 return lock
+            if not self._on_standby:
+                self._on_standby = True
+                self._log.info("bus.standby", note="another process of this workspace publishes and relays")
             await asyncio.sleep(STANDBY_INTERVAL_S)
 
     async def _on_failure(self, problems: BaseExceptionGroup[BaseException]) -> None:
@@ -139,25 +148,25 @@ class BusRelay:
         await asyncio.sleep(self._retry_delay_s)
         self._retry_delay_s = min(self._retry_delay_s * 2, MAX_RETRY_DELAY_S)
 
+    _on_standby = False
     _retry_delay_s = RETRY_DELAY_S
     _last_logged = ""
 
-    async def _connected(self, sender: BusSender, receiver: BusReceiver, names: NameRegistry) -> None:
+    async def _connected(self) -> None:
         await self._renew_lease()
-        await self._client.create_stream(self.node.id)
-        shared_state = SharedState(self._store, self._client)
-        await names.sync()
+        sender, receiver, names = self.sender, self.receiver, self.names
+        if names is not None:
+            await self._client.create_stream(self.node.id)
+            await names.sync()
         async with asyncio.TaskGroup() as tasks:
-            for loop in (
-                self._lease_loop(),
-                self._sync_loop(names, shared_state),
-                self._change_loop(),
-                self._send_loop(sender, names),
-                self._receive_loop(receiver, sender),
-                self._trim_loop(),
-                self._event_loop(),
-            ):
-                tasks.create_task(loop)
+            tasks.create_task(self._lease_loop())
+            tasks.create_task(self._event_loop())
+            if sender is not None and receiver is not None and names is not None:
+                tasks.create_task(self._sync_loop(names, SharedState(self._store, self._client)))
+                tasks.create_task(self._change_loop())
+                tasks.create_task(self._send_loop(sender, names))
+                tasks.create_task(self._receive_loop(receiver, sender))
+                tasks.create_task(self._trim_loop())
 
     async def _renew_lease(self) -> None:
         card = encode(
@@ -250,9 +259,9 @@ class BusRelay:
         self._wake_sender.set()
 
     async def _event_loop(self) -> None:
-        events = EventPublisher(self._store, self._client, self.node, self._audit)
+        assert self.events is not None
         while True:
-            if not await events.pump():
+            if not await self.events.pump():
                 await asyncio.sleep(EVENTS_INTERVAL_S)
 
     async def _trim_loop(self) -> None:
@@ -271,6 +280,8 @@ class BusRelay:
     async def _write_status(self) -> None:
         try:
             self._waiting = await self._store.run(self._count_waiting)
+            if self.events is not None:
+                self._waiting_events = await self._store.run(self.events.count_waiting)
             status = self.status()
             await self._store.run(lambda tx: nodes.save(tx, STATUS_FILE, status, durable=False))
         except SwitchboardError as problem:
@@ -305,6 +316,10 @@ class BusRelay:
             agents=len(names.owned) if names is not None else 0,
             elsewhere=len(names.remote) if names is not None else 0,
             conflicts=sorted(names.conflicts) if names is not None else [],
+            mail=self._mail,
+            events=self.events.published if self.events is not None else 0,
+            events_waiting=self._waiting_events,
+            events_lost=self.events.lost if self.events is not None else 0,
         )
 
     @property

@@ -45,6 +45,14 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     elsewhere: int = 0
     conflicts: list[str] = []
     """Names in use here that another machine holds."""
+    mail: bool = True
+    """False if mail is off here, so only events are published."""
+    events: int = 0
+    """Events published since the relay started."""
+    events_waiting: int = 0
+    """Events that were not published yet."""
+    events_lost: int = 0
+    """Events that were dropped since the relay started, because they had waited too long."""
 
 
 def read(workspace: str) -> BusStatus | None:
@@ -64,9 +72,10 @@ def is_stale(status: BusStatus) -> bool:
 def describe_problem(status: BusStatus | None) -> str:
     """Return the problem to report to a user; empty if all is well."""
     if status is None:
-        return "The bus is configured, but no relay has run here yet."
+        return "The bus is configured, but no relay has run here yet: nothing is published."
     if is_stale(status):
-        return f"No relay is running here; the last one reported {int(time.time() - status.at)} s ago."
+        ago = int(time.time() - status.at)
+        return f"No relay is running here: nothing is published. The last one reported {ago} s ago."
     if status.state != "connected":
         return f"The relay is {status.state}: {status.problem}"
     if status.conflicts:
@@ -85,4 +94,5 @@ def summary(status: BusStatus | None) -> dict[str, object]:
         "onTheirWay": status.in_flight,  # former name, removed in the next release
         "lagSeconds": status.oldest_s,
         "backlog": status.backlog,
+        "eventsWaiting": status.events_waiting,
     }

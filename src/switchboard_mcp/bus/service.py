@@ -1,4 +1,4 @@
-"""Runs the relay beside a mail server, and claims agent names on the bus before they are registered."""
+"""Runs the relay of a server. With mail, also claims agent names on the bus before they are registered."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.inprocess.server_app import ServerApp
 from switchboard_mcp.mail.server import MailServer
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 
 # Registering an agent waits for the claim, so an unreachable Redis must not delay it for long.
@@ -21,25 +22,38 @@ NAME_TIMEOUT_S = 2.0
 
 
 def prepare_relay(
-    app: ServerApp, settings: BusSettings, log: Log, register: Callable[[str], None], audit: str = ""
+    workspace: str,
+    app: ServerApp | None,
+    settings: BusSettings,
+    log: Log,
+    register: Callable[[str], None],
+    audit: str = "",
 ) -> Coroutine[Any, Any, None]:
     """Return the relay, to be run as a task. `register` is called with the secrets of the connection to redact."""
     hide(settings.url, register)
-    return run_relay(app, settings, log, audit)
+    return _run_relay(workspace, app, settings, log, audit)
 
 
-async def run_relay(app: ServerApp, settings: BusSettings, log: Log, audit: str = "") -> None:
-    """Relay the mail of this server's workspace until cancelled."""
-    server = app
-    if not isinstance(server, MailServer):
-        return
-    store = await server.store()
-    node = await store.run(nodes.identify)
+async def _run_relay(
+    workspace: str, app: ServerApp | None, settings: BusSettings, log: Log, audit: str
+) -> None:
+    """Publish the events of a workspace, and relay the mail of its mail server if there is one, until cancelled."""
     try:
         name_client, relay_client = BusClient(settings, answer_timeout_s=NAME_TIMEOUT_S), BusClient(settings)
+        if isinstance(app, MailServer):
+            await _relay_mail(app, name_client, relay_client, log, audit)
+        else:
+            async with await MessageStore.open(workspace, watch=False, mailboxes=False) as store:
+                await BusRelay(store, relay_client, log, audit=audit, mail=False).run()
     except SwitchboardError as problem:
-        log.error("bus.off", problem=str(problem))
-        return
+        log.error("bus.off", problem=str(problem), note="no events are published")
+
+
+async def _relay_mail(
+    server: MailServer, name_client: BusClient, relay_client: BusClient, log: Log, audit: str
+) -> None:
+    store = await server.store()
+    node = await store.run(nodes.identify)
     names = NameRegistry(store, name_client, node)
     relay = BusRelay(store, relay_client, log, audit=audit)
 

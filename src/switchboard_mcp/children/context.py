@@ -77,8 +77,11 @@ class ChildContext(Struct, kw_only=True):
     recent_errors: RecentErrors | None = None
     replicas: Replicas | None = None
     audit: AuditLog | None = None
+    records: AuditLog | None = (
+        None  # receives call records: `audit`, or without it the log of events to publish
+    )
     default_principal: str = "stdio"  # how the audit log names a host without a name
-    recorder: CallObserver | None = None  # receives call records in place of `audit`
+    recorder: CallObserver | None = None  # receives call records in place of `records`
     flow_control: FlowControl = field(
         default_factory=FlowControl
     )  # pauses children while the host reads nothing
@@ -87,6 +90,6 @@ class ChildContext(Struct, kw_only=True):
     builtin_tools: dict[str, ToolTable] = {}
 
     def audit_child(self, child: str, outcome: str, seconds: float = -1.0) -> None:
-        """Record a lifecycle event of a child in the audit log, if there is one."""
-        if self.audit is not None:
-            self.audit.record(CallRecord("child", child=child, outcome=outcome, duration_s=seconds))
+        """Record a lifecycle event of a child, if records are kept."""
+        if self.records is not None:
+            self.records.record(CallRecord("child", child=child, outcome=outcome, duration_s=seconds))

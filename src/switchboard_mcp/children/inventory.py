@@ -319,11 +319,11 @@ class Inventory:
         assert snapshot is not None
         reported = tools = read_tools(snapshot.tools)
         if pin is not None:
-            if pin.compare(snapshot, prompts=self.prompts_fetched) and self._context.audit is not None:
+            if pin.compare(snapshot, prompts=self.prompts_fetched) and self._context.records is not None:
                 outcome = "blocked" if pin.governed else "logged"
                 for tool in sorted({change.tool for change in pin.changes}):
                     record = CallRecord("drift", child=self._spec.name, subtool=tool, outcome=outcome)
-                    self._context.audit.record(record)
+                    self._context.records.record(record)
             if pin.governed:
                 pinned = read_tools(pin.snapshot.tools) if pin.snapshot is not None else []
                 tools = [tool for tool in pinned if pin.matches_lock(tool.name)]

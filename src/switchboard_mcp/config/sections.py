@@ -294,6 +294,11 @@ class AuditSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     warning. Default: `deny` in governed mode, `warn` in open mode."""
 
 
+# Events to publish over the bus while there is no audit log: about 100,000, as many as the stream in Redis keeps. Older
+# ones are dropped while nothing publishes them.
+EVENT_LOG = AuditSettings(path=".switchboard/bus/events", max_bytes=4_194_304, keep=8)
+
+
 class TelemetrySettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Metrics and tracing. The counters in `/metrics` are available without any of these settings."""
 

@@ -88,7 +88,7 @@ class Gateway:
         self._watch_first_tools()
         self.views: dict[str, View] = {}  # by principal, if it differs from the default
         self.on_first_response: Callable[[], object] | None = None  # called once
-        self.audit: AuditLog | None = None
+        self.records: AuditLog | None = None
         self.default_principal = "stdio"
         self.telemetry: Telemetry | None = None  # if enabled
         self.ask_totals: dict[str, AskTotals] = {}  # by wrapped child
@@ -155,9 +155,9 @@ class Gateway:
 
     def record_refusal(self, session: Session, child: str, subtool: str, problem: Failure) -> None:
         """Record a refusal for which there is no child suite."""
-        if self.audit is not None:
+        if self.records is not None:
             principal = session.principal or self.default_principal
-            self.audit.record(CallRecord("decision", principal, child, subtool, outcome=problem.code))
+            self.records.record(CallRecord("decision", principal, child, subtool, outcome=problem.code))
 
     def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a transport that carries all its messages."""

@@ -104,7 +104,7 @@ class Reloader:
         """Warn once about changed settings that need a restart."""
         names = dict(zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True))
         restart_only = [names[name] for name in _restart_only(self.runtime.workspace.config, fresh.config)]
-        if self.runtime.context.audit is not None and _redacted_args(fresh.config) != self._redacted_args:
+        if self.runtime.context.records is not None and _redacted_args(fresh.config) != self._redacted_args:
             restart_only.append("suites.*.redactArgs for the audit log")
         if restart_only and restart_only != self._restart_only:
             self.runtime.context.log.warning("config.restart_needed", keys=", ".join(restart_only))

@@ -147,7 +147,7 @@ def test_drift_is_recorded_once_however_often_the_list_is_looked_at(board: Pinne
     child = board.child(tools=[{**ECHO, "description": "Says it twice."}, LOOK])
     board.lock(child, ECHO, LOOK, governed=True)
     record = Record()
-    board.services.audit = record  # type: ignore[assignment]  # as much of one as is asked for here
+    board.services.records = record  # type: ignore[assignment]  # as much of one as is asked for here
     host = board.host()
     for _ in range(3):
         host.call("gone")
@@ -268,7 +268,7 @@ def test_a_refusal_of_a_tool_shown_directly_is_recorded(board: PinnedBoard) -> N
     decisions: list[CallRecord] = []
     direct(board, {**ECHO, "description": "Says it twice."})
     host = board.host()
-    board.gateway.audit = Decisions()  # type: ignore[assignment]  # as much of one as is asked for here
+    board.gateway.records = Decisions()  # type: ignore[assignment]  # as much of one as is asked for here
     assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
     assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
     last = decisions[-1]

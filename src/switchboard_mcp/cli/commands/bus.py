@@ -14,6 +14,7 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.connection_url import hide
+from switchboard_mcp.bus.event_log import read_waiting
 from switchboard_mcp.bus.open_client import open_client
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
@@ -21,6 +22,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, resolve_bus
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.features import audit_folder
 from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MessageStore
@@ -81,7 +83,8 @@ COMMAND = Command(
 async def _status(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
     relay = relay_status.read(workspace.folder)
     client = open_client(settings)
-    status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None}
+    events = await asyncio.to_thread(_event_counts, workspace, relay)
+    status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None, "events": events}
     problem = relay_status.describe_problem(relay)
     try:
         cards = await client.get_all("nodes")
@@ -111,6 +114,21 @@ async def _status(workspace: Workspace, settings: BusSettings, invocation: Invoc
     return 1 if problem else 0
 
 
+class EventCounts(msgspec.Struct, frozen=True):
+    """The events of this workspace: published and dropped since its relay began, and waiting now."""
+
+    published: int
+    waiting: int
+    lost: int
+
+
+def _event_counts(workspace: Workspace, relay: relay_status.BusStatus | None) -> EventCounts:
+    waiting = read_waiting(workspace.folder, audit_folder(workspace))
+    if relay is None or relay_status.is_stale(relay):
+        return EventCounts(0, waiting, 0)
+    return EventCounts(relay.events, waiting, relay.events_lost)
+
+
 def _node_of(held: bytes) -> str:
     try:
         return str(msgspec.json.decode(held).get("node"))
@@ -138,6 +156,15 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
         out.line(
             f"this machine is {relay.node}: {relay.waiting} waiting, {relay.in_flight} in flight, "
             f"{relay.backlog} to receive; {relay.shipped} shipped, {relay.stored} stored since the relay began"
+            if relay.mail
+            else f"this machine is {relay.node}: mail is off, so only events are published"
+        )
+    events = status["events"]
+    if isinstance(events, EventCounts):
+        lost = f", {events.lost} dropped unpublished" if events.lost else ""
+        out.line(
+            f"events: {events.published} published since the relay began, {events.waiting} waiting{lost}",
+            "yellow" if lost or (problem and events.waiting) else "",
         )
     redis = status["redis"]
     if isinstance(redis, dict):
@@ -208,10 +235,9 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
     _require_lock(workspace)
     store = await MessageStore.open(workspace.folder, rules=load_rules(workspace.folder))
     async with store as post, asyncio.TaskGroup() as tasks:
-        audit = os.path.join(workspace.folder, workspace.config.audit.path)
         from switchboard_mcp.bus.relay import BusRelay  # needs the extra `bus`
 
-        running = tasks.create_task(BusRelay(post, client, log, audit=audit).run())
+        running = tasks.create_task(BusRelay(post, client, log, audit=audit_folder(workspace)).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     return 0

@@ -49,7 +49,7 @@ class CallPipeline:
     ) -> None:
         self.suite = suite
         self.middleware = middleware
-        self.observer: CallObserver | None = services.recorder or services.audit
+        self.observer: CallObserver | None = services.recorder or services.records
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.limiters = build_limiters(suite.name, limits, services.loop, services.replicas)
@@ -180,5 +180,5 @@ def attach_pipelines(
             from switchboard_mcp.gateway.pipeline.result_paging import PageStore
 
             page_store = PageStore(services.loop)
-        if services.recorder or services.audit or middleware or settings.cache or limits != NO_LIMITS:
+        if services.recorder or services.records or middleware or settings.cache or limits != NO_LIMITS:
             suite.pipeline = CallPipeline(suite, settings, limits, services, middleware, page_store)

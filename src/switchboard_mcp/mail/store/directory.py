@@ -65,7 +65,7 @@ class StoreDirectory:
         self._files += 1
         return f"{self.writer}.{self._files}"
 
-    def make(self) -> None:
+    def make(self, folders: Sequence[str] = FOLDERS) -> None:
         """Create missing folders."""
         try:
             parent = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -76,7 +76,7 @@ class StoreDirectory:
             finally:
                 os.close(parent)
             try:
-                for name in FOLDERS:
+                for name in folders:
                     file_operations.make_folder(name, root)
                 self._stay_alive(root)
             finally:

@@ -37,7 +37,7 @@ from switchboard_mcp.mail.store import (
 )
 from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.directory import FOLDERS, StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
@@ -88,15 +88,17 @@ class MessageStore:
         report: Callable[[Delivery], None] | None = None,
         watch: bool = True,
         clocks: Clocks | None = None,
+        mailboxes: bool = True,
     ) -> MessageStore:
         """Create or open `.switchboard/` in `workspace`, clean up after crashes, and start watching.
 
         `report` is called on the event loop for every dropped file that was delivered or dead-lettered.
-        Without `watch` (for short commands), dropped files are delivered on the next read.
+        Without `watch` (for short commands), dropped files are delivered on the next read. Without `mailboxes`, only
+        the folder for temporary files is created.
         """
         directory = StoreDirectory(workspace, clocks or system_clocks())
         loop = get_running_loop()
-        await loop.run_in_executor(None, directory.make)
+        await loop.run_in_executor(None, directory.make, FOLDERS if mailboxes else ("tmp",))
         store = cls(directory, rules, report)
         await store._start(watch=watch)
         return store

@@ -49,6 +49,18 @@ def segment_numbers(folder: str) -> list[int]:
     return sorted(numbers)
 
 
+def last_seq(folder: str) -> int:
+    """Return the number of the last line in a folder, unverified; 0 if there is none."""
+    try:
+        for number in reversed(segment_numbers(folder)):
+            seq = _read_tail_of(os.path.join(folder, segment_name(number))).head.seq
+            if seq:
+                return seq
+    except OSError:
+        pass
+    return 0
+
+
 @contextmanager
 def folder_lock(folder: str, mode: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Hold the lock of an audit folder."""

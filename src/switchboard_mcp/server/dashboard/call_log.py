@@ -44,21 +44,21 @@ class CallLog:
 
     def __init__(self, services: ChildContext) -> None:
         self._redactor = services.redactor
-        self._audit = services.audit
+        self._records = services.records
         self._recent: deque[CallRecord] = deque(maxlen=MAX_CALLS)
         self.timelines: dict[str, ChildTimeline] = {}
         self.timeline = Timeline()
         self.seq = 0
         self.clock = time.time
-        self.fail_closed = self._audit is not None and self._audit.fail_closed
+        self.fail_closed = self._records is not None and self._records.fail_closed
 
     @property
     def write_failure(self) -> Failure | None:
-        """Return the failure of the audit log, if it has one."""
-        return self._audit.write_failure if self._audit is not None else None
+        """Return the failure of the log behind this one, if it has one."""
+        return self._records.write_failure if self._records is not None else None
 
     def record(self, record: CallRecord) -> None:
-        """Count and keep the record without its arguments, then pass it on to the audit log."""
+        """Count and keep the record without its arguments, then pass it on to the audit log or the event log."""
         record.at = record.at or self.clock()
         self.seq += 1
         subtool = record.subtool
@@ -74,13 +74,13 @@ class CallLog:
             child_timeline.errors += failed
             child_timeline.times.append(ms)
             self.timeline.add(record.at, ms, failed)
-        if self._audit is not None:
-            self._audit.record(record)
+        if self._records is not None:
+            self._records.record(record)
 
     def close(self) -> None:
-        """Close the audit log."""
-        if self._audit is not None:
-            self._audit.close()
+        """Close the log behind this one."""
+        if self._records is not None:
+            self._records.close()
 
     def since(self, seq: int) -> list[LiveCall]:
         """Return the calls after `seq`, oldest first."""

@@ -41,7 +41,7 @@ def chained(
     """Give the suites of a board their chains; before the first host."""
     recorder = Recorder()
     if audit:
-        board.services.audit = recorder  # type: ignore[assignment]  # as far as calls go it is one
+        board.services.records = recorder  # type: ignore[assignment]  # as far as calls go it is one
     config = msgspec.structs.replace(board.config, limits=limits or LimitSettings())
     named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
     attach_pipelines(board.gateway.suites, config, board.services, LoadedMiddleware(named))

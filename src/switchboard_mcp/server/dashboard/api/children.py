@@ -74,10 +74,10 @@ def _record_outcome(
     problem: Failure | None,
     good: str = "ok",
 ) -> object:
-    audit = state.services.audit
-    if audit is not None:
+    records = state.services.records
+    if records is not None:
         outcome = problem.code if problem is not None else good
-        audit.record(CallRecord(kind, _actor(request), child.name, outcome=outcome))
+        records.record(CallRecord(kind, _actor(request), child.name, outcome=outcome))
     if problem is not None:
         raise SwitchboardError(problem)
     return {"child": child.name, "state": child.state.value}

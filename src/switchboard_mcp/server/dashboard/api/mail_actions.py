@@ -119,7 +119,7 @@ async def _sender(store: MessageStore, request: ApiRequest) -> str:
 
 
 def _record(state: DashboardState, request: ApiRequest, kind: str, recipient: str, outcome: str) -> None:
-    audit = state.services.audit
-    if audit is not None:
+    records = state.services.records
+    if records is not None:
         actor = f"dashboard {request.viewer.principal}".strip()
-        audit.record(CallRecord(kind, actor, "mail", recipient, outcome=outcome))
+        records.record(CallRecord(kind, actor, "mail", recipient, outcome=outcome))
