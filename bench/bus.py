@@ -4,6 +4,8 @@ Beside Switchboard stands what one would write with redis-py, at the same durabi
 on its disk before it hands it to Redis, and a consumer that has it on its own before it acknowledges. And, to know what
 the disks cost, the same without any files, which loses what either side held when it dies. Two processes and one Redis
 each, 32 senders, every message waits for its answer; a message counts when the receiver has it for good.
+
+And calls while their events are published: with a bus and no mail, beside open mode without and with the audit log.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench import calls
 from bench.bus_peer import STREAM
 from bench.client import BenchError
+from bench.contestants import switchboard
 from bench.durable import PAYLOAD, SENDERS, disk, note, report, store
-from bench.report import Goal, Options, Report, Samples
+from bench.governed import OPEN, configured, one_round
+from bench.report import Figures, Goal, Options, Report, Samples, Table, cell
 
 # Messages one at a time, for their latency: enough that one of them does not make the 99th percentile.
 ALONE = 300
 DESK, BARE, PLAIN = "switchboard", "bare", "plain"
+AUDITED, EVENTS = "audited", "events"
 TITLES = {
     DESK: "Switchboard: message, receipt, order, once",
     BARE: "redis-py, each message a synced file on both sides",
@@ -197,8 +203,44 @@ def run(options: Options) -> Report:
                     else:
                         rate, taken = measure_bare(place, url, count, durable=key == BARE)
                 note(samples, key, rate, taken)
+        calls_table, calls_goal, calls_figures = measure_calls(folder, options)
     figures = samples.medians()
     ratio = figures[DESK]["per_s"] / figures[BARE]["per_s"]
-    goals = [Goal("messages a second, of redis-py's at the same durability", ratio, "at least", 0.5)]
+    goals = [
+        Goal("messages a second, of redis-py's at the same durability", ratio, "at least", 0.5),
+        calls_goal,
+    ]
     title = f"From machine to machine over Redis Streams, {SENDERS} senders, medians"
-    return report(title, "p50 ms, one at a time", TITLES, figures, goals)
+    found = report(title, "p50 ms, one at a time", TITLES, figures, goals)
+    return Report([*found.tables, calls_table], found.goals, {**found.figures, **calls_figures})
+
+
+def measure_calls(folder: Path, options: Options) -> tuple[Table, Goal, Figures]:
+    """Calls a second and their latency, with every call published as an event."""
+    samples = Samples()
+    with redis_server(folder / "redis-events") as url:
+        plain = configured(folder / "calls-plain", {})
+        audited = configured(folder / "calls-audit", {"audit": {"enabled": True}})
+        events = configured(folder / "calls-events", {"bus": {"url": url}})
+        everybody = [
+            switchboard(OPEN, "open", plain, uvloop=False),
+            switchboard(AUDITED, "open, audit log", audited, uvloop=False),
+            switchboard(EVENTS, "open, events over Redis", events, uvloop=False),
+        ]
+        for _ in range(options.pick(3, 1)):
+            one_round(everybody, options.pick(15, 5), samples)
+    figures = samples.medians()
+    columns = {
+        "one core: p50 ms": ("pinned_p50_ms", 3),
+        "CPU µs": ("pinned_cpu_us", 0),
+        f"at {calls.WIDTH}: calls/s": ("calls_s", 0),
+        "of open": ("calls_of_open", 2),
+        "RSS MiB": ("rss_mib", 1),
+    }
+    rows = [
+        [one.title, *(cell(figures[one.key].get(name), digits) for name, digits in columns.values())]
+        for one in everybody
+    ]
+    table = Table("Calls while their events are published, medians", ["", *columns], rows)
+    goal = Goal("calls/s with events, of open mode", figures[EVENTS].get("calls_of_open"), "at least", 0.75)
+    return table, goal, {f"calls-{key}": found for key, found in figures.items()}

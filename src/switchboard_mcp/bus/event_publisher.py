@@ -27,7 +27,7 @@ from switchboard_mcp.bus.event_log import (
     log_folders,
 )
 from switchboard_mcp.bus.node import BusNode
-from switchboard_mcp.bus.redis_client import BusClient, Fields
+from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.mail.store import file_operations, receipts
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse_receipt_name
@@ -68,7 +68,7 @@ class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
 class EventBatch(Struct):
     """Encoded events, how many were dropped before they were read, and whether there may be more."""
 
-    entries: list[Fields] = []
+    events: list[bytes] = []
     lost: int = 0
     full: bool = False
 
@@ -98,15 +98,15 @@ class EventPublisher:
         cursor = msgspec.json.decode(msgspec.json.encode(self._cursor), type=Cursor)
         batch = await self._store.run(lambda tx: self._collect(tx, cursor))
         if self._mail:
-            batch.entries += map(_fields, self._workflow_events(await self._store.state(), cursor))
-        if not batch.entries and cursor == self._cursor:
+            batch.events += map(_encode, self._workflow_events(await self._store.state(), cursor))
+        if not batch.events and cursor == self._cursor:
             return False
-        if batch.entries:
-            await self._client.append(STREAM, batch.entries, MAX_EVENTS)
+        if batch.events:
+            await self._client.publish(STREAM, batch.events, MAX_EVENTS)
         # Saved after the stream was written: a crash in between repeats events instead of losing them.
         await self._store.run(lambda tx: self._save(tx, cursor))
         self._cursor = cursor
-        self.published += len(batch.entries)
+        self.published += len(batch.events)
         self.lost += batch.lost
         return batch.full
 
@@ -119,7 +119,7 @@ class EventPublisher:
         return count_waiting(self._cursor or load_cursor(tx), self._logs)
 
     def _collect(self, tx: Transaction, cursor: Cursor) -> EventBatch:
-        """Read the sources. Entries are encoded here, in the store's thread, to keep the event loop free."""
+        """Read the sources. Events are encoded here, in the store's thread, to keep the event loop free."""
         batch = EventBatch()
         for name, folder in self._logs.items():
             position = cursor.logs.setdefault(name, LogPosition())
@@ -127,9 +127,9 @@ class EventPublisher:
             batch.full = batch.full or len(lines) >= BATCH
             for line in lines:
                 batch.lost += line.lost
-                batch.entries += map(_fields, self._log_events(tx, name, line))
+                batch.events += map(_encode, self._log_events(tx, name, line))
         if self._mail:
-            batch.entries += map(_fields, self._mail_events(tx, cursor))
+            batch.events += map(_encode, self._mail_events(tx, cursor))
         return batch
 
     def _log_events(self, tx: Transaction, log: str, line: LogLine) -> Iterable[BusEvent]:
@@ -232,10 +232,8 @@ class EventPublisher:
         )
 
 
-def _fields(event: BusEvent) -> Fields:
-    """Return the stream fields: a few to filter by, and the whole event as JSON."""
-    whole = msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(event)})
-    return {"v": VERSION, "id": event.id, "kind": event.kind, "event": whole}
+def _encode(event: BusEvent) -> bytes:
+    return msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(event)})
 
 
 def _steps(run: dict[str, Any]) -> list[dict[str, Any]]:

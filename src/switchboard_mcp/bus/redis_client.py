@@ -106,6 +106,7 @@ class BusClient:
         self._claim = self._redis.register_script(scripts.CLAIM)
         self._share = self._redis.register_script(scripts.SHARE)
         self._trim = self._redis.register_script(scripts.TRIM)
+        self._publish = self._redis.register_script(scripts.PUBLISH)
 
     def key(self, *parts: str) -> str:
         """Return the name of a key of this workspace."""
@@ -145,7 +146,7 @@ class BusClient:
 
     def _failed_command(self, text: str) -> str:
         """Return the script command that an error of Redis 7.0 identifies only by its line."""
-        for script in (self._beat, self._claim, self._share, self._trim):
+        for script in (self._beat, self._claim, self._share, self._trim, self._publish):
             line = text.partition(f"script: {script.sha}, on @user_script:")[2]
             if line.isdigit():
                 command = str(script.script).splitlines()[int(line) - 1].partition("redis.call('")[2]
@@ -296,12 +297,10 @@ class BusClient:
         async with self._guard():
             await self._redis.xdel(self.key(*stream.split(":")), *ids)
 
-    async def append(self, stream: str, entries: Sequence[Fields], most: int) -> None:
-        """Append entries to a stream that keeps about `most` of them, in one transaction."""
-        async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
-            for fields in entries:
-                pipe.xadd(self.key(*stream.split(":")), dict(fields), maxlen=most, approximate=True)
-            await pipe.execute()
+    async def publish(self, stream: str, events: Sequence[bytes], most: int) -> None:
+        """Append events, as JSON with `v`, `id` and `kind`, to a stream that keeps about `most` of them."""
+        async with self._guard():
+            await self._publish(keys=[self.key(stream)], args=[most, *events])
 
     async def stream_counts(self, node: str) -> tuple[int, int, int]:
         """Return three counts of a node's stream: entries, delivered but not acknowledged, not yet delivered."""

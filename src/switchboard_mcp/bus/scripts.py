@@ -45,6 +45,17 @@ redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'kind', ARGV[1], 'name', 
 return {ARGV[3], 1}
 """
 
+# stream | length to keep, event as JSON… Appends an entry for each event. One argument per event costs the
+# sender's event loop 2 µs; one command per event costs 47 µs.
+PUBLISH = """
+for at = 2, #ARGV do
+  local event = cjson.decode(ARGV[at])
+  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*',
+    'v', event.v, 'id', event.id, 'kind', event.kind, 'event', ARGV[at])
+end
+return #ARGV - 1
+"""
+
 # stream. Drops entries that every group has received and acknowledged.
 TRIM = """
 local function before(a, b)

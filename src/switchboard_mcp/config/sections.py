@@ -191,7 +191,7 @@ class BusTls(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
 
 class BusSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Mail between machines, over Redis Streams (or Valkey). Off without a URL."""
+    """Events for other programs, and mail between machines, over Redis Streams (or Valkey). Off without a URL."""
 
     url: str = ""
     """`redis://HOST:PORT/DB` or `rediss://…`. SWITCHBOARD_BUS_URL in the environment takes precedence."""

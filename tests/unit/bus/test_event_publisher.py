@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.event_publisher import EventPublisher
-from switchboard_mcp.bus.redis_client import BusClient, Fields
+from switchboard_mcp.bus.redis_client import BusClient
+from switchboard_mcp.config.sections import EVENT_LOG
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore, State
@@ -25,15 +27,20 @@ class Stream:
         self.events: list[dict[str, Any]] = []
         self.away = False
 
-    async def append(self, stream: str, entries: Sequence[Fields], most: int) -> None:
+    async def publish(self, stream: str, events: Sequence[bytes], most: int) -> None:
         if self.away:
             raise ConnectionError
-        self.events += [msgspec.json.decode(cast(bytes, entry["event"])) for entry in entries]
+        self.events += map(msgspec.json.decode, events)
 
 
-def record(folder: Path, *outcomes: str) -> None:
+def record(folder: Path, *outcomes: str, settings: Settings | None = None) -> None:
     audit = AuditLog(
-        Settings(), str(folder), Redactor(), masks={}, fail_closed=False, warn=lambda problem: None
+        settings or Settings(),
+        str(folder),
+        Redactor(),
+        masks={},
+        fail_closed=False,
+        warn=lambda problem: None,
     )
     audit.start()
     for outcome in outcomes:
@@ -87,6 +94,65 @@ async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
             stream.away = False
         await events.pump()
     assert [each["outcome"] for each in stream.events] == ["started"]
+
+
+async def test_events_are_bounded_on_disk_and_those_dropped_are_counted(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / EVENT_LOG.path
+    small = msgspec.structs.replace(EVENT_LOG, max_bytes=4096, keep=2)
+    stream = Stream()
+    async with await MessageStore.open(str(tmp_path), watch=False, mailboxes=False) as post:
+        publisher = EventPublisher(
+            post, cast(BusClient, stream), await post.run(nodes.identify), "", mail=False
+        )
+        record(tmp_path, "first", settings=small)
+        await publisher.pump()
+        for number in range(40):
+            record(tmp_path, *(f"{number}.{each}" for each in range(5)), settings=small)
+        assert sum(path.stat().st_size for path in folder.glob("*.jsonl")) < 3 * 4096
+        while await publisher.pump():
+            pass
+    outcomes = [each["outcome"] for each in stream.events if each["kind"] == "child"]
+    (lost,) = [each["count"] for each in stream.events if each["kind"] == "lost"]
+    assert outcomes[0] == "first"
+    assert outcomes[-1] == "39.4"
+    # Beginnings of files count as lines too.
+    assert 0 <= lost + len(outcomes) - 201 <= 60
+    assert publisher.lost == lost
+    assert len(list(folder.glob("*.jsonl"))) == 1
+
+
+async def test_the_position_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
+    record(tmp_path, "old")
+    stream = Stream()
+    log = tmp_path / ".switchboard/audit/audit-000001.jsonl"
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
+        saved = {"file": 1, "offset": log.stat().st_size, "told_until": 0.0, "recent": [], "phases": {}}
+        await post.run(lambda tx: nodes.save(tx, "events.json", saved, durable=False))
+        record(tmp_path, "new")
+        me = await post.run(nodes.identify)
+        await EventPublisher(post, cast(BusClient, stream), me, str(log.parent)).pump()
+    assert [each["outcome"] for each in stream.events] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"{}\n", b"\xff\n", b"[" * 100_000, b"x" * 3_000_000, b'{"seq":1,"at":%d,"kind":"call"}\n' % 10**30],
+)
+async def test_a_log_with_lines_of_another_kind_is_read_past_them(tmp_path: Path, data: bytes) -> None:
+    record(tmp_path, "one")
+    folder = tmp_path / ".switchboard/audit"
+    (folder / "audit-000002.jsonl").write_bytes(data)
+    whole = (folder / "audit-000001.jsonl").read_bytes()
+    (folder / "audit-000003.jsonl").write_bytes(whole.replace(b'"one"', b'"two"'))
+    stream = Stream()
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
+        me = await post.run(nodes.identify)
+        publisher = EventPublisher(post, cast(BusClient, stream), me, str(folder))
+        for _ in range(5):
+            await publisher.pump()
+    assert [each["outcome"] for each in stream.events] == ["one", "two"]
 
 
 def put(state: State, run: str, entry: Mapping[str, object]) -> None:

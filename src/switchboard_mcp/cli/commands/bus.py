@@ -1,4 +1,4 @@
-"""`switchboard bus`: check and relay mail between machines, read its streams, resend dead letters."""
+"""`switchboard bus`: check and relay events and mail, read the streams, resend dead letters."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "bus status|tail|relay|replay [ID …] [OPTIONS]",
-    "Mail between machines, over Redis Streams (bus.url in the config, or SWITCHBOARD_BUS_URL).\n"
-    "`status` shows the local relay and what Redis holds; exit code 1 if mail does not flow. `relay` "
-    "relays\nmail until stopped, for a workspace without a running server. `tail` reads a stream. `replay` "
+    "Events, and mail between machines, over Redis Streams (bus.url in the config, or SWITCHBOARD_BUS_URL).\n"
+    "`status` shows the local relay and what Redis holds; exit code 1 if nothing flows. `relay` relays\n"
+    "events and mail until stopped, for a workspace without a running server. `tail` reads a stream. `replay` "
     "resends dead\n"
     "letters: those with these ids, or all; with --node it takes back messages shipped to a machine that "
     "will\nnever answer, so they go to wherever their recipient is now.",
