@@ -30,7 +30,7 @@ class Record:
 def services(audit: Record | None = None) -> Any:
     redactor = Redactor()
     redactor.register("hunter2-hunter2")
-    return SimpleNamespace(audit=audit, redactor=redactor)
+    return SimpleNamespace(records=audit, redactor=redactor)
 
 
 def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
