@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, UnionType, type_info
 
+from switchboard_mcp.config.agent_names import AGENT
 from switchboard_mcp.config.approvals import Approvals
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.config.models import ChildEntry, Config
 from switchboard_mcp.evidence.artifacts import EvidenceReport, Metrics, Stamp
 from switchboard_mcp.mail import messages
-from switchboard_mcp.mail.agent_names import AGENT
 from switchboard_mcp.mail.store.filenames import MESSAGE_ID
 
 HOME = Path(__file__).resolve().parent.parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from redis import Redis
 
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.relay_status import BusStatus
+from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.host import SWITCHBOARD
 from tests.patience import PATIENCE_S
 
@@ -69,6 +72,22 @@ class Machine:
     def knows(self, agent: str) -> bool:
         """Whether an agent of another machine can be written to."""
         return (self.folder / ".switchboard" / "elsewhere" / agent).exists()
+
+    def agent(self, name: str) -> dict[str, Any]:
+        """What its state says about an agent."""
+        state = json.loads((self.folder / ".switchboard" / "state.json").read_text())
+        entry: dict[str, Any] = state["agents"].get(name, {})
+        return entry
+
+    def register(self, name: str, **details: object) -> None:
+        """Register an agent of this machine, as its terminal or host would."""
+
+        async def work() -> None:
+            async with await MessageStore.open(str(self.folder), watch=False) as store:
+                await store.register(name)
+                await store.update(agent_registry.register(name, **details))
+
+        asyncio.run(work())
 
     @contextmanager
     def relay(self) -> Iterator[subprocess.Popen[str]]:

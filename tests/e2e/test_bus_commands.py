@@ -56,13 +56,15 @@ def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
 ) -> None:
     near, far = (Machine(tmp_path / name, redis.url) for name in ("near", "far"))
     near.run("mail", "agents", "add", "ada")
-    far.run("mail", "agents", "add", "bob")
+    near.run("mail", "agents", "role", "ada", "lead", "--as", "ada")
     # bob is a terminal that lets nobody type.
-    terminal = {"pid": os.getpid(), "socket": "", "allowExecute": False}
+    far.register("bob", kind="terminal")
     bridge = far.folder / ".switchboard" / "bridge.json"
+    terminal = {"pid": os.getpid(), "socket": "", "allowExecute": False}
     bridge.write_text(json.dumps({"version": 1, "terminals": {"bob": terminal}}))
     with near.relay(), far.relay():
-        until(lambda: near.knows("bob"))
+        until(lambda: near.knows("bob") and near.agent("bob").get("kind") == "terminal")
+        until(lambda: far.agent("ada").get("role") == "lead")
         for text in ("ls", "pwd"):
             near.run("mail", "send", "bob", text, "--action", "execute", "--as", "ada")
         until(lambda: len(near.tail("dead")) == 2)
@@ -73,7 +75,9 @@ def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
             "Terminal 'bob' was started without --allow-execute, so nothing can be typed into it."
         }
         assert "2 dead letters" in near.run("bus", "status").stdout
-        bridge.unlink()
+        bridge.write_text(
+            json.dumps({"version": 1, "terminals": {"bob": {**terminal, "allowExecute": True}}})
+        )
         wrong = near.run("bus", "replay", "1-1")
         assert wrong.returncode == 1
         assert "no dead letter 1-1" in wrong.stderr

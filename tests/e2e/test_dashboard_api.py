@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal.registry import TerminalEntry
 from tests.e2e.host import Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
 from tests.patience import PATIENCE_S
@@ -62,6 +65,9 @@ def seed_mail(folder: Path) -> dict[str, str]:
             first = await post.send(task, sender="ann", recipient="ben")
             result = Draft(action="submit_result", payload="It was read twice.", reply_to=first.id)
             second = await post.send(result, sender="ben", recipient="ann")
+            # A terminal that was started after this message came, so it waits.
+            terminal = TerminalEntry(pid=os.getpid(), socket="", allow_execute=True)
+            registry.register(post.path, "builder", terminal)
             order = await post.send(
                 Draft(action="execute", payload="make release"), sender="ben", recipient="builder"
             )

@@ -404,3 +404,36 @@ def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
     assert shell.ask("verify")["sound"]
     assert "not an age" in shell.refused("prune", "--older", "soon", code=2)
     assert "--older missing" in shell.refused("prune", code=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("send", "coder", "hello"),
+        ("send", "coder", "ls", "--action", "execute"),
+        ("claim",),
+        ("ack", "msg_1"),
+        ("agents", "role", "coder", "tester"),
+        ("teams", "create", "crew", "coder"),
+        ("workflow", "start", "hand-off", "--part", "giver=coder", "--part", "taker=lead"),
+    ],
+)
+@pytest.mark.parametrize("name", ["overseer", "Overseer", "Ada", "ada"])
+def test_a_shell_acts_neither_as_the_overseer_nor_as_the_holder_of_a_token(
+    shell: Shell, arguments: tuple[str, ...], name: str
+) -> None:
+    configure(shell.workspace, {"http": {"tokens": {"Ada": "0123456789abcdef0123456789abcdef"}}})
+    for folder in ("overseer", "ada"):
+        (shell.workspace / ".switchboard" / "inbox" / folder).mkdir(mode=0o700, exist_ok=True)
+    expected = "its own token" if name.lower() == "ada" else "reserved for the person at the dashboard"
+    assert expected in shell.refused(*arguments, "--as", name)
+    assert expected in shell.refused(*arguments, SWITCHBOARD_AGENT=name)
+
+
+def test_a_shell_makes_no_overseer(shell: Shell) -> None:
+    for arguments in (
+        ("agents", "add", "Overseer"),
+        ("teams", "create", "overseer", "coder", "--as", "lead"),
+    ):
+        assert "reserved for the person at the dashboard" in shell.refused(*arguments)
+    assert "overseer" not in shell.say("agents")

@@ -59,6 +59,19 @@ def send(workspace: Path, text: str, action: str = "status_update", sender: str 
     return with_post(workspace, lambda post: post.send(draft, sender=sender, recipient="term")).id
 
 
+def send_before(workspace: Path, text: str) -> str:
+    """An `execute` from an earlier terminal, which was stored and never typed."""
+
+    async def work() -> str:
+        async with await MessageStore.open(str(workspace), watch=False) as post:
+            await post.register("term")
+            return (
+                await post.send(Draft(action="execute", payload=text), sender="lead", recipient="term")
+            ).id
+
+    return asyncio.run(work())
+
+
 def ended(workspace: Path, id: str, sender: str = "lead") -> Receipt:
     """The last receipt of a message."""
 
@@ -232,6 +245,15 @@ def test_unread_mail_is_told_before_the_program_starts_and_never_with_the_bell_o
         assert LINE.encode() not in here.written
 
 
+@pytest.mark.parametrize(("name", "why"), [("Overseer", "reserved for"), ("Ada", "its own token")])
+def test_no_terminal_has_the_name_of_the_overseer_or_of_a_token(desk: Path, name: str, why: str) -> None:
+    settings = {"http": {"tokens": {"ada": "0123456789abcdef0123456789abcdef"}}}
+    (desk / "switchboard.config.json").write_text(json.dumps(settings))
+    with window(desk, "terminal", name, *SHELL) as here:
+        here.wait_for(why)
+        assert here.ended() == 1
+
+
 def test_execute_is_refused_unless_the_terminal_was_started_for_it(desk: Path) -> None:
     with window(desk, "terminal", "term", *SHELL) as here:
         here.wait_for("prompt> ")
@@ -244,8 +266,7 @@ def test_execute_is_refused_unless_the_terminal_was_started_for_it(desk: Path) -
 
 
 def test_a_verified_lead_types_nobody_else_does_and_nothing_is_smuggled(desk: Path) -> None:
-    with_post(desk, lambda post: post.register("term"))
-    before = send(desk, "echo from-before", "execute")
+    before = send_before(desk, "echo from-before")
     with window(desk, "terminal", "term", "--allow-execute", *SHELL) as here:
         here.wait_for("prompt> ")
         typed = send(desk, "echo typed-$((40 + 2))", "execute")

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient
-from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.presence import Presence, RemotePresence
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import REMOTE_AGENTS, Transaction

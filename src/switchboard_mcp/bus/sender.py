@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.remote_outbox import MessageInTransit, ShippedMessage, ShippedReceipt

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from switchboard_mcp.config import sections
+from switchboard_mcp.config.agent_names import token_name_problem
 from switchboard_mcp.config.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
@@ -123,6 +124,9 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
     for name, token in config.http.tokens.items():
         if isinstance(token, Token):
             require_profile(config, token.profile, f"{path}: http.tokens.{name}.profile")
+    wrong_name = token_name_problem(config.http.tokens)
+    if wrong_name:
+        raise _invalid(f"{path}: http.tokens: {wrong_name}")
     return config
 
 

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.agent_names import agent_name, is_agent_name
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
 from switchboard_mcp.mail.location import AGENT, FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.store import claims, dropped_files, message_lookup

@@ -21,12 +21,15 @@ ACTIONS = frozenset({"delegate_task", "request_review"})
 MAX_BYTES = 16_384
 
 
-class _Agent(Struct):
+class AgentRecord(Struct):
+    """The part of an agent's entry in the state that delivery rules need."""
+
     role: str = ""
+    kind: str = "chat"
 
 
 class _State(Struct):
-    agents: dict[str, _Agent] = {}
+    agents: dict[str, AgentRecord] = {}
 
 
 class PersonaText(Struct, frozen=True):
@@ -53,23 +56,24 @@ class Personas:
         text = content[:MAX_BYTES].decode("utf-8", "replace").strip()
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
-    def role_of(self, agent: str) -> str:
-        """Return the role of an agent, or an empty string. Blocking."""
+    def agent(self, name: str) -> AgentRecord:
+        """Return what the state says about an agent; defaults if it is unknown. Blocking."""
         data = self._read(os.path.join(self._folder, "state.json"))
         if data != self._state[0]:
             try:
                 self._state = data, msgspec.json.decode(data, type=_State)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._state = data, _State()
-        entry = self._state[1].agents.get(agent)
-        return entry.role if entry is not None else ""
+        return self._state[1].agents.get(name) or AgentRecord()
 
     def apply(self, message: MailMessage) -> MailMessage | Failure:
         """Add the persona of the role that the message names, else of the recipient's role."""
-        if message.persona or message.action not in ACTIONS:
+        # Only this rule adds a persona: one that a file or another machine brought along is dropped.
+        message = msgspec.structs.replace(message, persona=None)
+        if message.action not in ACTIONS:
             return message
         named = message.metadata.get("role")
-        role = (read_role(named) if isinstance(named, str) else None) or self.role_of(message.recipient)
+        role = (read_role(named) if isinstance(named, str) else None) or self.agent(message.recipient).role
         text = self.for_role(role).text if role else ""
         return msgspec.structs.replace(message, persona=text) if text else message
 

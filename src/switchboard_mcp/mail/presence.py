@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 from switchboard_mcp.system.processes import is_running
 

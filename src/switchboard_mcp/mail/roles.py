@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from switchboard_mcp.mail.agent_names import agent_name
+from switchboard_mcp.config.agent_names import agent_name
 
 ROLES = ("lead", "coder 1", "coder 2", "reviewer", "tester", "researcher", "execution")
-# The person at the dashboard; no agent can use this name. May do to terminals what a lead may.
-OVERSEER = "overseer"
 _BY_NAME = {role.replace(" ", "-"): role for role in ROLES}
 
 

@@ -11,16 +11,15 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
+from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier, Resource, ToolSpec
 from switchboard_mcp.mail import resources
-from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
-from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.store.delivery_rules import load_rules
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
@@ -63,9 +62,7 @@ class MailServer:
         self._keep_s = settings.keep_days * DAY_S
         self._pruned_at = -DAY_S
         self.sessions: list[AgentSession] = []
-        self.reserved = frozenset(
-            map(agent_name, (*reserved, OVERSEER))
-        )  # usable only with a token of that name
+        self.reserved = frozenset(map(agent_name, reserved))  # usable only with a token of that name
         self.registration_lock = asyncio.Lock()
         # Returns the node an agent of this name lives on, if machines are connected by a bus; empty for none.
         self.find_remote: Callable[[str], Coroutine[Any, Any, str]] | None = None

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier
 from switchboard_mcp.mail import agent_registry, location, presence, resources
-from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Claimed
 from switchboard_mcp.mail.presence import PresenceLock
+from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.store import MailboxChange
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AgentSession:
 
     async def register(self, written: str, **details: object) -> agent_registry.Agent:
         """Register the client as the agent of this name."""
-        name = agent_registry.parse_name(written)
+        name = message_lookup.require_unreserved(agent_registry.parse_name(written))
         async with self._registering:
             refusal = self._refusal(name)
             if refusal is not None:

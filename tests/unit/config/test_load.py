@@ -183,6 +183,10 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
         ('{"mail": {"enabled": "yes"}}', "mail.enabled: expected true or false, found text."),
         ('{"http": {"tokens": {"ada": {"token": "x", "profile": "revue"}}}, "profiles": {"review": {}}}',
          "http.tokens.ada.profile: there is no profile 'revue'. Did you mean review?"),
+        ('{"http": {"tokens": {"Coder 1": "x", "ada": "y", "coder-1": "z"}}}',
+         "http.tokens: 'Coder 1' and 'coder-1' are the same agent, 'coder-1'. Rename one of them."),
+        ('{"http": {"tokens": {"Overseer": "x"}}}',
+         "http.tokens: 'Overseer' is reserved for the person at the dashboard. Use another name."),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_section_is_refused_in_words(tmp_path: Path, text: str, line: str) -> None:

@@ -74,12 +74,14 @@ def test_what_is_asked_of_an_agent_in_a_role_carries_its_persona(tmp_path: Path)
     assert persona_of(personas, message(recipient="bob")) is None
 
 
-def test_a_role_that_the_message_names_or_its_own_persona_wins(tmp_path: Path) -> None:
+def test_a_role_that_the_message_names_wins_and_a_persona_it_brings_along_is_dropped(tmp_path: Path) -> None:
     give_role(tmp_path, "reviewer")
     personas = Personas(str(tmp_path))
     assert persona_of(personas, message(metadata={"role": "tester"})) == personas.for_role("tester").text
     assert persona_of(personas, message(metadata={"role": 5})) == personas.for_role("reviewer").text
-    assert persona_of(personas, message(persona="mine")) == "mine"
+    assert persona_of(personas, message(persona="mine")) == personas.for_role("reviewer").text
+    assert persona_of(personas, message(persona="mine", recipient="bob")) is None
+    assert persona_of(personas, message(persona="mine", action="status_update")) is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 
 from switchboard_mcp.cli.clipboard import copy
 from switchboard_mcp.cli.invocation import Invocation, usage_error
-from switchboard_mcp.cli.mail.mailbox import folder_of
+from switchboard_mcp.cli.mail.mailbox import config_of, folder_of, require_shell_name
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.cli.terminal_screen import DOORBELL, UserTerminal
 from switchboard_mcp.errors import SwitchboardError, refused
@@ -62,9 +62,10 @@ def run(invocation: Invocation) -> int:
     if shutil.which(args.program[0]) is None:
         message = f"There is no program '{args.program[0]}'."
         raise refused("command_not_found", message, hint="Install it, or correct the name.")
-    return TerminalSession(
-        invocation, folder_of(invocation), message_lookup.parse_agent_name(args.name)
-    ).run()
+    workspace = folder_of(invocation)
+    config = config_of(invocation, workspace)
+    name = require_shell_name(message_lookup.parse_agent_name(args.name), config)
+    return TerminalSession(invocation, workspace, name).run()
 
 
 COMMAND = Command(

@@ -27,12 +27,12 @@ from switchboard_mcp.cli.invocation import HOW_TO_ADD_CHILDREN, Invocation, open
 from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.preflight import check_all
 from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
 from switchboard_mcp.config.variables import missing_variables, secret_values
 from switchboard_mcp.errors import Failure, SwitchboardError
-from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
 from switchboard_mcp.redaction.redactor import Redactor

@@ -16,10 +16,10 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.show import short_id
+from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.config.load import find_config, read_config
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
-from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.presence import Presence, PresenceLock
@@ -76,12 +76,7 @@ class Mailbox(Struct):
 
     def acting_agent(self) -> str:
         """Return the acting agent if a shell may act as it: agents with a token act with that token only."""
-        name = self.agent_or_error()
-        if name in {agent_name(each) for each in self.config.http.tokens}:
-            message = f"'{name}' has its own token (http.tokens), so nobody can act as it from a shell."
-            hint = "Act over HTTP with that token, or as another agent: --as NAME."
-            raise refused("mail_identity", message, hint=hint)
-        return name
+        return require_shell_name(self.agent_or_error(), self.config)
 
     def record_visit(self, agent: str) -> None:
         """Record that the agent is present and sees its mail. Blocking."""
@@ -103,6 +98,16 @@ class Mailbox(Struct):
         raise usage_error(
             message if held else f"'{agent}' has claimed no message.", "Name the message by its ID."
         )
+
+
+def require_shell_name(name: str, config: Config) -> str:
+    """Return the name if a shell may act under it. Raises `mail_identity` for the overseer and for token holders."""
+    message_lookup.require_unreserved(name)
+    if name in {agent_name(each) for each in config.http.tokens}:
+        message = f"'{name}' has its own token (http.tokens), so nobody can act as it from a shell."
+        hint = "Act over HTTP with that token, or as another agent."
+        raise refused("mail_identity", message, hint=hint)
+    return name
 
 
 def match_id(typed: str, ids: Collection[str], whose: str) -> str:
@@ -159,6 +164,12 @@ def folder_of(invocation: Invocation) -> str:
     return workspace_of(os.environ, workspace_folder(invocation.options))
 
 
+def config_of(invocation: Invocation, folder: str) -> Config:
+    """Return the settings of the workspace."""
+    source = find_config(folder, invocation.options.config)
+    return read_config(source) if source else Config()
+
+
 def agent_of(invocation: Invocation) -> str:
     """Return the agent named by `--as` or the environment; may be empty."""
     name = invocation.args.agent or os.environ.get(AGENT, "")
@@ -168,8 +179,7 @@ def agent_of(invocation: Invocation) -> str:
 @asynccontextmanager
 async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> AsyncIterator[Mailbox]:
     """Open the store of a workspace."""
-    source = find_config(folder, invocation.options.config)
-    config = read_config(source) if source else Config()
+    config = config_of(invocation, folder)
     agent = agent_of(invocation) if hasattr(invocation.args, "agent") else ""
     deliveries: list[Delivery] = []
     async with await MessageStore.open(

@@ -12,6 +12,7 @@ from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
 from switchboard_mcp.cli.parser import Command, option, positional, repeatable
 from switchboard_mcp.mail import agent_registry, presentation
 from switchboard_mcp.mail.personas import Personas
+from switchboard_mcp.mail.store import message_lookup
 
 PRESENCE_STYLES = {"online": "green", "idle": "yellow", "offline": "dim"}
 SEE_HELP = "`switchboard mail agents --help` and `switchboard mail teams --help` show how."
@@ -99,7 +100,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 async def _add(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
-    name = agent_registry.parse_name(typed)
+    name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
     await mailbox.post.register(name)
     fields = {"purpose": invocation.args.purpose} if invocation.args.purpose else {}
     await mailbox.post.update(agent_registry.register(name, **fields))

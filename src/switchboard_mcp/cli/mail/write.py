@@ -20,9 +20,9 @@ from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, with_mailbox
 from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
+from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State

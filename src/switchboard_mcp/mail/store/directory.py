@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import Clocks

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import Delivery, DeliveryRule, MailMessage
 from switchboard_mcp.mail.store import (
     dead_letter_reasons,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from switchboard_mcp.config.agent_names import OVERSEER, agent_name, is_agent_name
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail.agent_names import agent_name, is_agent_name
 from switchboard_mcp.mail.messages import MailMessage, StoredMessage
 from switchboard_mcp.mail.store import dead_letter_reasons, file_operations, signing
 from switchboard_mcp.mail.store.directory import Transaction
@@ -27,6 +27,14 @@ def parse_agent_name(written: str) -> str:
     if name is None:
         shown = written if len(written) < 80 else written[:79] + "…"
         raise refused("mail_name_invalid", f"{shown!r} is not a valid agent name.")
+    return name
+
+
+def require_unreserved(name: str) -> str:
+    """Return the name. Raises `mail_identity` if only the dashboard may use it."""
+    if name == OVERSEER:
+        message = f"'{name}' is reserved for the person at the dashboard."
+        raise refused("mail_identity", message, hint="Use another name.")
     return name
 
 

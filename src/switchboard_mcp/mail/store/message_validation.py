@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from switchboard_mcp.config.agent_names import OVERSEER, agent_name
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.mail.agent_names import agent_name
 from switchboard_mcp.mail.messages import (
     MAX_METADATA_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -71,6 +71,7 @@ def from_file(data: bytes, agent: str, file: str, created_at: str) -> MailMessag
 
 def _with_defaults(content: dict[str, Any], file: str, created_at: str) -> dict[str, Any]:
     content = {"createdAt": created_at, "id": file.removesuffix(".json"), **content}
+    content.pop("persona", None)  # Added by the store alone.
     metadata = content.get("metadata")
     if metadata is None or isinstance(metadata, dict):
         kept = {key: value for key, value in (metadata or {}).items() if key not in ("seal", "attachment")}
@@ -87,6 +88,8 @@ def _check_address(message: MailMessage, agent: str) -> Failure | None:
         return _invalid("`id` must be msg_ followed by up to 100 letters, digits, - or _")
     if agent_name(message.sender) is None:
         return _invalid("`sender` is not a valid agent name")
+    if message.sender == OVERSEER:
+        return _invalid(f"`sender` is '{OVERSEER}', which is reserved for the person at the dashboard")
     if message.recipient != agent:
         return _invalid(
             f"`recipient` is '{message.recipient[:80]}', but the file is in the inbox of '{agent}'"

@@ -144,18 +144,35 @@ class MessageStore:
         """List all agents that have an inbox."""
         return await self._reader.run(lambda tx: tx.agents())
 
-    async def send(self, draft: Draft, *, sender: str, recipient: str, verified: bool = True) -> Sent:
+    async def send(
+        self,
+        draft: Draft,
+        *,
+        sender: str,
+        recipient: str,
+        verified: bool = True,
+        from_dashboard: bool = False,
+    ) -> Sent:
         """Store one message. `verified` means the caller knows the sender from its connection.
 
-        Raises `mail_recipient_unknown` (with the nearest names), `mail_message_invalid`, `mail_too_large`, the
-        failure of a delivery rule, or `mail_not_stored`.
+        Only the dashboard, with `from_dashboard`, sends in the name of the overseer. Raises `mail_recipient_unknown`
+        (with the nearest names), `mail_identity`, `mail_message_invalid`, `mail_too_large`, the failure of a delivery
+        rule, or `mail_not_stored`.
         """
+        if not from_dashboard:
+            message_lookup.require_unreserved(message_lookup.parse_agent_name(sender))
         return await self._writer.commit(
             lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified)
         )
 
     async def send_to_many(
-        self, draft: Draft, *, sender: str, recipients: Sequence[str], verified: bool = True
+        self,
+        draft: Draft,
+        *,
+        sender: str,
+        recipients: Sequence[str],
+        verified: bool = True,
+        from_dashboard: bool = False,
     ) -> list[Sent | Failure]:
         """Send the same message to several recipients; each is stored or refused independently, in order."""
         if len(recipients) > 1 and {"workflow", "completes"} <= draft.metadata.keys():
@@ -164,7 +181,12 @@ class MessageStore:
                 "mail_message_invalid", "A message that ends a phase needs one recipient.", hint=hint
             )
         answers = await gather(
-            *(self.send(draft, sender=sender, recipient=each, verified=verified) for each in recipients),
+            *(
+                self.send(
+                    draft, sender=sender, recipient=each, verified=verified, from_dashboard=from_dashboard
+                )
+                for each in recipients
+            ),
             return_exceptions=True,
         )
         return [_refusal(answer) if isinstance(answer, BaseException) else answer for answer in answers]
@@ -288,6 +310,7 @@ class MessageStore:
         a shell.
         """
         name = message_lookup.parse_agent_name(agent)
+        message_lookup.require_unreserved(name)
         how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
         return await self._writer.commit(
             lambda tx: claims.ack(tx, name, message_id, how, self._rules), numbers=2

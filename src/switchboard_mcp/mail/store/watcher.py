@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.system import inotify
 from switchboard_mcp.system.file_watch import ChangeSource
 

@@ -7,14 +7,13 @@ only into a program with bracketed paste, so no line break acts as Enter; the fi
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import deque
+
+from switchboard_mcp.suites.invisible_characters import find_invisible
 
 # A terminal's line buffer holds 4,096 bytes; the rest would be lost silently.
 MAX_TYPED_BYTES = 4_000
 PASTE_BEGINS, PASTE_ENDS, ENTER = b"\x1b[200~", b"\x1b[201~", b"\r"
-# Controls, characters that reorder or hide text, surrogates, private use, and other line breaks.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI
@@ -38,16 +37,14 @@ def to_keystrokes(payload: str, *, bracketed: bool) -> bytes | str:
     >>> to_keystrokes("make test\\n", bracketed=False)
     b'make test'
     >>> to_keystrokes("ls\\x1b[201~", bracketed=True)
-    'it contains the control character U+001B'
+    'it contains the invisible character U+001B'
     """
     text = payload.replace("\r\n", "\n").rstrip("\n")
     if not text.strip():
         return "there is nothing to type"
-    for character in text:
-        if character in "\n\t":
-            continue
-        if unicodedata.category(character) in _HIDDEN:
-            return f"it contains the control character U+{ord(character):04X}"
+    invisible = find_invisible(text, allowed="\n\t")
+    if invisible:
+        return f"it contains the invisible character U+{ord(invisible):04X}"
     if not bracketed and "\n" in text:
         return "it has several lines, and the program in the terminal does not accept pasted lines now"
     if not bracketed and "\t" in text:

@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.agent_names import OVERSEER, is_agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
-from switchboard_mcp.mail.personas import Personas
-from switchboard_mcp.mail.roles import OVERSEER
+from switchboard_mcp.mail.personas import AgentRecord, Personas
+from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.system.processes import is_running
 
@@ -219,43 +219,70 @@ def _parse_request(line: bytes) -> str:
 
 
 def refusal(
-    recipient: str, entry: TerminalEntry, *, verified: bool, sender: str, role: str
+    recipient: str, entry: TerminalEntry | None, *, verified: bool, sender: str, role: str
 ) -> Failure | None:
-    """Return why an `execute` message may not go to a terminal, or None."""
+    """Return why an `execute` message may not be typed, or None. `entry` is None if no terminal has the name."""
+    start = f"Send it as delegate_task, or start it with: switchboard terminal {recipient} --allow-execute -- PROGRAM"
+    if entry is None:
+        message = f"'{recipient}' is not a running terminal, so nothing can be typed into it."
+        return failure("mail_forbidden", message, hint=start)
     if not entry.allow_execute:
         message = (
             f"Terminal '{recipient}' was started without --allow-execute, so nothing can be typed into it."
         )
-        hint = f"Send it as delegate_task, or start it with: switchboard terminal {recipient} --allow-execute -- …"
-        return failure("mail_forbidden", message, hint=hint)
+        return failure("mail_forbidden", message, hint=start)
+    return _sender_refusal(recipient, verified=verified, sender=sender, role=role)
+
+
+def _sender_refusal(recipient: str, *, verified: bool, sender: str, role: str) -> Failure | None:
     if not verified:
         message = (
             f"Only verified senders may type into terminal '{recipient}', and '{sender}' is not verified."
         )
-        hint = "Send it with the mail tools, or with `switchboard mail send` while no other program is that agent."
+        hint = (
+            "Send it with the mail tools, or while no other program is that agent: "
+            f"switchboard mail send {recipient} TEXT --action execute --as {sender}"
+        )
         return failure("mail_forbidden", message, hint=hint)
     if role != "lead" and sender != OVERSEER:
         message = (
             f"Only leads may type into terminal '{recipient}'; '{sender}' is {role or 'without a role'}."
         )
-        return failure("mail_forbidden", message)
+        hint = f"The lead can make it one: switchboard mail agents role {sender} lead --as LEAD"
+        return failure("mail_forbidden", message, hint=hint)
     return None
 
 
-def delivery_rule(folder: str) -> DeliveryRule:
-    """Return the delivery rule for `execute` messages to running terminals. Others pass as ordinary messages."""
-    personas = Personas(folder)
+def _remote_refusal(message: MailMessage, sender: AgentRecord, recipient: AgentRecord) -> Failure | None:
+    """Return why an `execute` message may not go to another machine, which checks its own terminal."""
+    name = message.recipient
+    if recipient.kind != "terminal":
+        return refusal(name, None, verified=message.verified, sender=message.sender, role=sender.role)
+    if message.sender == OVERSEER:
+        text = f"Terminal '{name}' is on another machine, and '{OVERSEER}' may type on this one only."
+        return failure(
+            "mail_forbidden", text, hint="Use the dashboard of that machine, or send it as a lead."
+        )
+    return _sender_refusal(name, verified=message.verified, sender=message.sender, role=sender.role)
 
-    def look(message: MailMessage) -> MailMessage | Failure:
+
+def delivery_rule(folder: str) -> DeliveryRule:
+    """Return the delivery rule for `execute` messages: a verified lead, to a terminal that allows it."""
+    personas = Personas(folder)
+    presence = Presence(folder)
+
+    def check(message: MailMessage) -> MailMessage | Failure:
         if message.action != "execute":
             return message
+        sender = personas.agent(message.sender)
+        if presence.remote(message.recipient) is not None:
+            return _remote_refusal(message, sender, personas.agent(message.recipient)) or message
         entry = read(folder).get(message.recipient)
-        if entry is None:
-            return message
-        role = personas.role_of(message.sender)
-        problem = refusal(
-            message.recipient, entry, verified=message.verified, sender=message.sender, role=role
+        return (
+            refusal(
+                message.recipient, entry, verified=message.verified, sender=message.sender, role=sender.role
+            )
+            or message
         )
-        return problem or message
 
-    return look
+    return check

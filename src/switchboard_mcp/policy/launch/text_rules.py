@@ -7,7 +7,6 @@ since they may be secrets; keys are named instead.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import SplitResult, urlsplit
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expandable_strings
+from switchboard_mcp.suites.invisible_characters import find_invisible
 
 
 class LaunchFault(Struct, frozen=True):
@@ -100,8 +100,6 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _METACHARACTERS = re.compile(r"&&|[;`|<>&]|\$[({]")
 _ADDRESS = re.compile(r"(?:--?[\w-]+=)?https?://[^\s&]+(?:&[^\s&]+)*")
 _SHELL_AND_CODE = re.compile(r"-[a-z]*c[a-z]*|/[ck]", re.IGNORECASE)
-# Invisible characters and those that reorder text: what cannot be seen cannot be approved.
-_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"))
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1", re.IGNORECASE)
 _SECURE = {"https": 443, "wss": 443}
 _PLAIN = {"http": 80, "ws": 80}
@@ -149,8 +147,7 @@ def no_invisible_characters(spec: ChildSpec) -> LaunchFault | None:
     for key, text in places:
         if len(text) > MAX_LENGTH:
             return LaunchFault(key, f"is longer than {MAX_LENGTH} characters")
-        plain = text.isascii() and text.isprintable()
-        if not plain and any(unicodedata.category(character) in _UNSEEN for character in text):
+        if find_invisible(text):  # What cannot be seen cannot be approved.
             return LaunchFault(key, "contains a newline, a control character or an invisible character")
     if len(spec.args) > MAX_ARGUMENTS:
         return LaunchFault(join_key(_inner(spec), "args"), f"has more than {MAX_ARGUMENTS} members")

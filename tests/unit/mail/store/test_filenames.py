@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.mail.agent_names import AGENT, agent_name, is_agent_name
+from switchboard_mcp.config.agent_names import AGENT, agent_name, is_agent_name
 from switchboard_mcp.mail.store.filenames import (
     MESSAGE_ID,
     Lease,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,33 @@ def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, expecte
     refused = to_keystrokes(text, bracketed=bracketed)
     assert isinstance(refused, str)
     assert expected in refused
+
+
+# Unicode's DerivedCoreProperties.txt 15.1, Default_Ignorable_Code_Point.
+IGNORABLE = (
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+# Drawn as nothing or as a space, though not ignorable.
+BLANK = (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x2800, 0x3000, 0xFFFC, 0x16FE4, 0x1D159)
+
+
+def test_no_invisible_character_of_unicode_is_typed_wherever_it_stands() -> None:
+    codes = [code for first, last in IGNORABLE for code in range(first, last + 1)] + list(BLANK)
+    codes += [code for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")]
+    for code in set(codes) - {0x09, 0x0A}:
+        for text in (f"ls {chr(code)}", f"{chr(code)}ls", f"l{chr(code)}s"):
+            expected = f"it contains the invisible character U+{code:04X}"
+            found = to_keystrokes(text, bracketed=True)
+            assert found in (expected, "there is nothing to type"), hex(code)
+
+
+def test_every_letter_digit_mark_and_visible_symbol_is_typed() -> None:
+    hidden = {code for first, last in IGNORABLE for code in range(first, last + 1)} | set(BLANK)
+    for code in range(0x21, 0x110000):
+        if code not in hidden and unicodedata.category(chr(code))[0] in "LNPSM":
+            assert isinstance(to_keystrokes(chr(code), bracketed=False), bytes), hex(code)
 
 
 def test_several_lines_and_tabs_go_only_to_a_program_that_takes_pasted_text() -> None:

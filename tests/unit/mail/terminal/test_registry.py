@@ -177,6 +177,47 @@ def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_
         assert answer is sent
 
 
-def test_execute_to_somebody_without_a_terminal_is_but_a_message(folder: Path) -> None:
-    sent = message(verified=False, sender="ann")
-    assert registry.delivery_rule(str(folder))(sent) is sent
+@pytest.mark.parametrize("terminal", ["none", "ended", "closed", "open"])
+@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize("sender", ["lead", "bob", "ann", "overseer"])
+def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command_that_would_allow_it(
+    folder: Path, terminal: str, verified: bool, sender: str
+) -> None:
+    roles(folder)
+    if terminal != "none":
+        pid = NOBODY if terminal == "ended" else os.getpid()
+        registry.register(str(folder), "term", entry(pid, allow_execute=terminal != "closed"))
+    sent = message(verified=verified, sender=sender)
+    answer = registry.delivery_rule(str(folder))(sent)
+    if terminal == "open" and verified and sender in ("lead", "overseer"):
+        assert answer is sent
+        return
+    assert isinstance(answer, Failure)
+    assert answer.code == "mail_forbidden"
+    if terminal == "open":
+        command = f"role {sender} lead" if verified else f"--action execute --as {sender}"
+    else:
+        command = "switchboard terminal term --allow-execute"
+    assert command in str(answer.hint)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sender", "verified", "expected"),
+    [
+        ("terminal", "lead", True, ""),
+        ("terminal", "lead", False, "Only verified senders"),
+        ("terminal", "bob", True, "'bob' is tester"),
+        ("terminal", "overseer", True, "on another machine"),
+        ("chat", "lead", True, "'term' is not a running terminal"),
+    ],
+)
+def test_execute_to_another_machine_is_checked_here_as_far_as_this_machine_knows(
+    folder: Path, kind: str, sender: str, verified: bool, expected: str
+) -> None:
+    agents = {"lead": {"role": "lead"}, "bob": {"role": "tester"}, "term": {"kind": kind}}
+    (folder / "state.json").write_text(json.dumps({"agents": agents}))
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "term").write_text('{"node": "4ee06bf53968"}')
+    sent = message(verified=verified, sender=sender)
+    answer = registry.delivery_rule(str(folder))(sent)
+    assert expected in answer.message if isinstance(answer, Failure) else not expected

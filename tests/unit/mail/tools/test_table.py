@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from switchboard_mcp.mail.messages import ACTIONS
+from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal.registry import TerminalEntry
 from switchboard_mcp.mail.tools.table import TOOLS
 from tests.unit.mail.office import Client, Json, office
 
@@ -41,12 +44,24 @@ def test_only_tools_that_change_nothing_say_so() -> None:
     }
 
 
+async def test_execute_is_refused_when_it_is_sent_to_an_agent_without_a_terminal(tmp_path: Path) -> None:
+    async with office(tmp_path) as server:
+        ada, _ = await server.agent("ada"), await server.agent("bob")
+        await ada.call("assign_role", role="lead")
+        problem = await ada.failure("send_message", recipient="bob", action="execute", payload="ls")
+        assert problem["code"] == "mail_forbidden"
+        assert "switchboard terminal bob --allow-execute" in problem["hint"]
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_every_action_goes_from_sender_to_recipient_and_back_as_a_receipt(
     tmp_path: Path, action: str
 ) -> None:
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
+        await ada.call("assign_role", role="lead")
+        terminal = TerminalEntry(pid=os.getpid(), socket="", allow_execute=True)
+        registry.register(str(tmp_path / ".switchboard"), "bob", terminal)
         sent = await send(ada, "bob", "do it", action=action, metadata={"k": [1]}, priority="high")
         assert sent["status"] == "delivered"
         (receipt,) = (await ada.call("get_receipts"))["receipts"]

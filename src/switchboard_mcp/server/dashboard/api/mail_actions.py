@@ -9,10 +9,10 @@ from __future__ import annotations
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
+from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
-from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.api.mail import require_mail
@@ -49,13 +49,13 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
         action=order.action, payload=order.payload, priority=order.priority, reply_to=order.reply_to
     )
     if not order.to.startswith("team:"):
-        sent = await store.send(draft, sender=sender, recipient=order.to)
+        sent = await store.send(draft, sender=sender, recipient=order.to, from_dashboard=True)
         _record(state, request, "send", sent.recipient, "ok")
         return {"sent": [sent.id]}
     team = agent_registry.parse_name(order.to.removeprefix("team:"))
     recipients = [each.agent for each in agent_registry.addressees(await store.state(), team, None, sender)]
     draft.team = team
-    outcomes = await store.send_to_many(draft, sender=sender, recipients=recipients)
+    outcomes = await store.send_to_many(draft, sender=sender, recipients=recipients, from_dashboard=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     if len(refused) == len(outcomes):
         raise SwitchboardError(refused[0])
@@ -78,7 +78,7 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
         idempotency_key=f"approved {message.id}",
         metadata={"approves": message.id, "askedBy": message.sender},
     )
-    sent = await store.send(draft, sender=sender, recipient=message.recipient)
+    sent = await store.send(draft, sender=sender, recipient=message.recipient, from_dashboard=True)
     summary = f"Approved by {sender}, and sent as {sent.id}."
     await store.ack(message.recipient, message.id, outcome="done", summary=summary)
     _record(state, request, "execute", message.recipient, "approved")

@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from switchboard_mcp import __version__
 from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.mail.roles import OVERSEER
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.summary import summarise
