@@ -51,15 +51,15 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes | B
     body: bytes = first["body"]
     if not first["more_body"]:
         return body if len(body) <= limit else BodyFailure.TOO_LARGE
-    parts, size = [body], len(body)
-    while size <= limit:
+    whole = bytearray(body)  # not a list of parts: each part may be a single byte
+    while len(whole) <= limit:
         more = await receive()
         if more["type"] != "http.request":
             return BodyFailure.GONE
-        parts.append(more["body"])
-        size += len(more["body"])
+        whole += more["body"]
         if not more["more_body"]:
-            return b"".join(parts) if size <= limit else BodyFailure.TOO_LARGE
+            return bytes(whole) if len(whole) <= limit else BodyFailure.TOO_LARGE
+    whole.clear()
     await discard(receive)
     return BodyFailure.TOO_LARGE
 

@@ -1,11 +1,13 @@
-"""Connection limits: maximum connections, header timeout, idle timeout, stalled readers.
+"""Connection limits: maximum connections, header timeout, idle timeout, stalled readers, bytes held.
 
 A connection is *new* until a complete request head has arrived, *active* while a request is served, and *idle* between
 two requests. New and idle connections time out, and are evicted when the limit is reached. A connection that does not
-fit is rejected before anything is allocated for it.
+fit is rejected before anything is allocated for it. Bytes behind a request wait here until it has been served, and the
+socket is not read while there are more than a few.
 
 Sits between the socket and uvicorn's HTTP protocol, because uvicorn has neither a header timeout nor a limit for
-clients that stop reading. Uses only asyncio's protocol interface; not aware of the requests themselves.
+clients that stop reading, and parses whatever arrives while a request is served. Uses only asyncio's protocol
+interface; `request_framing` finds the end of each request.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
+from switchboard_mcp.server.http.request_framing import FAILED, FramingState, RequestFraming
 from switchboard_mcp.server.http.write_coalescing import CoalescingTransport
 
 Address = tuple[str, int]
 
-# Ordinary request heads have one or two kilobytes.
-MAX_HEAD_BYTES = 32_768
+# Pipelined requests that wait. With more, the socket is not read until the request in progress has been served; until
+# then a client that disconnects is noticed only when something is written to it.
+MAX_WAITING_BYTES = 65_536
 # From connecting, or from the first byte after an idle time, to the end of the head.
 HEAD_TIMEOUT_S = 15.0
 # Longer than known clients keep pooled connections, so the client closes first and never loses a request.
@@ -34,6 +38,7 @@ SWEEP_S = 1.0
 HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 )
+BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 TOO_MANY_CONNECTIONS = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 )
@@ -43,12 +48,12 @@ class ConnectionGuard(asyncio.Protocol):
     """Enforces the limits on one connection and passes its bytes on to the HTTP protocol."""
 
     __slots__ = (
-        "_head_bytes",
+        "_framing",
         "_inner",
         "_stall_timer",
         "_table",
-        "_tail",
         "_unread_since",
+        "_waiting",
         "address",
         "lost",
         "on_close",
@@ -58,8 +63,8 @@ class ConnectionGuard(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, table: ConnectionTable) -> None:
         self._inner = inner
         self._table = table
-        self._head_bytes = 0  # received so far; -1 once the head is complete
-        self._tail = b""
+        self._framing = RequestFraming()
+        self._waiting = bytearray()  # behind the request in progress
         self._stall_timer: asyncio.TimerHandle | None = None
         self._unread_since = 0.0
         self.on_close: Callable[[], None] | None = None
@@ -79,14 +84,17 @@ class ConnectionGuard(asyncio.Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on, unless the request head has grown too large."""
+        """Pass data on up to the end of the request. What is behind it waits until the request has been served."""
         if self.transport.is_closing():
             return
-        if self._head_bytes >= 0 and not self._head_fits(data):
-            self.transport.write(HEAD_TOO_LARGE)
-            self.transport.close()
-            return
-        self._inner.data_received(data)
+        if self._waiting:
+            self._waiting += data
+        else:
+            size = self._pass_on(data)
+            if size < len(data):
+                self._waiting += data[size:]
+        if len(self._waiting) > MAX_WAITING_BYTES and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def eof_received(self) -> bool | None:
         """Pass the end of input on."""
@@ -121,34 +129,61 @@ class ConnectionGuard(asyncio.Protocol):
 
     def begin_request(self) -> None:
         """Exempt the connection from timeouts while a request is served."""
-        self._head_bytes = -1
         self._table.mark_active(self)
 
     def end_request(self) -> None:
-        """Mark the connection idle: its response has been sent."""
-        self._head_bytes, self._tail = 0, b""
+        """Mark the connection idle: its response has been sent. Go on with the next request if it waits."""
         self.on_close = None
-        if not self.transport.is_closing():
-            self._table.idle[self] = self._table.loop.time()
+        if self.transport.is_closing():
+            return
+        if self._framing.state is not FramingState.END:
+            self.transport.close()  # the client is still sending a request that has been answered
+            return
+        self._framing.reset()
+        self._table.idle[self] = self._table.loop.time()
+        if self._waiting:
+            self._pass_on_waiting()
 
     def abort_after(self, seconds: float) -> asyncio.TimerHandle:
         """Abort the connection after a timeout. Cancel the returned timer to prevent it."""
         return self._table.loop.call_later(seconds, self.transport.abort)
 
-    def _head_fits(self, data: bytes) -> bool:
-        if self._head_bytes == 0:
-            data = data.lstrip(b"\r\n")  # RFC 9112, 2.2: ignore empty lines before a request
-            if not data:
-                return True
+    def _pass_on(self, data: bytes | bytearray) -> int:
+        """Pass on what belongs to the request, and return its size."""
+        size = self._frame(data)
+        if size:
+            self._inner.data_received(bytes(data) if size == len(data) else bytes(data[:size]))
+        return size
+
+    def _pass_on_waiting(self) -> None:
+        """Pass on the next of the requests that wait."""
+        size = self._frame(self._waiting)
+        data = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        # Before the HTTP protocol sees the data, which may make it pause reading itself.
+        if len(self._waiting) <= MAX_WAITING_BYTES and not self.transport.is_closing():
+            self.transport.resume_reading()
+        if data:
+            self._inner.data_received(data)
+
+    def _frame(self, data: bytes | bytearray) -> int:
+        """Return how many bytes belong to the request; 0 if it was rejected."""
+        framing = self._framing
+        in_head = framing.state is FramingState.HEAD
+        size = framing.feed(data)
+        if in_head and framing.begun:
             self._table.mark_receiving(self)
-        end = (self._tail + data).find(b"\r\n\r\n")
-        if end >= 0:
-            size = self._head_bytes - len(self._tail) + end
-            self._head_bytes = -1
-            return size <= MAX_HEAD_BYTES
-        self._head_bytes += len(data)
-        self._tail = (self._tail + data)[-3:]
-        return self._head_bytes <= MAX_HEAD_BYTES
+        if framing.state not in FAILED:
+            return size
+        self._reject(in_head)
+        return 0
+
+    def _reject(self, in_head: bool) -> None:
+        """Close the connection. A request whose head was complete may have been answered already."""
+        if in_head:
+            is_too_large = self._framing.state is FramingState.TOO_LARGE
+            self.transport.write(HEAD_TOO_LARGE if is_too_large else BAD_REQUEST)
+        self.transport.close()
 
 
 class ConnectionTable:

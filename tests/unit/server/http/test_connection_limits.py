@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from switchboard_mcp.server.http import asgi, connection_limits, event_stream
+from switchboard_mcp.server.http import asgi, connection_limits, event_stream, request_framing
 from tests.unit.server.http.front import HEAD, front, until
 
 POST = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
@@ -89,6 +89,38 @@ async def test_a_connection_serves_one_request_after_the_other() -> None:
             assert b" 200 " in await reader.readuntil(b"}}")
 
 
+@pytest.mark.parametrize("size", [10, 70_000, 1_000_000])
+async def test_requests_that_wait_behind_another_are_served_in_order(size: int) -> None:
+    head = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\n"
+    requests = []
+    for number in range(6):
+        body = b'{"jsonrpc":"2.0","id":%d,"method":"initialize"}' % number + b" " * size
+        if number % 2:
+            requests.append(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        else:
+            chunked = b"%x\r\n%b\r\n0\r\nX-Trailer: x\r\n\r\n" % (len(body), body)
+            requests.append(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunked)
+    async with front() as running, running.connect() as (reader, writer):
+        writer.write(b"".join(requests))
+        for number in range(6):
+            assert b'"id":%d' % number in await reader.readuntil(b'"instructions":""}}')
+
+
+async def test_a_client_whose_request_goes_on_after_its_response_is_cut_off() -> None:
+    async with front() as running, running.connect() as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\n" + HEAD + b"Content-Length: 1000\r\n\r\n")
+        assert b" 200 " in await ended(reader)
+
+
+@pytest.mark.parametrize("waiting", [b"", HEALTH, HEALTH * 100])
+async def test_a_client_that_leaves_is_noticed_with_requests_that_wait(waiting: bytes) -> None:
+    async with front() as running, running.connect() as (reader, writer):
+        writer.write(b"GET /sse HTTP/1.1\r\n" + HEAD + b"\r\n" + waiting)
+        await reader.readuntil(b"endpoint")
+        writer.close()
+        await until(lambda: not running.gateway.sessions)
+
+
 async def test_when_there_are_too_many_the_quietest_goes() -> None:
     async with front(max_connections=3) as running:
         connections = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(3)]
@@ -121,9 +153,7 @@ async def test_a_head_is_found_in_any_chunking(cut: int) -> None:
         assert b" 200 " in await reader.readuntil(b"}}")
 
 
-@pytest.mark.parametrize(
-    "size", [connection_limits.MAX_HEAD_BYTES - 200, connection_limits.MAX_HEAD_BYTES + 200]
-)
+@pytest.mark.parametrize("size", [request_framing.MAX_HEAD_BYTES - 200, request_framing.MAX_HEAD_BYTES + 200])
 @pytest.mark.parametrize("cut", [1000, 1_000_000])
 async def test_a_head_has_a_limit(size: int, cut: int) -> None:
     filler = b"X-Filler: " + b"x" * (size - len(HEALTH)) + b"\r\n\r\n"
@@ -133,7 +163,7 @@ async def test_a_head_has_a_limit(size: int, cut: int) -> None:
             writer.write(data[start : start + cut])
             await asyncio.sleep(0)
         status = (await reader.readline()).split()[1]
-        assert status == (b"200" if size < connection_limits.MAX_HEAD_BYTES else b"431")
+        assert status == (b"200" if size < request_framing.MAX_HEAD_BYTES else b"431")
 
 
 async def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
