@@ -45,6 +45,7 @@ KINDS: dict[str, FailureKind] = {
     "variable_missing": FailureKind(
         False, "Set the variable in the environment of Switchboard, or give it a default in the file."
     ),
+    "child_incomplete": FailureKind(False, "Add the missing key to the named file."),
     "command_not_found": FailureKind(
         False,
         "Install the program, or use its absolute path in the named file: hosts often have a short PATH.",

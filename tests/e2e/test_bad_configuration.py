@@ -175,9 +175,6 @@ def test_a_child_of_the_config_wins_over_a_file_of_the_same_name(workspace: Path
 @pytest.mark.parametrize(
     ("entry", "key"),
     [
-        ({"name": "sick"}, "command"),
-        ({"name": "sick", "command": ""}, "command"),
-        ({"name": "sick", "command": {"args": []}}, "command.cmd"),
         ({"name": "sick", "command": {"cmd": "true", "args": "x"}}, "command.args"),
         ({"name": 7, "command": "true"}, "name"),
         ({"name": "", "command": "true"}, "name"),
@@ -192,6 +189,34 @@ def test_an_invalid_child_is_skipped_with_file_and_key(workspace: Path, entry: o
     add_child(workspace, "mock", MOCK_CHILD)
     file = write_child(workspace, "sick", entry)
     assert warned(workspace, f"{file}: {key}" if key else str(file), "skipped") == ["mock_suite"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "missing"),
+    [
+        ({"name": "part", "description": "Half of it."}, "command", "`command` and `url` are both missing"),
+        ({"name": "part", "command": {"args": []}}, "command.cmd", "`command` and `url` are both missing"),
+        ({"name": "part", "type": "http"}, "url", "`url` is missing"),
+    ],
+    ids=json.dumps,
+)
+def test_an_incomplete_child_is_listed_and_every_use_says_what_is_missing_and_where(
+    workspace: Path, entry: object, key: str, missing: str
+) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    file = write_child(workspace, "part", entry)
+    assert warned(workspace, f"{file}: {key}: {missing}") == ["mock_suite", "part_suite"]
+    with switchboard(workspace) as host:
+        host.initialize()
+        for use in ({"action": "introspect"}, {"action": "call", "subtool": "x", "args": {}}):
+            problem = host.failure("part_suite", **use)
+            assert problem["code"] == "child_incomplete"
+            assert f"{file}: {key}: {missing}" in problem["message"]
+            assert problem["hint"] == "Add the missing key to the named file."
+        assert "echo" in host.subtools("mock_suite")
+        write_child(workspace, "part", {"name": "part", "command": MOCK_CHILD[0], "args": MOCK_CHILD[1:]})
+        host.notification("notifications/tools/list_changed")
+        assert "echo" in host.subtools("part_suite")
 
 
 def test_an_unknown_key_of_a_child_is_ignored_with_a_warning(workspace: Path) -> None:

@@ -217,6 +217,114 @@ def test_a_child_that_refuses_to_initialize_is_quoted(beside: Path) -> None:
     assert "no API key configured" in error["message"]
 
 
+PICKY = """
+class Picky(Child):
+    version = VERSION
+
+    def receive(self, message, line):
+        asked = (message.get("params") or {}).get("protocolVersion", "")
+        if asked:
+            with open(RECORD, "a") as record:
+                record.write(asked + "\\n")
+        if message.get("method") != "initialize" or asked == VERSION:
+            super().receive(message, line)
+            return
+        data = {"supported": SUPPORTED, "requested": asked}
+        send({"id": message["id"], "error": {"code": CODE, "message": "Unsupported version", "data": data}})
+        if EXITS:
+            sys.exit(0)
+
+Picky().serve()
+"""
+
+
+def picky(
+    record: Path, version: str, supported: list[str], code: int = -32602, *, exits: bool = False
+) -> list[str]:
+    """A child that refuses every version but one, and records what it was asked for."""
+    head = f"RECORD, VERSION, SUPPORTED, CODE, EXITS = {str(record)!r}, {version!r}, {supported!r}, {code}, {exits}"
+    return scripted(f"{head}\n{PICKY}")
+
+
+@pytest.mark.parametrize("exits", [False, True], ids=["it stays", "it exits with its refusal"])
+@pytest.mark.parametrize("code", [-32602, -32022, -32000])
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [
+        ("2024-11-05", ["2024-11-05"]),
+        ("2025-06-18", ["2023-01-01", "2025-06-18", "2024-11-05", "2031-01-01"]),
+    ],
+)
+def test_a_child_that_names_its_versions_is_asked_again_with_the_newest_common_one_and_remembered(
+    beside: Path, tmp_path: Path, version: str, supported: list[str], code: int, exits: bool
+) -> None:
+    record = tmp_path / "record"
+    add_child(beside, "sick", picky(record, version, supported, code, exits=exits))
+    with switchboard(beside) as host:
+        assert host.call("sick_suite", "echo", message="hi")["content"][0]["text"] == "hi"
+    assert record.read_text().split() == ["2025-11-25", version]
+    with switchboard(beside) as host:
+        assert host.call("sick_suite", "echo", message="hi")["content"][0]["text"] == "hi"
+    assert record.read_text().split() == ["2025-11-25", version, version]
+
+
+@pytest.mark.parametrize(
+    ("supported", "quoted"),
+    [(["2023-01-01"], "2023-01-01"), (["2025-11-25"], "Unsupported version"), ([], "Unsupported version")],
+)
+def test_a_child_without_a_common_version_is_refused_with_what_it_said(
+    beside: Path, tmp_path: Path, supported: list[str], quoted: str
+) -> None:
+    add_child(beside, "sick", picky(tmp_path / "record", "2023-01-01", supported))
+    with switchboard(beside) as host:
+        error = failure_of(host)
+    assert error["code"] == "child_protocol"
+    assert quoted in error["message"]
+
+
+HEADERS_ONLY = """
+import re
+buffer = b""
+while True:
+    head, end, rest = buffer.partition(b"\\r\\n\\r\\n")
+    if not end:
+        chunk = os.read(0, 65536)
+        if COMPLAINS and chunk[:1] == b"{":
+            complain("Error: Header must provide a Content-Length property.")
+            if EXITS:
+                sys.exit(1)
+        if not chunk:
+            break
+        buffer += chunk
+        continue
+    size = int(re.search(rb"Content-Length: *([0-9]+)", head)[1])
+    while len(rest) < size:
+        rest += os.read(0, 65536)
+    message, buffer = json.loads(rest[:size]), rest[size:]
+    if "id" in message:
+        body = dump({"id": message["id"], "result": Child().result(message["method"], {})})
+        write(b"Content-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
+"""
+
+
+@pytest.mark.parametrize(
+    ("complains", "exits"),
+    [(False, False), (True, False), (True, True)],
+    ids=["in silence", "with a complaint", "and exits"],
+)
+def test_a_child_that_expects_content_length_is_recognised(
+    beside: Path, complains: bool, exits: bool
+) -> None:
+    # Long enough for a busy machine to have started the child by then.
+    configure(beside, {"timeouts": {"childSpawnMs": 5000}, "suites": {"sick": {"rpcMs": 5000}}})
+    add_child(beside, "sick", scripted(f"COMPLAINS, EXITS = {complains}, {exits}\n{HEADERS_ONLY}"))
+    with switchboard(beside) as host:
+        error = failure_of(host)
+    assert (error["code"], error["retryable"]) == ("child_protocol", False)
+    assert "seems to expect Content-Length headers" in error["message"]
+    assert "one JSON message per line" in error["hint"]
+
+
 def test_an_initialize_of_the_wrong_shape_is_refused(beside: Path) -> None:
     add_child(beside, "sick", faulty("wrong-shapes", "initialize"))
     with switchboard(beside) as host:

@@ -100,6 +100,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     format: int = FORMAT
     server: ServerIdentity = msgspec.field(default_factory=ServerIdentity)
     protocol: str = ""
+    requested: str = ""  # the protocol version to request, if the child refuses the newest
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
     tools: list[Raw] = []

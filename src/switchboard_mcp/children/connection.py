@@ -6,13 +6,20 @@ A connection is opened once and ends once. It knows neither how messages are car
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import ServerSnapshot, Tool, read_tools
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.handshake import Listed, UnsupportedVersion, fetch_list, shake_hands
+from switchboard_mcp.children.handshake import (
+    Listed,
+    UnsupportedVersion,
+    fetch_list,
+    initialize_params,
+    shake_hands,
+)
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
@@ -20,11 +27,16 @@ from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport, OnClosed, OnResponseLost
-from switchboard_mcp.transport.rpc import Peer, PendingRequest
+from switchboard_mcp.transport.rpc import AwaitedRequest, Peer, PendingRequest
+from switchboard_mcp.transport.stdio import PipeTransport
 
 # A child that sends requests without reading our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
 SHOWN_OUTPUT_CHARS = 200
+# A child that waits for headers has long been ready when its start times out, so it answers at once.
+FRAMING_PROBE_S = 1.0
+HEADER = re.compile(r"content-?length", re.IGNORECASE)
+COMPLAINT = re.compile(r"missing|invalid|expect|must|need|require|without|not found", re.IGNORECASE)
 
 
 class ChildTransport(Protocol):
@@ -97,15 +109,25 @@ class Connection:
         return self._transport.stderr_tail()
 
     async def open(
-        self, limit_s: float, capabilities: bytes = b"{}", *, stateless_first: bool = False
+        self,
+        limit_s: float,
+        capabilities: bytes = b"{}",
+        *,
+        stateless_first: bool = False,
+        version: str = versions.LATEST_LEGACY,
     ) -> ServerSnapshot | Failure | UnsupportedVersion:
-        """Perform the handshake within the limit."""
+        """Perform the handshake within the limit. `version` is the one to request with `initialize`."""
         self._capabilities = capabilities
         snapshot = await shake_hands(
-            self.peer, self._spec.name, limit_s, capabilities, stateless_first=stateless_first
+            self.peer,
+            self._spec.name,
+            limit_s,
+            capabilities,
+            stateless_first=stateless_first,
+            version=version,
         )
         if snapshot is None:
-            return self._start_timeout(limit_s)
+            return await self.find_framing_problem() or self._start_timeout(limit_s)
         if isinstance(snapshot, Failure | UnsupportedVersion):
             return snapshot
         self._opened = True
@@ -187,11 +209,51 @@ class Connection:
 
     async def _report_exit(self) -> None:
         problem = await self._transport.exit_reason(self._opened)
+        if not self.peer.response_count and self._demands_headers(problem.stderr or []):
+            problem = self._framing_problem(problem.stderr or [])
         self._context.flow_control.discard(self._transport.link)
         # A server that lost our session has processed nothing since.
         unsent = self.peer.reclaim(ReadyWaiter) if problem.code == "child_session_lost" else []
         self.peer.fail_all(problem)
         self._owner.on_exit(self, problem, unsent)
+
+    async def find_framing_problem(self) -> Failure | None:
+        """Return the failure of a silent child that expects `Content-Length` headers, or None.
+
+        Such a child answers a message with headers, and none without. Only asked of a child whose start has timed out:
+        a slow one that reads lines would be confused by headers.
+        """
+        if not isinstance(self.peer.transport, PipeTransport) or self.peer.response_count:
+            return None
+        loop = self._context.loop
+        line = AwaitedRequest(loop, "ping", b"{}", FRAMING_PROBE_S, cancellable=False)
+        framed = AwaitedRequest(
+            loop, "initialize", initialize_params(b"{}"), FRAMING_PROBE_S, cancellable=False
+        )
+        framed.message = b"Content-Length: %d\r\n\r\n%b" % (len(framed.message), framed.message)
+        self.peer.send(line)
+        self.peer.send(framed)
+        answer = await framed.future
+        if isinstance(answer, Failure):  # it has exited, perhaps because of the headers
+            return answer if answer.code == "child_protocol" else None
+        stderr = self._transport.stderr_tail()
+        found = answer is not None and not line.future.done()
+        return self._framing_problem(stderr) if found or self._demands_headers(stderr) else None
+
+    def _demands_headers(self, stderr: list[str]) -> bool:
+        """Return True if a child that has not answered yet complains about missing headers."""
+        first = self._invalid_output.decode("utf-8", "replace") if self._invalid_output is not None else ""
+        return any(HEADER.search(text) and COMPLAINT.search(text) for text in (*stderr, first))
+
+    def _framing_problem(self, stderr: list[str]) -> Failure:
+        return failure(
+            "child_protocol",
+            f"Child '{self._spec.name}' seems to expect Content-Length headers, as language servers do. "
+            "It did not answer a message without them.",
+            child=self._spec.name,
+            hint="MCP over stdio has one JSON message per line. Update the server, or select that in its options.",
+            stderr=stderr,
+        )
 
     def _start_timeout(self, limit_s: float) -> Failure:
         garbage = ""

@@ -2,7 +2,8 @@
 
 Legacy protocol versions: `initialize`, `notifications/initialized`. Stateless ones: `server/discover`. Then all pages
 of `tools/list`. The protocol family of the host is tried first, since nothing need be translated then; if the child
-does not know it, the other.
+does not know it, the other. A child that refuses `initialize` and names the versions it supports is asked again with
+the newest that both sides support.
 """
 
 from __future__ import annotations
@@ -51,10 +52,15 @@ class Listed(Struct):
 
 
 class UnsupportedVersion(Struct):
-    """A child refused the protocol family that was tried; `certain` if it named the versions it supports."""
+    """A child refused the protocol version that was tried.
+
+    `version` is the legacy version to request instead. Without one the stateless family is tried; `certain` if the
+    child named the versions it supports.
+    """
 
     problem: Failure
     certain: bool = False
+    version: str = ""
 
 
 class Supported(Struct):
@@ -71,11 +77,18 @@ _decode_server = msgspec.json.Decoder(ServerIdentity).decode
 
 
 async def shake_hands(
-    peer: Peer, child: str, limit_s: float, capabilities: bytes = b"{}", *, stateless_first: bool = False
+    peer: Peer,
+    child: str,
+    limit_s: float,
+    capabilities: bytes = b"{}",
+    *,
+    stateless_first: bool = False,
+    version: str = versions.LATEST_LEGACY,
 ) -> ServerSnapshot | Failure | UnsupportedVersion | None:
     """Perform the handshake and fetch the tools. Return None if it took longer than the limit.
 
-    Returns `UnsupportedVersion` if the child refuses `initialize` and everything after it: it needs a new connection.
+    `version` is the one to request with `initialize`. Returns `UnsupportedVersion` if the child refuses `initialize`
+    and everything after it: it needs a new connection.
     """
     now = get_running_loop().time
     introduction: ServerIntroduction | UnsupportedVersion | Failure | None = None
@@ -83,8 +96,15 @@ async def shake_hands(
         introduction = await _discover(peer, child, min(limit_s, PROBE_S), capabilities)
     deadline = now() + limit_s  # a child that ignored `server/discover` still gets the full time
     if not isinstance(introduction, ServerIntroduction):
-        introduction = await _initialize(peer, child, deadline - now(), capabilities)
-        if isinstance(introduction, UnsupportedVersion):
+        introduction = await _initialize(peer, child, deadline - now(), capabilities, version)
+        if isinstance(introduction, UnsupportedVersion) and introduction.version:
+            refusal, version = introduction, introduction.version
+            introduction = await _initialize(peer, child, deadline - now(), capabilities, version)
+            if isinstance(introduction, UnsupportedVersion):
+                return introduction.problem
+            if isinstance(introduction, Failure) and introduction.code == "child_start_failed":
+                return refusal  # it exited with its refusal
+        elif isinstance(introduction, UnsupportedVersion):
             # Also after a first attempt: a slow child may be ready for it only now.
             discovered = await _discover(peer, child, deadline - now(), capabilities)
             if discovered is None:
@@ -101,6 +121,7 @@ async def shake_hands(
     return ServerSnapshot(
         server=_read_server(introduction),
         protocol=introduction.protocol_version,
+        requested="" if stateless or version == versions.LATEST_LEGACY else version,
         instructions=introduction.instructions or "",
         capabilities=introduction.capabilities,
         tools=tools.entries,
@@ -148,30 +169,47 @@ async def fetch_list(
     return listed
 
 
-async def _initialize(
-    peer: Peer, child: str, limit_s: float, capabilities: bytes
-) -> ServerIntroduction | UnsupportedVersion | Failure | None:
+def initialize_params(capabilities: bytes, version: str = versions.LATEST_LEGACY) -> bytes:
+    """Return the params of `initialize`."""
     hello = {
-        "protocolVersion": versions.LATEST_LEGACY,
+        "protocolVersion": version,
         "capabilities": Raw(capabilities),
         "clientInfo": {"name": "switchboard", "version": __version__},
     }
-    answer = await peer.request("initialize", jsonrpc.encode(hello), limit_s, cancellable=False)
+    return jsonrpc.encode(hello)
+
+
+async def _initialize(
+    peer: Peer, child: str, limit_s: float, capabilities: bytes, version: str
+) -> ServerIntroduction | UnsupportedVersion | Failure | None:
+    params = initialize_params(capabilities, version)
+    answer = await peer.request("initialize", params, limit_s, cancellable=False)
     if not isinstance(answer, RpcMessage):
         return answer
     introduction = _read(answer, child, "initialize")
     if isinstance(introduction, Failure):
-        code = _error(answer).code
-        certain = code == versions.UNSUPPORTED_VERSION
-        return (
-            UnsupportedVersion(introduction, certain)
-            if code in versions.NO_INITIALIZE_CODES
-            else introduction
-        )
+        return _read_refusal(_error(answer), child, version, introduction)
     if not versions.is_legacy(introduction.protocol_version):
         return _unknown_version(child, introduction.protocol_version)
     peer.notify("notifications/initialized")
     return introduction
+
+
+def _read_refusal(
+    error: jsonrpc.RpcError, child: str, version: str, problem: Failure
+) -> UnsupportedVersion | Failure:
+    """Decide what to try after `initialize` was refused; `problem` if nothing else is left."""
+    supported = _supported_versions(error)
+    if versions.negotiate_stateless(supported):
+        return UnsupportedVersion(problem, certain=True)
+    if supported:
+        common = versions.newest_legacy(supported)
+        if not common:
+            return _unknown_version(child, ", ".join(supported))
+        return problem if common == version else UnsupportedVersion(problem, version=common)
+    if error.code in versions.NO_INITIALIZE_CODES:
+        return UnsupportedVersion(problem, certain=error.code == versions.UNSUPPORTED_VERSION)
+    return problem
 
 
 async def _discover(
@@ -196,12 +234,17 @@ async def _discover(
 
 def _names_ours(error: jsonrpc.RpcError) -> bool:
     """Return True if a child refuses our version but lists it as supported: then the request is repeated."""
-    if error.code != versions.UNSUPPORTED_VERSION or error.data is UNSET:
+    if error.code != versions.UNSUPPORTED_VERSION:
         return False
+    return bool(versions.negotiate_stateless(_supported_versions(error)))
+
+
+def _supported_versions(error: jsonrpc.RpcError) -> list[str]:
+    """Return the versions that an error names as supported."""
     try:
-        return bool(versions.negotiate_stateless(_decode_supported(error.data).supported))
+        return _decode_supported(error.data).supported if error.data is not UNSET else []
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
+        return []
 
 
 def _params(stateless: bool, capabilities: bytes, cursor: str | None = None) -> bytes:

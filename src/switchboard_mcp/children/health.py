@@ -37,6 +37,7 @@ LASTING_FAULTS = frozenset(
     {
         "config_invalid",
         "variable_missing",
+        "child_incomplete",
         "command_not_found",
         "command_not_executable",
         "folder_not_found",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Task, current_task, timeout
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.children.catalog import ServerSnapshot
+from switchboard_mcp.children.catalog import MAX_AGE_S, ServerSnapshot
 from switchboard_mcp.children.connection import ChildTransport, Connection
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import UnsupportedVersion
@@ -20,6 +20,7 @@ from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, secret_values
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.protocol import versions
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
@@ -50,7 +51,8 @@ class Startup:
                 return await self._start(stateless_first)
         except TimeoutError:
             name, connection = self._child.name, self._child.connection
-            return failure(
+            framing = await connection.find_framing_problem() if connection is not None else None
+            return framing or failure(
                 "child_start_timeout",
                 f"Child '{name}' was not ready within {limit_s:g} s, the limit of the health gate.",
                 child=name,
@@ -89,22 +91,35 @@ class Startup:
         known, call_timeout_ms = child.inventory.has_run_before, int(child.call_timeout_s * 1000)
         limit_s = start_timeout_ms(spec.command, known, self._spawn_ms, call_timeout_ms) / 1000
         stateless_first = stateless_first and not self._needs_handshake
-        outcome = await self._connect(spec, limit_s, stateless_first)
-        if isinstance(outcome, UnsupportedVersion):
-            await child.drop_connection(outcome.problem)
-            second = await self._connect(spec, limit_s, stateless_first=True)
-            return outcome.problem if isinstance(second, UnsupportedVersion) else second
-        if stateless_first and isinstance(outcome, Failure) and outcome.code == "child_start_failed":
-            # Some servers exit on any first request but `initialize`. One that exits for another reason will do so
-            # again, so the second attempt hides nothing.
-            self._needs_handshake = True
-            await child.drop_connection(outcome)
-            second = await self._connect(spec, limit_s, stateless_first=False)
-            return second.problem if isinstance(second, UnsupportedVersion) else second
-        return outcome
+        version = self._remembered_version() or versions.LATEST_LEGACY
+        tried: set[tuple[bool, str]] = set()
+        while True:
+            tried.add((stateless_first, version))
+            outcome = await self._connect(spec, limit_s, stateless_first, version)
+            if isinstance(outcome, UnsupportedVersion):
+                problem, stateless_first = outcome.problem, not outcome.version
+                version = outcome.version or version
+            elif stateless_first and isinstance(outcome, Failure) and outcome.code == "child_start_failed":
+                # Some servers exit on any first request but `initialize`. One that exits for another reason will do
+                # so again, so the second attempt hides nothing.
+                problem, stateless_first = outcome, False
+            else:
+                return outcome
+            if (stateless_first, version) in tried:
+                return problem
+            self._needs_handshake = not stateless_first
+            await child.drop_connection(problem)
+
+    def _remembered_version(self) -> str:
+        """Return the version that the child accepted after refusing the newest, unless its program has changed."""
+        catalog, spec = self._context.catalog, self._child.spec
+        snapshot = catalog.get(spec)
+        if snapshot is None or not snapshot.requested or not catalog.is_fresh(spec, MAX_AGE_S):
+            return ""
+        return versions.newest_legacy([snapshot.requested])
 
     async def _connect(
-        self, spec: ChildSpec, limit_s: float, stateless_first: bool
+        self, spec: ChildSpec, limit_s: float, stateless_first: bool, version: str
     ) -> ServerSnapshot | Failure | UnsupportedVersion:
         child = self._child
         transport = await child.open_transport(spec, limit_s)
@@ -116,7 +131,9 @@ class Startup:
         # The hosts of one principal may differ in what they can do, so they count as several.
         shared = child.owner is None or isinstance(child.owner, EphemeralOwner)
         capabilities = (shared and self._context.shared_capabilities) or self._capabilities
-        outcome = await connection.open(limit_s, capabilities, stateless_first=stateless_first)
+        outcome = await connection.open(
+            limit_s, capabilities, stateless_first=stateless_first, version=version
+        )
         return (isinstance(outcome, ServerSnapshot) and self._find_tampering(spec)) or outcome
 
     def _find_tampering(self, spec: ChildSpec) -> Failure | None:

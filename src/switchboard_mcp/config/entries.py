@@ -1,6 +1,7 @@
 """Reads one child entry, in any of the supported formats, into a `ChildSpec`.
 
-Problems become warnings; the child is then skipped, or kept if it can still work. Not aware of where entries come from.
+Problems become warnings; the child is then skipped, or kept if it can still work. An entry that lacks its `command` or
+`url` is kept too, so hosts see it and a call says what is missing. Not aware of where entries come from.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard_mcp.config.documents import find_mistakes, join_key, unknown_key_message
 from switchboard_mcp.config.models import ChildEntry, ChildSpec, CommandSpec, ConfigWarning, Setting
@@ -64,7 +66,7 @@ def read_entry(
     `name` overrides the name in the entry, as the key in a map does; `fallback` is used if the entry has no name.
     """
     try:
-        entry = msgspec.convert(raw, ChildEntry)
+        entry = msgspec.convert(_with_command(raw), ChildEntry)
     except msgspec.ValidationError as problem:
         _warn_invalid(raw, location, str(problem), warnings)
         return None
@@ -73,11 +75,22 @@ def read_entry(
     if name is None:
         name = fallback if entry.name is None else entry.name
     spec = _build_spec(entry, name.strip(), location, warnings)
-    if spec is None or not _is_runnable(spec, location, warnings):
+    if spec is None or not _is_valid(spec, location, warnings):
         return None
+    missing = _find_missing(spec, location)
+    if missing is not None:
+        spec = replace(spec, incomplete=str(missing))
+        warnings.append(replace(missing, message=f"{missing.message} Until then its calls fail."))
     _warn_unknown_keys(raw, location, warnings)
     _warn_likely_mistakes(spec, location, warnings)
     return spec
+
+
+def _with_command(raw: object) -> object:
+    """Return the entry with an empty `cmd` if its `command` object has none: that is incomplete, not invalid."""
+    if isinstance(raw, dict) and isinstance(command := raw.get("command"), dict) and "cmd" not in command:
+        return {**raw, "command": {**command, "cmd": ""}}
+    return raw
 
 
 def _warn_invalid(raw: object, location: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
@@ -136,20 +149,27 @@ def _transport_kind(entry: ChildEntry, location: EntryLocation, warnings: list[C
     return "sse" if older else "http" if entry.url else "stdio"
 
 
-def _is_runnable(spec: ChildSpec, location: EntryLocation, warnings: list[ConfigWarning]) -> bool:
+def _find_missing(spec: ChildSpec, location: EntryLocation) -> ConfigWarning | None:
+    """Return what the entry lacks to be started, or None if it is complete."""
+    if spec.kind == "stdio" and not spec.command:
+        what = "is missing" if spec.url else "and `url` are both missing"
+        return _warning(
+            location,
+            next(expandable_strings(spec))[0],
+            f"`command` {what}; name the program that starts the child.",
+        )
+    if spec.kind != "stdio" and not spec.url:
+        return _warning(
+            location,
+            join_key(location.key, "url"),
+            f"`url` is missing; a child of type {spec.kind} needs it.",
+        )
+    return None
+
+
+def _is_valid(spec: ChildSpec, location: EntryLocation, warnings: list[ConfigWarning]) -> bool:
     if not spec.name:
         key, message = location.key or "name", "the name is empty. Give the child a name; it is skipped."
-    elif spec.kind == "stdio" and not spec.command:
-        key = (
-            join_key(join_key(location.key, "command"), "cmd")
-            if spec.nested
-            else join_key(location.key, "command")
-        )
-        what = "is missing" if spec.url else "and `url` are both missing"
-        message = f"`command` {what}; name the program that starts the child. The child is skipped."
-    elif spec.kind != "stdio" and not spec.url:
-        key = join_key(location.key, "url")
-        message = f"`url` is missing; a child of type {spec.kind} needs it. The child is skipped."
     else:
         # No operating system accepts these; checked here, the message can name the key.
         broken = (

@@ -288,6 +288,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
 
     `source` and `key` are its file and the key path in it, for messages. `nested` is true if `cmd`, `args` and `env`
     are inside a `command` object in that file. `stored` has the variables that it references and the workspace stores.
+    `incomplete` says what the entry lacks: such a child is listed, and its calls fail with this text.
     """
 
     name: str
@@ -307,6 +308,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     nested: bool = False
     wraps: str = ""
     stored: StoredVariables = field(default_factory=StoredVariables)
+    incomplete: str = ""
 
 
 class ConfigWarning(Struct, frozen=True):

@@ -41,7 +41,11 @@ class VariableUse(Struct, frozen=True):
 
 
 def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
-    """Return the child with all variables expanded, or a failure that names the missing ones."""
+    """Return the child with all variables expanded, or a failure that names what is missing."""
+    if spec.incomplete:
+        return failure(
+            "child_incomplete", f"Child '{spec.name}' cannot start: {spec.incomplete}", child=spec.name
+        )
     if "${" not in joined_strings(spec):
         return spec
     environ = _values(spec, environ)

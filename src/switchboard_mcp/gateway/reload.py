@@ -160,9 +160,14 @@ def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
         config = replace(config, http=replace(config.http, tokens=_tokens(current.config, fresh.config)))
     own = [spec for spec in current.children if _needs_restart(spec)]
     children = [spec for spec in fresh.children if not _needs_restart(spec)]
-    names = {spec.name for spec in children}
-    broken = [spec for spec in current.children if spec.name not in names and _is_broken(spec, fresh)]
-    return replace(fresh, config=config, children=[*own, *children, *broken])
+    names = {spec.name for spec in children if not spec.incomplete}
+    broken = {
+        spec.name: spec
+        for spec in current.children
+        if not spec.incomplete and spec.name not in names and _is_broken(spec, fresh)
+    }
+    usable = [spec for spec in children if spec.name not in broken]
+    return replace(fresh, config=config, children=[*own, *usable, *broken.values()])
 
 
 def _tokens(current: Config, fresh: Config) -> dict[str, str | Token]:

@@ -33,6 +33,11 @@ def is_legacy(answered: str) -> bool:
     return answered in LEGACY_VERSIONS
 
 
+def newest_legacy(offered: Iterable[str]) -> str:
+    """Return the newest legacy version that both sides support, or an empty string."""
+    return max(set(offered).intersection(LEGACY_VERSIONS), default="")
+
+
 def allows_batches(version: str) -> bool:
     """Return True if a peer of this version may send JSON-RPC batches."""
     return version == BATCH_VERSION

@@ -108,7 +108,11 @@ def find_problem(name: str, server: HostServer, workspace: str) -> str:
     path = child_path(workspace, name)
     entry = json.loads(render_child(name, structs.replace(server, disabled=False), workspace))
     spec = read_entry(entry, EntryLocation(path, "", os.path.dirname(path)), warnings)
-    return "" if spec is not None else "; ".join(f"{each.key}: {each.message}" for each in warnings)
+    return (
+        ""
+        if spec is not None and not spec.incomplete
+        else "; ".join(f"{each.key}: {each.message}" for each in warnings)
+    )
 
 
 def _to_spec(server: HostServer) -> ChildSpec:

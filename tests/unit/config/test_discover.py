@@ -9,6 +9,8 @@ import pytest
 
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, OAuthClient
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure
 
 
 class Lab:
@@ -223,10 +225,6 @@ def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
         ("{", "", "is not valid JSON: it ends too early, at line 1 column 2. Close what is open."),
         ("", "", "is empty. Write at least {}."),
         ("[]", "", "expected an object, found a list."),
-        ({}, "command", "`command` and `url` are both missing; name the program that starts the child."),
-        ({"command": ""}, "command", "`command` and `url` are both missing"),
-        ({"command": {"cmd": " "}}, "command.cmd", "`command` and `url` are both missing"),
-        ({"command": {"args": []}}, "command.cmd", "missing; expected text."),
         ({"command": {"cmd": 1}}, "command.cmd", "expected text, found the number 1."),
         ({"command": {"cmd": "x", "args": [1]}}, "command.args[0]", "expected text, found the number 1."),
         ({"command": ["x"]}, "command", "expected text or an object, found a list."),
@@ -242,8 +240,6 @@ def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
         ({"command": "x", "name": ""}, "name", "the name is empty. Give the child a name"),
         ({"command": "x", "name": 5}, "name", "expected text, found the number 5."),
         ({"command": "x", "type": "carrier-pigeon"}, "type", "unknown type; use stdio, http, sse or ws."),
-        ({"url": "https://a", "type": "stdio"}, "command", "`command` is missing; name the program"),
-        ({"command": "x", "type": "sse"}, "url", "`url` is missing; a child of type sse needs it."),
         ({"url": 1}, "url", "expected text, found the number 1."),
         ({"mcpServers": []}, "mcpServers", "expected an object with one member per child."),
         ({"mcpServers": {"b": 1}}, "mcpServers.b", "expected an object, found the number 1."),
@@ -265,13 +261,45 @@ def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
     assert "skipped" in warnings[0].message
 
 
-def test_an_entry_of_the_config_that_is_wrong_is_told_with_its_path_there(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("entry", "key", "message"),
+    [
+        ({}, "command", "`command` and `url` are both missing; name the program that starts the child."),
+        ({"description": "d"}, "command", "`command` and `url` are both missing"),
+        ({"command": None}, "command", "`command` and `url` are both missing"),
+        ({"command": ""}, "command", "`command` and `url` are both missing"),
+        ({"command": {}}, "command.cmd", "`command` and `url` are both missing"),
+        ({"command": {"cmd": " "}}, "command.cmd", "`command` and `url` are both missing"),
+        ({"command": {"args": ["x"], "env": {"A": "${B}"}}}, "command.cmd", "`command` and `url` are both missing"),
+        ({"url": " "}, "url", "`url` is missing; a child of type http needs it."),
+        ({"url": "https://a", "type": "stdio"}, "command", "`command` is missing; name the program"),
+        ({"command": "x", "type": "sse"}, "url", "`url` is missing; a child of type sse needs it."),
+        ({"type": "ws"}, "url", "`url` is missing; a child of type ws needs it."),
+    ],
+)  # fmt: skip
+def test_an_incomplete_child_is_kept_with_a_warning_and_its_start_says_the_same(
+    lab: Lab, entry: object, key: str, message: str
+) -> None:
+    lab.child("a", entry)
+    found, warnings = lab.discover()
+    (spec,) = found
+    assert spec.name == "a"
+    assert (warnings[0].source, warnings[0].key) == (str(lab.folder / "mcps/a/.mcp.json"), key)
+    assert warnings[0].message.startswith(message)
+    assert "Until then its calls fail." in warnings[0].message
+    problem = expand(spec, {})
+    assert isinstance(problem, Failure)
+    assert (problem.code, problem.child, problem.retryable) == ("child_incomplete", "a", False)
+    assert f"{lab.folder}/mcps/a/.mcp.json: {key}: {message}" in problem.message
+
+
+def test_an_incomplete_entry_of_the_config_is_told_with_its_path_there(lab: Lab) -> None:
     lab.settings["mcpServers"] = {"a": {"args": ["x"]}, "b": {"command": "x"}}
-    assert lab.names() == ["b"]
+    assert lab.names() == ["a", "b"]
     (result,) = lab.warnings()
     assert result == (
         "switchboard.config.json: mcpServers.a.command: `command` and `url` are both missing; "
-        "name the program that starts the child. The child is skipped."
+        "name the program that starts the child. Until then its calls fail."
     )
 
 

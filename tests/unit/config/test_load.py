@@ -249,7 +249,7 @@ def test_a_folder_in_the_place_of_the_file_is_told(tmp_path: Path) -> None:
 
 def test_children_and_warnings_come_with_the_workspace(tmp_path: Path) -> None:
     workspace = load(tmp_path, '{"mcpServers": {"a": {"command": "x"}, "b": {}}}')
-    assert [child.name for child in workspace.children] == ["a"]
+    assert [child.name for child in workspace.children] == ["a", "b"]
     assert [warning.key for warning in workspace.warnings] == ["mcpServers.b.command"]
     assert workspace.warnings[0].source == str(tmp_path / "switchboard.config.json")
 

@@ -209,6 +209,24 @@ def test_a_child_whose_file_became_unreadable_stays(board: Board, tmp_path: Path
     board.settle()
 
 
+def test_a_child_whose_entry_became_incomplete_stays_and_one_that_always_was_is_replaced(
+    board: Board, tmp_path: Path
+) -> None:
+    source = tmp_path / ".mcp.json"
+    source.touch()
+    whole = spec("kid", source=str(source))
+    part = replace(whole, command="", incomplete="x: command: is missing.")
+    warnings = [ConfigWarning(str(source), "command", "is missing.")]
+    running = runtime(board, workspace(None, whole))
+    apply(running, workspace(None, part, warnings=warnings))
+    assert running.registry.children["kid"].spec == whole
+    running = runtime(board, workspace(None, part))
+    described = replace(part, description="more")
+    apply(running, workspace(None, described, warnings=warnings))
+    assert running.registry.children["kid"].spec == described
+    board.settle()
+
+
 def test_middleware_that_cannot_be_loaded_changes_nothing(board: Board) -> None:
     running = runtime(board, workspace(None, spec("kid")))
     before = running.registry.children["kid"]

@@ -53,6 +53,8 @@ def run(invocation: Invocation) -> int:
         raise _refused(
             f"Child '{spec.name}' is already wrapped: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
         )
+    if spec.incomplete:
+        raise _refused(f"Child '{spec.name}' cannot run: {spec.incomplete}")
     folder = wrapper_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
     path = os.path.join(folder, FILE)

@@ -284,13 +284,14 @@ def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> lis
     reported = {
         (spec.source, gap.key) for spec in workspace.children for gap in missing_variables(spec, environ)
     }
+    incomplete = tuple(spec.incomplete for spec in workspace.children if spec.incomplete)
     refused = workspace.absent.values()
     remedies = tuple(problem.hint for problem in refused if problem.hint)
     findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]
     findings += [
         Finding(PROBLEM, str(one), CORRECT_KEY if one.key else CORRECT_FILE)
         for one in _not_reported(workspace.warnings, reported)
-        if not one.message.endswith(remedies)
+        if not one.message.endswith(remedies) and not str(one).startswith(incomplete)
     ]
     if not workspace.children and not workspace.absent:
         findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", HOW_TO_ADD_CHILDREN))
