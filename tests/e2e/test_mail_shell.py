@@ -124,7 +124,7 @@ def test_what_to_send_comes_from_words_stdin_or_a_file(shell: Shell, workspace: 
     assert {letter["message"]["payload"] for letter in found} == {"from stdin", "from a file"}
     assert "archive" not in shell.say("search", "words", "--from", "lead", "--as", "coder")
     assert "there is no text to send" in shell.refused("send", "coder", "--as", "lead", code=2)
-    assert "missing.txt" in shell.refused("send", "coder", "--file", "missing.txt", "--as", "lead", code=2)
+    assert "missing.txt" in shell.refused("send", "coder", "--file", "missing.txt", "--as", "lead")
     both = ["send", "coder", "x", "--file", "note.txt", "--as", "lead"]
     assert "cannot be combined" in shell.refused(*both, code=2)
 
@@ -428,6 +428,49 @@ def test_a_shell_acts_neither_as_the_overseer_nor_as_the_holder_of_a_token(
     expected = "its own token" if name.lower() == "ada" else "reserved for the person at the dashboard"
     assert expected in shell.refused(*arguments, "--as", name)
     assert expected in shell.refused(*arguments, SWITCHBOARD_AGENT=name)
+
+
+def test_only_files_of_the_workspace_are_sent_unless_the_user_says_so(shell: Shell, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("of somebody else")
+    (shell.workspace / "link.txt").symlink_to(secret)
+    (shell.workspace / "folder").mkdir()
+    (shell.workspace / "folder" / "note.txt").write_text("ours")
+    (shell.workspace / "inner.txt").symlink_to(shell.workspace / "folder" / "note.txt")
+    outside = (
+        str(secret),
+        f"../{secret.name}",
+        "folder/../../secret.txt",
+        "link.txt",
+        ".switchboard/seal.key",
+    )
+    for path in outside:
+        assert "--outside" in shell.refused("send", "coder", "--file", path, "--as", "lead"), path
+    assert "not a regular file" in shell.refused("send", "coder", "--file", "folder", "--as", "lead")
+    for path in ("folder/note.txt", "inner.txt", str(shell.workspace / "folder" / "note.txt")):
+        shell.say("send", "coder", "--file", path, "--as", "lead")
+    shell.say("send", "coder", "--file", str(secret), "--outside", "--as", "lead")
+    bodies = [each["message"]["payload"] for each in shell.ask("inbox", "--as", "coder")["messages"]]
+    assert bodies == ["ours", "ours", "ours", "of somebody else"]
+
+
+@pytest.mark.parametrize("reader", ["inbox", "hook"])
+def test_a_file_dropped_under_a_name_as_people_write_it_is_read_by_the_agent(
+    shell: Shell, reader: str
+) -> None:
+    tree = shell.workspace / ".switchboard"
+    content = {"sender": "lead", "recipient": "coder 1", "action": "status_update", "payload": "hello"}
+    for folder, id in (("coder 1", "msg_1"), ("not.an.agent", "msg_2")):
+        (tree / "inbox" / folder).mkdir(mode=0o700)
+        (tree / "inbox" / folder / f"{id}.json").write_text(json.dumps({"id": id, **content}))
+    out = shell.say(reader, "--as", "coder 1")
+    assert "1 unread" in out if reader == "hook" else "status_update" in out
+    statuses = {
+        id: json.loads((tree / f"outbox/lead/receipt_{id}.json").read_text())["status"]
+        for id in ("msg_1", "msg_2")
+    }
+    assert statuses == {"msg_1": "delivered", "msg_2": "refused"}
+    assert "not.an.agent" in shell.say("dead")
 
 
 def test_a_shell_makes_no_overseer(shell: Shell) -> None:

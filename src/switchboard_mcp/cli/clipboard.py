@@ -6,13 +6,11 @@ the mail store, and links that lead outside are not followed.
 
 from __future__ import annotations
 
-import os
-import stat
 from base64 import b64encode
 
 from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.workspace_files import read_workspace_file
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail.location import FOLDER
 
 # Terminals silently drop more than about this much.
 MOST_BYTES = 74_994
@@ -37,21 +35,7 @@ def copy(workspace: str, path: str, invocation: Invocation) -> int:
 
 def read_file(workspace: str, name: str) -> bytes:
     """Return the content of a file; raises if it is outside the workspace or too large."""
-    root = os.path.realpath(workspace)
-    path = os.path.realpath(os.path.join(os.getcwd(), name))
-    inside = os.path.relpath(path, root)
-    if inside.split(os.sep)[0] in (os.pardir, FOLDER):
-        message = f"{name} is not a file of the workspace {root}."
-        raise refused("mail_unsafe", message, hint="Only files inside the workspace can be copied.")
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as problem:
-        raise refused("mail_not_found", f"{name}: {problem.strerror}.") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise refused("mail_unsafe", f"{name} is not a regular file.")
-    with open(descriptor, "rb") as file:
-        data = file.read(MOST_BYTES + 1)
+    data = read_workspace_file(workspace, name, MOST_BYTES, "Only files inside the workspace can be copied.")
     if len(data) > MOST_BYTES:
         message = f"{name} is larger than {MOST_BYTES:,} bytes, the limit of terminals."
         raise refused("mail_too_large", message, hint="Copy a part of it, or its path.")

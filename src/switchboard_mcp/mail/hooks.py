@@ -154,18 +154,19 @@ class Unread(Struct):
 def find_unread(workspace: str, agent: str) -> Unread:
     """Find unread mail, after delivering dropped files. Empty if the folder cannot be read or written."""
     directory = StoreDirectory(workspace, system_clocks())
-    if not os.path.isdir(os.path.join(directory.path, "inbox", agent)):
+    if not os.path.isdir(os.path.join(directory.path, "inbox")):
         return Unread()
     try:
         with directory.transaction() as tx:
             inbox = dropped_files.scan(tx, agent)
-            if not inbox.dropped:
+            if not inbox.dropped and not dropped_files.has_misplaced(tx, agent):
                 return _summarize(tx, agent, inbox)
         # Only a writing process needs the lock that marks it as alive.
         from switchboard_mcp.mail.store.delivery_rules import load_rules
 
         directory.make()
         with directory.transaction() as tx:
+            dropped_files.collect_misplaced(tx)
             return _summarize(tx, agent, dropped_files.deliver(tx, agent, load_rules(workspace))[0])
     except (OSError, SwitchboardError):
         return Unread()

@@ -17,9 +17,10 @@ import msgspec
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID
-from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, with_mailbox
+from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, folder_of, with_mailbox
 from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
+from switchboard_mcp.cli.workspace_files import read_workspace_file
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
@@ -82,7 +83,8 @@ SEND = Command(
         positional("to", "an agent, a role that one agent has, or a team"),
         positional("text", "the text; - reads stdin", nargs="?"),
         AS,
-        option("--file", "FILE", "send the content of this file"),
+        option("--file", "FILE", "send the content of this file of the workspace"),
+        flag("--outside", "with --file: the file may be outside the workspace, or in .switchboard"),
         choice("--action", ACTIONS, "kind of message (default: status_update)", "status_update"),
         option("--subject", "LINE", "a line that may be shown before the message is read"),
         option("--reply-to", "ID", "the message that this answers"),
@@ -110,12 +112,10 @@ def _payload(invocation: Invocation) -> str:
     if args.file and args.text is not None:
         raise usage_error("TEXT and --file cannot be combined.", "Use one of them.")
     if args.file:
-        try:
-            with open(args.file, "rb") as file:
-                data = file.read(MAX_ATTACHMENT_BYTES + 1)
-        except OSError as problem:
-            message = f"{args.file}: {problem.strerror}."
-            raise usage_error(message, "Name a file that can be read.") from None
+        hint = "Only files of the workspace are sent. To send this one: --outside."
+        data = read_workspace_file(
+            folder_of(invocation), args.file, MAX_ATTACHMENT_BYTES, hint, anywhere=args.outside
+        )
         return _text(data, args.file)
     if args.text == "-":
         return _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")

@@ -77,6 +77,8 @@ def claim(
         for entry in candidates:
             lease = new_lease(tx.next_number(), tx.clocks.now(), _ms(lease_s))
             name = claimed_name(entry.stem, lease, entry.returns)
+            # The name may come back: it is to be checked again then.
+            tx.directory.verified.get(agent, {}).pop(entry.name, None)
             try:
                 tx.move(source, entry.name, target, name)
             except FileNotFoundError:

@@ -55,6 +55,8 @@ class StoreDirectory:
         self._alive = -1
         self._files = 0
         self.fsync = FsyncBatcher()
+        # Folders that were reported once as not ours alone.
+        self.unsafe: set[str] = set()
         # Messages with a valid signature, by agent and file name.
         self.verified: dict[str, dict[str, VerifiedMessage]] = {}
         # File under which a message was claimed, by agent and id. A hint only: other processes move files too.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from os import urandom
 
 import msgspec
 
-from switchboard_mcp.config.agent_names import agent_name
+from switchboard_mcp.config.agent_names import agent_name, is_agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import Delivery, DeliveryRule, MailMessage
+from switchboard_mcp.mail.messages import OUTCOMES, Delivery, DeliveryRule, MailMessage
 from switchboard_mcp.mail.store import (
     dead_letter_reasons,
     file_operations,
@@ -29,15 +30,22 @@ from switchboard_mcp.mail.store.directory import Transaction, VerifiedMessage
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,
+    Place,
+    Stem,
     foreign_stem,
     is_message_id,
     is_store_id,
     parse,
+    receipt_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
+# A message is published this soon after it got its order number; a file that came later was moved or copied here.
+PUBLISHED_WITHIN_S = 2.0
+# Dead letters of files in `inbox/` that are in no agent's folder.
+UNADDRESSED = "unaddressed"
 # A file that cannot be parsed may still be being written.
 SETTLE_S = 1.0
 _LONGEST_KEPT_NAME = 120
@@ -84,9 +92,32 @@ def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | 
     if isinstance(content, file_operations.RejectedFile):
         return None
     message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
-    return (
-        None if message is None else VerifiedMessage(entry, content.inode, message.sender, message.priority)
-    )
+    if message is None or _is_copy(tx, agent, entry, message.sender, content.changed):
+        return None
+    return VerifiedMessage(entry, content.inode, message.sender, message.priority)
+
+
+def _is_copy(tx: Transaction, agent: str, entry: MessageFile, sender: str, changed: float) -> bool:
+    """Return True if this signed message was settled before, or is in another place too.
+
+    Looks into the other places only if the file came later than its order number, so new messages cost no listing.
+    """
+    settled = is_settled(tx, sender, entry.stem)
+    if settled and is_store_id(entry.stem.id):
+        return True
+    came_later = abs(changed - entry.stem.order / 1e6) > PUBLISHED_WITHIN_S
+    if not (settled or came_later):
+        return False
+    others: tuple[Place, ...] = ("claimed", "shipped", "archive", "deadletter")
+    return any(message_lookup.is_in(tx, place, agent, entry.stem) for place in others)
+
+
+def is_settled(tx: Transaction, sender: str, stem: Stem) -> bool:
+    """Return True if there is a receipt with an outcome. Dropped files to several agents may share an id."""
+    if not tx.has("outbox", sender):
+        return False
+    outbox = tx.folder("outbox", sender)
+    return any(file_operations.exists(outbox, receipt_name(stem.id, outcome)) for outcome in OUTCOMES)
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:
@@ -111,6 +142,83 @@ def deliver(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple
     return rescanned, [each for each in deliveries if each is not None]
 
 
+def collect_misplaced(tx: Transaction) -> tuple[set[str], list[Delivery]]:
+    """Move files from folders such as `inbox/Coder 1` to the inbox of the agent, and dead-letter those of no agent.
+
+    Returns the agents whose inboxes may have changed, and the deliveries of the latter.
+    """
+    agents: set[str] = set()
+    deliveries: list[Delivery] = []
+    for name in tx.names("inbox"):
+        if is_agent_name(name) or name.startswith(".") or name.endswith(".tmp"):
+            continue
+        agent = agent_name(name)
+        try:
+            if agent is not None and tx.has("inbox", name):
+                _move_to_agent(tx, name, agent)
+                agents.add(agent)
+            else:
+                deliveries += _refuse_misplaced(tx, name)
+        except OSError:
+            continue  # A link: reported by `verify`.
+        except SwitchboardError as unsafe:
+            if name not in tx.directory.unsafe:
+                tx.directory.unsafe.add(name)
+                deliveries.append(Delivery(agent=_shown(name), file="", problem=unsafe.failure))
+    return agents, deliveries
+
+
+def has_misplaced(tx: Transaction, agent: str) -> bool:
+    """Return True if there are files for this agent in a folder such as `inbox/Coder 1`."""
+    try:
+        return any(
+            tx.names("inbox", name)
+            for name in tx.names("inbox")
+            if not is_agent_name(name) and agent_name(name) == agent
+        )
+    except (OSError, SwitchboardError):
+        return False
+
+
+def _move_to_agent(tx: Transaction, folder: str, agent: str) -> None:
+    source, target = tx.folder("inbox", folder), tx.folder("inbox", agent, make=True)
+    if file_operations.is_same(source, target):
+        return  # A file system that ignores case.
+    with tx.locked(agent):
+        for name in file_operations.names(source):
+            if name.startswith(".") or name.endswith(".tmp"):
+                continue
+            try:
+                tx.move(source, name, target, name)
+            except FileExistsError:
+                tx.move(source, name, target, f"{name.removesuffix('.json')}-{urandom(4).hex()}.json")
+    tx.sync_folders()
+
+
+def _refuse_misplaced(tx: Transaction, entry: str) -> list[Delivery]:
+    """Dead-letter a file in `inbox/` itself, or the files in a folder that no agent can have."""
+    try:
+        names = [
+            name for name in tx.names("inbox", entry) if not name.startswith(".") and name[-4:] != ".tmp"
+        ]
+        place: tuple[str, ...] = ("inbox", entry)
+        problem = f"'{_shown(entry)}' is not a valid agent name, so nobody reads inbox/{_shown(entry)}."
+    except OSError:
+        names, place = [entry], ("inbox",)
+        problem = f"'{_shown(entry)}' is in inbox/ itself. A message belongs in the folder of its recipient."
+    deliveries = []
+    for name in names:
+        source = tx.folder(*place)
+        content = file_operations.read(source, name, signing.MAX_FILE_BYTES)
+        data = b"" if isinstance(content, file_operations.RejectedFile) else content.data
+        refusal = failure("mail_name_invalid", problem)
+        job = _dead_letter(tx, UNADDRESSED, name, refusal, data, source=source)
+        (outcome,) = group_commit.run(tx, [job])
+        if isinstance(outcome, Delivery):
+            deliveries.append(msgspec.structs.replace(outcome, agent=_shown(entry)))
+    return deliveries
+
+
 def _changed(tx: Transaction, agent: str, name: str) -> float:
     mtime = file_operations.mtime(tx.folder("inbox", agent), name)
     return 0.0 if mtime is None else mtime
@@ -126,6 +234,10 @@ def _deliver_one(
         if content.gone or (content.links > 1 and _is_being_moved(tx, agent, name)):
             return None
         return (yield from _dead_letter(tx, agent, name, _not_a_message(agent, name, content.reason)))
+    if (entry := parse("inbox", name)) and signing.verify(
+        tx.signing_key(), entry.stem, agent, content.data
+    ) is not None:
+        return (yield from _refuse_copy(tx, agent, entry))
     if not message_validation.has_message_name(name):
         if _is_fresh(tx, agent, name):
             return None
@@ -137,6 +249,22 @@ def _deliver_one(
             return None
         return (yield from _dead_letter(tx, agent, name, message, content.data))
     return (yield from _accept(tx, agent, name, message, rules, content.data))
+
+
+def _refuse_copy(tx: Transaction, agent: str, entry: MessageFile) -> Job[Delivery | None]:
+    """Dead-letter a message that was settled before; a message that is moved meanwhile is left alone."""
+    with tx.locked(agent):
+        if _read_verified(tx, agent, entry.name) is not None:
+            return None
+        content = file_operations.read(tx.folder("inbox", agent), entry.name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
+        return None
+    text = f"Message '{entry.stem.id}' was settled before, or is in another place. Its copy is not delivered."
+    return (
+        yield from _dead_letter(
+            tx, agent, entry.name, failure("mail_message_invalid", text, hint="Send it again."), content.data
+        )
+    )
 
 
 def _accept(
@@ -177,10 +305,10 @@ def _is_id_taken(tx: Transaction, agent: str, name: str, message_id: str) -> boo
 
 
 def _dead_letter(
-    tx: Transaction, agent: str, name: str, problem: Failure, data: bytes = b""
+    tx: Transaction, agent: str, name: str, problem: Failure, data: bytes = b"", *, source: int | None = None
 ) -> Job[Delivery | None]:
-    """Dead-letter an invalid file and send a receipt to its sender, if it names one."""
-    inbox = tx.folder("inbox", agent)
+    """Dead-letter an invalid file and send a receipt to its sender, if it names one. `source` is its folder."""
+    inbox = tx.folder("inbox", agent) if source is None else source
     dead = tx.folder("deadletter", agent, make=True)
     message_id, sender = _claimed_identity(data, name)
     stem = foreign_stem(tx.next_number())
@@ -239,6 +367,13 @@ def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-_LONGEST_KEPT_NAME:]
 
 
+def _shown(name: str) -> str:
+    """Return a name as text that fits on a line."""
+    text = ascii(name)[1:-1] if not name.isprintable() else name
+    return text if len(text) < 100 else text[:99] + "…"
+
+
 def _not_a_message(agent: str, name: str, reason: str) -> Failure:
-    shown = name if len(name) < 100 else name[:99] + "…"
-    return failure("mail_message_invalid", f"{shown!r} in the inbox of '{agent}' is not a message: {reason}.")
+    return failure(
+        "mail_message_invalid", f"{_shown(name)!r} in the inbox of '{agent}' is not a message: {reason}."
+    )

@@ -56,7 +56,7 @@ class RejectedFile(Struct, frozen=True):
 
 
 class FileContent(Struct, frozen=True):
-    """Content, modification time (seconds) and inode of a file."""
+    """Content of a file, when it was last modified or renamed (seconds), and its inode."""
 
     data: bytes
     changed: float
@@ -188,6 +188,11 @@ def links(folder: int, name: str) -> int:
         return 0
 
 
+def is_same(folder: int, other: int) -> bool:
+    """Return True if both descriptors are the same folder."""
+    return os.path.samestat(os.fstat(folder), os.fstat(other))
+
+
 def names(folder: int) -> list[str]:
     """List the names in a folder, unordered."""
     return os.listdir(folder)
@@ -221,7 +226,9 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
         data = b""
         while len(data) <= limit and (more := os.read(descriptor, limit + 1 - len(data))):
             data = data + more if data else more
-        return FileContent(data, info.st_mtime, info.st_ino) if len(data) <= limit else _too_large(limit)
+        if len(data) > limit:
+            return _too_large(limit)
+        return FileContent(data, max(info.st_mtime, info.st_ctime), info.st_ino)
     finally:
         os.close(descriptor)
 

@@ -84,7 +84,12 @@ def find(
 
 def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
     """Return True if the message is in any place. Reliable only while its mailbox is locked."""
-    return any(_find_in(tx, place, agent, f"{stem}.") is not None for place in PLACES)
+    return any(is_in(tx, place, agent, stem) for place in PLACES)
+
+
+def is_in(tx: Transaction, place: Place, agent: str, stem: Stem) -> bool:
+    """Return True if the message is in this place. Lists the place."""
+    return _find_in(tx, place, agent, f"{stem}.") is not None
 
 
 def _find_in(tx: Transaction, place: Place, agent: str, text: str, offset: int = 0) -> MessageFile | None:

@@ -106,6 +106,7 @@ class MessageStore:
     async def _start(self, *, watch: bool) -> None:
         try:
             await self._writer.run(cleanup.remove_stale_temp_files)
+            self._report_deliveries((await self._writer.run(dropped_files.collect_misplaced))[1])
         except SwitchboardError:
             pass  # A read-only folder can still be read.
         if watch:
@@ -356,6 +357,8 @@ class MessageStore:
 
         def work(tx: Transaction) -> list[Delivery]:
             deliveries: list[Delivery] = []
+            if name is None:
+                deliveries += dropped_files.collect_misplaced(tx)[1]
             for each in tx.agents() if name is None else [name]:
                 deliveries += dropped_files.deliver(tx, each, self._rules)[1]
             return deliveries

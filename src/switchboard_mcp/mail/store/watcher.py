@@ -71,9 +71,9 @@ class Watcher:
         return True
 
     def _watch_agent(self, place: str, name: str) -> bool:
-        """Watch an agent's folder; returns False if no more watches are available. Other entries need none."""
+        """Watch a folder, also a misnamed inbox; returns False if no more watches are available. Files need none."""
         return (
-            not is_agent_name(name)
+            not _is_watched(place, name)
             or self._watch(place, name, _FILES)
             or inotify.last_error() != errno.ENOSPC
         )
@@ -132,10 +132,14 @@ class Watcher:
             except OSError:
                 continue
             for name in names:
-                if is_agent_name(name):
+                if _is_watched(place, name):
                     _stamp(times, (place, name), os.path.join(self._path, place, name))
         _stamp(times, ("state", ""), os.path.join(self._path, "state.json"))
         return times
+
+
+def _is_watched(place: str, name: str) -> bool:
+    return is_agent_name(name) or (place == "inbox" and not name.startswith("."))
 
 
 def _stamp(times: dict[tuple[str, str], int], key: tuple[str, str], path: str) -> None:

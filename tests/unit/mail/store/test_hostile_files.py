@@ -339,14 +339,14 @@ async def test_a_tree_that_is_a_link_or_open_to_others_is_refused(workspace: Pat
         await MessageStore.open(str(workspace))
 
 
-async def test_folders_that_differ_in_case_are_not_agents(store: MessageStore, workspace: Path) -> None:
+async def test_a_folder_that_differs_in_case_is_the_agent_s(store: MessageStore, workspace: Path) -> None:
     (workspace / ".switchboard" / "inbox" / "Coder").mkdir(mode=0o700)
     (workspace / ".switchboard" / "inbox" / "Coder" / "msg_x.json").write_bytes(said())
     sent = await store.send(draft(), sender="LEAD", recipient="Coder")
     assert sent.recipient == "coder"
     assert await store.agents() == ["coder", "lead"]
     await store.deliver()
-    assert [each.message.id for each in await store.peek("CODER")] == [sent.id]
+    assert [each.message.id for each in await store.peek("CODER")] == [sent.id, "msg_1_a"]
     assert "inbox/Coder" in [finding.path for finding in (await store.verify()).findings]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
 
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import Delivery, DeliveryRule
 from switchboard_mcp.mail.store import claims, dropped_files
 from switchboard_mcp.mail.store.directory import Transaction
@@ -73,7 +74,12 @@ class Sweeper:
         def work(tx: Transaction) -> SweepResult:
             deliveries: list[Delivery] = []
             settling: set[str] = set()
-            for agent in tx.agents() if "" in due else sorted(due):
+            named = {agent for agent in due if is_agent_name(agent)}
+            if due != named:
+                moved, refused = dropped_files.collect_misplaced(tx)
+                named |= moved
+                deliveries += refused
+            for agent in tx.agents() if "" in due else sorted(named):
                 inbox, delivered = dropped_files.deliver(tx, agent, self._rules)
                 deliveries += delivered
                 settling |= {agent} if inbox.retry_soon else set()
