@@ -6,6 +6,7 @@ Removes what must never reach a terminal, such as a child's escape sequences. It
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import unicodedata
@@ -21,11 +22,15 @@ ELLIPSIS = "…"
 # Prose wider than this is hard to read, however wide the terminal is.
 PROSE_WIDTH = 100
 COLUMN_GAP = 2
-# A narrower column is unreadable.
+# A column of text narrower than the first is tiring to read, one narrower than the second unreadable.
+COMFORTABLE_COLUMN = 24
 NARROWEST_COLUMN = 12
+# Longer cells are cut.
+CELL_LINES = 4
 
 # Tab and newline are text; a terminal interprets every other control character.
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {13: ""}
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # JSON may contain these unescaped, and some terminals interpret them.
 _JSON_CONTROLS = {code: f"\\u{code:04x}" for code in range(127, 160)}
 
@@ -92,39 +97,132 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d}" if hours else f"{minutes} min" if minutes else f"{left} s"
 
 
+def wrap(text: str, width: int, lines: int) -> list[str]:
+    """Wrap one line of text at words to `width` columns, and cut it after a number of lines."""
+    wrapped = [""]
+    for word in text.split(" "):
+        joined = f"{wrapped[-1]} {word}" if wrapped[-1] else word
+        if visible_width(joined) <= width:
+            wrapped[-1] = joined
+            continue
+        rest = word
+        if not wrapped[-1]:
+            wrapped.pop()
+        while visible_width(rest) > width and len(wrapped) < lines:
+            piece = _fitting(rest, width) or rest[0]
+            wrapped.append(piece)
+            rest = rest[len(piece) :]
+        wrapped.append(rest)
+        if len(wrapped) > lines:
+            return [*wrapped[: lines - 1], _fitting(wrapped[lines - 1], width - 1).rstrip() + ELLIPSIS]
+    return wrapped
+
+
+def wrap_line(line: str, width: int) -> list[str]:
+    """Wrap a line that may be painted at its words.
+
+    Further lines are indented like the first, or like its second column. A word that is too long is left for the
+    terminal to break, so that it can be copied.
+    """
+    if visible_width(_STYLE.sub("", line)) <= width:
+        return [line]
+    plain = _STYLE.sub("", line)
+    columns = re.match(r"\s*\S+(?: \S+)*\s{2,}(?=\S)", plain)
+    margin = columns.end() if columns else len(plain) - len(plain.lstrip()) + COLUMN_GAP
+    if margin > width // 2:
+        margin = min(len(plain) - len(plain.lstrip()) + COLUMN_GAP, width // 2)
+    lines = [""]
+    for gap, word in re.findall(r"(\s*)(\S+)", line):
+        joined = f"{lines[-1]}{gap}{word}"
+        if lines[-1].strip() and visible_width(_STYLE.sub("", joined)) > width:
+            lines.append(" " * margin + word)
+        else:
+            lines[-1] = joined
+    return lines
+
+
+def _wrap_prose(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False) or [""]
+
+
+def _join_paragraphs(text: str) -> str:
+    """Join lines of prose, which begin at the margin, so they can be wrapped again."""
+    return re.sub(r"(?<=[^\s:])\n(?=[a-zA-Z(`])(?!usage:|exit codes:|examples?:)", " ", text)
+
+
+def fit_columns(widths: Sequence[int], width: int, fixed: str, optional: Sequence[int]) -> dict[int, int]:
+    """Return the columns that fit into `width`, with the width of each.
+
+    Columns in `optional` are left out, the first one first, until the others are comfortable to read. Those are then
+    made narrower, the widest first; columns for which `fixed` has an `r` last.
+    """
+    kept = {column: min(natural, width) for column, natural in enumerate(widths)}
+
+    def is_fixed(column: int) -> bool:
+        return fixed[column : column + 1] == "r"
+
+    def excess(most: int) -> int:
+        needed = (size if is_fixed(column) else min(size, most) for column, size in kept.items())
+        return sum(needed) + COLUMN_GAP * (len(kept) - 1) - width
+
+    for column in optional:
+        if excess(COMFORTABLE_COLUMN) > 0:
+            del kept[column]
+    for least, may_shrink in ((NARROWEST_COLUMN, False), (2, False), (2, True)):
+        while excess(width) > 0:
+            candidates = [each for each in kept if kept[each] > least and (may_shrink or not is_fixed(each))]
+            if not candidates:
+                break
+            kept[max(candidates, key=kept.__getitem__)] -= 1
+    while excess(width) > 0 and len(kept) > 1:
+        kept.popitem()
+    return kept
+
+
 def format_table(
     rows: Sequence[Sequence[Styled]],
     paint: Callable[[str, str], str],
     *,
     width: int | None = None,
     align: str = "",
-    strict: bool = False,
+    optional: Sequence[int] = (),
+    cell_lines: int = CELL_LINES,
 ) -> list[str]:
-    """Return the rows as lines of aligned columns.
+    """Return the rows as lines of aligned columns, right-aligned where `align` has an `r`.
 
-    With a `width`, the last column is cut to fit but keeps at least `NARROWEST_COLUMN`; with `strict`, no line is ever
-    wider than `width`, even if whole columns are lost.
+    With a `width`, no line is wider: columns in `optional` are left out, the least useful first, and cells are wrapped
+    to at most `cell_lines`, then cut.
     """
     if not rows:
         return []
-    last = len(rows[0]) - 1
-    widths = [max(visible_width(row[index].text) for row in rows) for index in range(last + 1)]
+    widths = [max(visible_width(row[column].text) for row in rows) for column in range(len(rows[0]))]
+    kept = dict(enumerate(widths)) if width is None else fit_columns(widths, width, align, optional)
     lines = []
     for row in rows:
-        parts, room = [], width
-        for index, cell in enumerate(row):
-            column, text = widths[index], cell.text
-            if room is not None and (strict or index == last):
-                most = room if strict else max(room, NARROWEST_COLUMN)
-                column = min(column, max(most, 0))
-                text = truncate(text, column) if column else ""
-            padding = " " * (column - visible_width(text))
-            painted = paint(text, cell.style)
-            parts.append(padding + painted if align[index : index + 1] == "r" else painted + padding)
-            if room is not None:
-                room -= widths[index] + COLUMN_GAP
-        lines.append((" " * COLUMN_GAP).join(parts).rstrip())
+        cells = {
+            column: wrap(row[column].text, size, cell_lines) if width is not None else [row[column].text]
+            for column, size in kept.items()
+        }
+        for number in range(max(map(len, cells.values()))):
+            parts = []
+            for column, texts in cells.items():
+                text = texts[number] if number < len(texts) else ""
+                padding = " " * (kept[column] - visible_width(text))
+                painted = paint(text, row[column].style)
+                parts.append(padding + painted if align[column : column + 1] == "r" else painted + padding)
+            lines.append((" " * COLUMN_GAP).join(parts).rstrip())
     return lines
+
+
+def _fitting(text: str, width: int) -> str:
+    """Return the first characters, as many as fit into `width` columns."""
+    taken = 0
+    for character in text:
+        width -= _columns(character)
+        if width < 0:
+            break
+        taken += 1
+    return text[:taken]
 
 
 def _columns(character: str) -> int:
@@ -161,12 +259,22 @@ class Screen:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write one line."""
-        self.stream.write(self.paint(text, style) + "\n")
+        """Write one line, wrapped at words if the terminal is too narrow for it."""
+        size, painted = self.size(), self.paint(text, style)
+        for piece in wrap_line(painted, size.columns) if size else [painted]:
+            self.stream.write(piece + "\n")
 
     def text(self, text: str, style: str = "") -> None:
-        """Write text from elsewhere: unchanged to a pipe, without control characters to a terminal."""
-        self.line(self.sanitize(text), style)
+        """Write text from elsewhere: unchanged to a pipe, without control characters to a terminal. Never wrapped."""
+        self.stream.write(self.paint(self.sanitize(text), style) + "\n")
+
+    def help(self, text: str) -> None:
+        """Write a help text; on a terminal, its paragraphs are wrapped to the width."""
+        if self.size() is None:
+            self.stream.write(text)
+            return
+        for line in _join_paragraphs(text).splitlines():
+            self.line(line)
 
     def sanitize(self, text: str) -> str:
         """Remove control characters if the stream is a terminal."""
@@ -177,9 +285,7 @@ class Screen:
         size = self.size()
         width = min(size.columns, PROSE_WIDTH) - len(indent) if size else 0
         for line in text.translate(_CONTROLS).split("\n"):
-            for piece in (
-                textwrap.wrap(line, max(width, 20), break_on_hyphens=False) or [""] if width else [line]
-            ):
+            for piece in _wrap_prose(line, max(width, 20)) if width else [line]:
                 self.line(f"{indent}{self.paint(piece, style)}" if piece else "")
 
     def entry(self, name: str, rest: str, style: str, indent: str = "") -> None:
@@ -203,16 +309,28 @@ class Screen:
             self.line(line)
 
     def table(
-        self, rows: Sequence[Sequence[Cell]], header: Sequence[str] = (), indent: int = 0, align: str = ""
+        self,
+        rows: Sequence[Sequence[Cell]],
+        header: Sequence[str] = (),
+        indent: int = 0,
+        align: str = "",
+        optional: Sequence[int] = (),
+        cell_lines: int = CELL_LINES,
     ) -> None:
-        """Write aligned columns, right-aligned where `align` has an `r`. The last one is cut to fit the terminal."""
+        """Write aligned columns, right-aligned where `align` has an `r`.
+
+        On a terminal that is too narrow, cells are wrapped to at most `cell_lines`, and the columns in `optional` are
+        left out, the least useful first.
+        """
         styled = [[_styled(cell) for cell in row] for row in rows]
         if header:
             styled.insert(0, [Styled(name, "dim") for name in header])
         size = self.size()
-        width = size.columns - indent if size else None
-        for line in format_table(styled, self.paint, width=width, align=align):
-            self.line((" " * indent + line).rstrip())
+        width = max(size.columns - indent, NARROWEST_COLUMN) if size else None
+        for line in format_table(
+            styled, self.paint, width=width, align=align, optional=optional, cell_lines=cell_lines
+        ):
+            self.stream.write((" " * indent + line).rstrip() + "\n")
 
     def json(self, value: object) -> None:
         """Write a value as JSON: indented on a terminal, else on one line. Bytes are taken as encoded JSON."""
@@ -248,7 +366,7 @@ class Console:
         first, *rest = as_text(problem).split("\n")
         self.err.line(f"{self.err.paint('switchboard:', 'bold red')} {self.err.sanitize(first)}")
         for line in rest:
-            self.err.text(line)
+            self.err.line(self.err.sanitize(line))
 
     def warn(self, message: str) -> None:
         """Print a warning."""

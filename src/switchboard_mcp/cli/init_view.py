@@ -50,7 +50,9 @@ def show_discovery(discovery: Discovery, outcomes: Sequence[Outcome], folder: st
             )
         )
     if rows:
-        out.table(rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r")
+        out.table(
+            rows, ("", "HOST", "SCOPE", "NAME", "KIND", "WHAT HAPPENS", "RUNS"), align="r", optional=(6, 4, 2)
+        )
     for trouble in discovery.problems:
         out.prose(trouble, style="yellow")
 

@@ -60,14 +60,14 @@ def dispatch(arguments: list[str], console: Console) -> int:
         return 0
     wants_help = "--help" in rest or "-h" in rest
     if not command and wants_help:
-        console.out.stream.write(OVERVIEW)
+        console.out.help(OVERVIEW)
         return 0
     if command == "mail":
-        console.out.stream.write(MAIL_OVERVIEW)
+        console.out.help(MAIL_OVERVIEW)
         return 0
     parser = parser_for(command or "serve")
     if wants_help:
-        console.out.stream.write(parser.format_help())
+        console.out.help(parser.format_help())
         return 0
     args = parser.parse(rest)
     args.program = program

@@ -231,7 +231,7 @@ def _table(rows: Sequence[Row], now_s: float, columns: int, paint: Paint) -> lis
             cells[0] = Styled(truncate(cells[0].text, LONGEST_NAME), cells[0].style)
         table.append(cells)
     align = "".join(column.align for column in shown)
-    return format_table(table, paint, width=columns, align=align, strict=True)
+    return format_table(table, paint, width=columns, align=align, cell_lines=1)
 
 
 def _called(call: Row) -> str:

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
 import io
+import re
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from switchboard_mcp.cli.console import (
     Console,
     Screen,
     Styled,
+    fit_columns,
     one_line,
     truncate,
     use_colour,
     visible_width,
+    wrap,
+    wrap_line,
 )
+from switchboard_mcp.cli.index import COMMANDS
+from switchboard_mcp.cli.main import dispatch
 from switchboard_mcp.errors import failure
 
 
@@ -86,11 +94,78 @@ def test_a_terminal_gets_no_orders_from_a_text() -> None:
     assert written(screen) == "\ufffd[31mred\ufffd\ndone\tok\n"
 
 
-def test_columns_of_a_table_line_up_and_the_last_fits_the_terminal() -> None:
+def plain(screen: Screen) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", written(screen)).splitlines()
+
+
+def test_columns_of_a_table_line_up_and_cells_are_wrapped_to_fit_the_terminal() -> None:
     screen = terminal(24)
     screen.table([("日本", "what it means, at length"), ("abcdef", Styled("b", "red"))], header=("N", "M"))
-    plain = written(screen).replace("\x1b[2m", "").replace("\x1b[31m", "").replace("\x1b[0m", "")
-    assert plain.splitlines() == ["N       M", "日本    what it means,…", "abcdef  b"]
+    assert plain(screen) == ["N       M", "日本    what it means,", "        at length", "abcdef  b"]
+
+
+def test_a_cell_of_one_line_is_cut() -> None:
+    screen = terminal(24)
+    screen.table([("name", "what it means, at length"), ("abcdef", "b")], cell_lines=1)
+    assert plain(screen) == ["name    what it means,…", "abcdef  b"]
+
+
+def test_the_least_useful_column_goes_first() -> None:
+    row = ("name", "x" * 30, "y" * 30, "1,234")
+    for columns, expected in ((100, [0, 1, 2, 3]), (60, [0, 1, 3]), (30, [0, 3])):
+        kept = fit_columns([len(cell) for cell in row], columns, "lllr", (2, 1))
+        assert list(kept) == expected
+
+
+@given(
+    st.lists(st.integers(0, 3_000), min_size=1, max_size=8),
+    st.integers(20, 200),
+    st.text("lr", max_size=8),
+    st.sets(st.integers(0, 7)),
+)
+def test_columns_always_fit(widths: list[int], width: int, align: str, optional: set[int]) -> None:
+    droppable = [column for column in optional if 0 < column < len(widths)]
+    kept = fit_columns(widths, width, align, droppable)
+    assert sum(kept.values()) + 2 * (len(kept) - 1) <= width
+    if len(widths) * 4 <= width:
+        assert set(range(len(widths))) - set(kept) <= set(droppable)
+
+
+@given(st.text(max_size=200), st.integers(4, 80), st.integers(1, 5))
+def test_a_wrapped_cell_fits_and_says_if_it_was_cut(text: str, width: int, lines: int) -> None:
+    text = one_line(text)
+    wrapped = wrap(text, width, lines)
+    assert len(wrapped) <= lines
+    assert all(visible_width(line) <= width for line in wrapped)
+    if wrapped[-1].endswith("…") and not text.endswith("…"):
+        assert visible_width(text) > width
+    else:
+        assert "".join("".join(wrapped).split()) == "".join(text.split())
+
+
+def test_a_long_line_is_wrapped_under_its_second_column_and_a_path_is_left_whole() -> None:
+    path = "/" + "p" * 50
+    assert wrap_line("  --flag  what it does, at some length", 30) == [
+        "  --flag  what it does, at",
+        "          some length",
+    ]
+    assert wrap_line(f"See {path} now", 30) == ["See", f"  {path}", "  now"]
+    assert wrap_line("\x1b[31mred words\x1b[0m that go on and on", 20) == [
+        "\x1b[31mred words\x1b[0m that go on",
+        "  and on",
+    ]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("name", ["", "mail", *COMMANDS])
+def test_every_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = terminal(columns)
+    dispatch(
+        [*name.split(), "--help"],
+        Console(screen.stream, screen.stream, {"COLUMNS": str(columns), "TERM": "xterm"}),
+    )
+    assert [line for line in plain(screen) if visible_width(line) > columns and len(line.split()) > 1] == []
 
 
 def test_an_entry_is_wrapped_under_its_name() -> None:

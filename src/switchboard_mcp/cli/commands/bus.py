@@ -179,7 +179,7 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
             )
             for each in redis["machines"]
         ]
-        out.table(rows, ("MACHINE", "", "HOST", "PENDING", "LAG", "AGENTS"))
+        out.table(rows, ("MACHINE", "", "HOST", "PENDING", "LAG", "AGENTS"), optional=(2, 4))
         if redis["dead"]:
             out.line(
                 f"{plural(redis['dead'], 'dead letter')}; see: switchboard bus tail --stream dead", "yellow"

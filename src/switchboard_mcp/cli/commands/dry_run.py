@@ -62,6 +62,7 @@ def _show_connected(report: StartReport, connected: Connected, out: Screen) -> N
             for subtool in connected.subtools
         ],
         indent=4,
+        cell_lines=1,
     )
 
 

@@ -154,7 +154,7 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
         )
         for info in listing.children
     ]
-    out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"))
+    out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"), optional=(1,), cell_lines=1)
     for problem in listing.failed.values():
         invocation.console.show_failure(problem)
     if not invocation.args.refresh and any(info.subtools is None for info in listing.children):
@@ -264,7 +264,9 @@ def show_answer(
         out.line()
         if answer.detail == "names":
             out.table(
-                [(Styled(tool["name"], "cyan"), tool.get("summary", "")) for tool in answer.tools], indent=2
+                [(Styled(tool["name"], "cyan"), tool.get("summary", "")) for tool in answer.tools],
+                indent=2,
+                cell_lines=1,
             )
         else:
             for tool in answer.tools:

@@ -145,6 +145,8 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
         rows,
         ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "SAVED", *figures, ""),
         align="lllrr" + "r" * len(figures),
+        # PID, SAVED, SUBTOOLS and P50.
+        optional=(8, 4, 3, 7) if figures else (4, 3),
     )
 
 

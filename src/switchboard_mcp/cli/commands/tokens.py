@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
-from switchboard_mcp.cli.console import Cell, Screen, Styled, plural
+from switchboard_mcp.cli.console import Cell, Screen, Styled, plural, visible_width
 from switchboard_mcp.cli.invocation import (
     HOW_TO_ADD_CHILDREN,
     Invocation,
@@ -193,7 +193,8 @@ def show(figures: TokenReport, out: Screen) -> None:
     sums = (sum(cost.tools for cost in figures.servers), figures.flat, figures.suites)
     rows.append(("all", *(f"{number:,}" for number in sums), _percent(figures.saved), *[""] * 5))
     header = ("SERVER", "TOOLS", "FLAT", "SUITE", "SAVED %", "INTROSPECT", *VERBOSITIES)
-    out.table(rows, header, align="lrrrrrrrrr")
+    # The verbosities from full to names, then INTROSPECT.
+    out.table(rows, header, align="lrrrrrrrrr", optional=(9, 8, 7, 6, 5))
     out.line()
     bars(figures, out)
     out.line()
@@ -226,16 +227,25 @@ def bars(figures: TokenReport, out: Screen) -> None:
     """Print flat and suite costs as bars, the largest servers first."""
     shown = figures.servers[:MOST_BARS]
     longest = max((cost.flat for cost in shown), default=1) or 1
-    width = max(len(cost.name) for cost in shown)
+    names = max((visible_width(cost.name) for cost in shown), default=0)
+    figure_chars = max((len(_of(cost)) for cost in shown), default=0)
+    size = out.size()
+    length = max(8, min(BAR_CHARS, size.columns - names - figure_chars - 4)) if size else BAR_CHARS
     for cost in shown:
-        flat = max(1, round(BAR_CHARS * cost.flat / longest))
-        suite = min(flat, max(1, round(BAR_CHARS * cost.suite / longest)))
+        flat = max(1, round(length * cost.flat / longest))
+        suite = min(flat, max(1, round(length * cost.suite / longest)))
         bar = out.paint("█" * suite, "green") + out.paint("░" * (flat - suite), "dim")
-        out.line(
-            f"{cost.name.ljust(width)}  {bar}{' ' * (BAR_CHARS - flat)}  {cost.suite:,} of {cost.flat:,}"
-        )
+        name = cost.name + " " * (names - visible_width(cost.name))
+        out.line(f"{name}  {bar}{' ' * (length - flat)}  {_of(cost)}")
+    out.line(
+        f"{out.paint('█', 'green')} as a suite, {out.paint('░', 'dim')} as single tools, in tokens", "dim"
+    )
     if len(figures.servers) > MOST_BARS:
         out.line(f"… and {len(figures.servers) - MOST_BARS} smaller ones", "dim")
+
+
+def _of(cost: Costs) -> str:
+    return f"{cost.suite:,} of {cost.flat:,}"
 
 
 def _percent(value: float) -> Styled:

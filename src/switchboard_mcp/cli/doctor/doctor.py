@@ -396,4 +396,4 @@ def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
             out.text(f"{indent}  {line}", "dim")
     if finding.remedy:
         # On one line, however long: it may be a command to copy.
-        out.text(f"{indent}→ {finding.remedy}")
+        out.line(out.sanitize(f"{indent}→ {finding.remedy}"))

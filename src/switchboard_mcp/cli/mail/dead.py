@@ -69,7 +69,7 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
         )
         for dead in dead_letters_found
     ]
-    out.table(rows, ("ID", "FROM", "TO", "AGE", "WHY"))
+    out.table(rows, ("ID", "FROM", "TO", "AGE", "WHY"), optional=(3,))
     out.line("`switchboard mail dead requeue ID` puts one back into its inbox.", "dim")
     return 0
 

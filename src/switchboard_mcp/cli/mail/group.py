@@ -9,7 +9,7 @@ from switchboard_mcp.cli.parser import Command
 
 def run(invocation: Invocation) -> int:
     """Print the overview of the mail commands."""
-    invocation.console.out.stream.write(MAIL_OVERVIEW)
+    invocation.console.out.help(MAIL_OVERVIEW)
     return 0
 
 

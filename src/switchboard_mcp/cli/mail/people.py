@@ -59,7 +59,7 @@ async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
         out.line("No agents yet. `switchboard mail agents add NAME` adds one.", "dim")
         return 0
     rows = [_agent_row(entry, mailbox.agent) for entry in agents]
-    out.table(rows, ("AGENT", "PRESENCE", "ROLE", "UNREAD", ""), align="lllr")
+    out.table(rows, ("AGENT", "PRESENCE", "ROLE", "UNREAD", ""), align="lllr", optional=(4,))
     for entry in agents:
         if entry.get("starving"):
             invocation.console.warn(unread_warning(entry))

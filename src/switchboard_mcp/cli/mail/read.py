@@ -199,4 +199,4 @@ def show_receipts(found_receipts: Sequence[Receipt], console: Console) -> None:
         )
         for receipt in found_receipts
     ]
-    console.out.table(rows, ("ID", "STATUS", "AGE", ""))
+    console.out.table(rows, ("ID", "STATUS", "AGE", ""), optional=(2,))

@@ -82,7 +82,7 @@ def show_list(
     rows = [_row(stored, places) for stored in messages]
     header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
     if rows:
-        out.table(rows, header)
+        out.table(rows, header, optional=(3,), cell_lines=1)
 
 
 def _row(stored: StoredMessage, places: bool) -> list[Cell]:

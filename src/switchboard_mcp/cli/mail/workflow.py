@@ -130,6 +130,7 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
                 for each in runs
             ],
             ("WORKFLOW", "STATUS", "PHASE", "TURN", "AGE", ""),
+            optional=(4, 3),
         )
     else:
         out.line("No workflow is running. Available:", "dim")
