@@ -105,6 +105,9 @@ KINDS: dict[str, FailureKind] = {
         False,
         "Set SWITCHBOARD_MCP_ENABLED=true in the environment of Switchboard to enable this workspace.",
     ),
+    "settings_not_approved": FailureKind(
+        False, "Ask the approver of this workspace to run `switchboard approve --settings`."
+    ),
     "child_not_allowed": FailureKind(
         False, "Ask the approver of this workspace to run `switchboard approve CHILD`."
     ),

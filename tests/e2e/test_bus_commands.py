@@ -202,6 +202,7 @@ def govern(machine: Machine) -> None:
         "health": {"probeMs": 100, "failures": 1},
     }
     (machine.folder / "switchboard.config.json").write_text(json.dumps(config))
+    machine.run("approve", "--settings", "--yes")
 
 
 def recorded(machine: Machine) -> list[tuple[str, str, str, str, str]]:

@@ -39,6 +39,7 @@ def govern(workspace: Path, **ask: Any) -> None:
     suites = {"kid": {"expose": {"allow": ["echo", "surroundings"]}}}
     config = {"governance": {"mode": "governed"}, "mcpServers": {"kid": server}, "suites": suites}
     configure(workspace, {**config, "ask": settings})
+    ran(workspace, "approve", "--settings", "--yes")
 
 
 @pytest.fixture(scope="module")

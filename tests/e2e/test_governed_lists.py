@@ -102,6 +102,7 @@ async def test_health_check_gate_unhealthy_child_prevents_routing(workspace: Pat
     config = json.loads((workspace / "switchboard.config.json").read_text())
     config["suites"]["kid"]["rpcMs"] = 400
     configure(workspace, {**config, "health": {"probeMs": 300, "failures": 1000}})
+    ran(workspace, "approve", "--settings", "--yes")
 
     async def outcome(host: Sdk, subtool: str) -> dict[str, Any]:
         result = await use(host, "kid_suite", action="call", subtool=subtool, args={})

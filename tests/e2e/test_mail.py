@@ -16,6 +16,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.agents import CODER, shell
 from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.sdk import Sdk, sdk_host
+from tests.e2e.shell import run
 from tests.e2e.web import HostSession, Web, headers_of, modern, serving
 from tests.e2e.workspaces import configure
 from tests.patience import PATIENCE_S
@@ -200,8 +201,10 @@ def test_commands_know_the_desk_as_a_child(workspace: Path, exposure: str) -> No
         assert "mail_suite" in ran.stdout
 
 
-def test_in_governed_mode_the_desk_needs_no_approval(workspace: Path) -> None:
+def test_in_governed_mode_mail_is_a_setting_that_is_approved(workspace: Path) -> None:
     configure(workspace, {"mail": {"enabled": True}, "governance": {"mode": "governed"}})
+    assert "mail (not approved)" in run(workspace, "list").stderr
+    assert run(workspace, "approve", "--settings", "--yes").returncode == 0
     with switchboard(workspace, env={**os.environ, "SWITCHBOARD_MCP_ENABLED": "true"}) as host:
         host.initialize()
         assert host.tool_names() == ["mail_suite"]

@@ -1,8 +1,8 @@
-"""Reads and writes `switchboard.approvals.json`: the children that may run in governed mode, pinned by checksum.
+"""Reads and writes `switchboard.approvals.json`: children and settings approved for governed mode, by checksum.
 
-`switchboard approve` creates the approvals and `policy.launch.rules` enforces them. The file is made for git: it is
-sorted, and paths in the workspace or home folder begin with a variable. Loaded in governed mode only. The docstring
-under a field is its description in the published JSON Schema.
+`switchboard approve` creates the approvals; `policy.launch.rules` and `policy.approved_settings` enforce them. The file
+is made for git: it is sorted, and paths in the workspace or home folder begin with a variable. Loaded in governed mode
+only. The docstring under a field is its description in the published JSON Schema.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, join_key, read_document
+from switchboard_mcp.config.models import APPROVALS_FILE
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.atomic_write import write_atomically
 
-FILE_NAME = "switchboard.approvals.json"
 WORKSPACE, HOME = "${workspace}", "${home}"
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -96,6 +96,9 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Approvals for one platform, such as `linux-x86_64` or `darwin-arm64`, by the child's name: local programs. They
     take
     precedence over approvals for all platforms."""
+    settings: dict[str, Digest] = {}
+    """Checksums of the approved settings, by section of the config, such as `http` or `suites.github`. Settings at
+    their defaults do not count."""
 
     def find(self, child: str, platform: str) -> LocatedApproval | None:
         """Return the approval of a child on a platform, or None."""
@@ -121,7 +124,8 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def without(self, child: str) -> Approvals:
         """Return a copy in which the child is not approved on any platform."""
         platforms = {name: _without(own, child) for name, own in self.platforms.items()}
-        return Approvals(
+        return structs.replace(
+            self,
             children=_without(self.children, child),
             platforms={name: own for name, own in platforms.items() if own},
         )
@@ -135,7 +139,7 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if approval.kind != "stdio":
             return structs.replace(self.without(child), children={**children, child: approval})
         platforms = {**self.platforms, platform: {**own, child: approval}}
-        return Approvals(children=children, platforms=platforms)
+        return structs.replace(self, children=children, platforms=platforms)
 
 
 def _without(approved: Mapping[str, Approval], child: str) -> dict[str, Approval]:
@@ -177,7 +181,7 @@ def path_variables(workspace: str, environ: Mapping[str, str]) -> PathVariables:
 
 def approvals_path(workspace: str) -> str:
     """Return the path of the approvals file."""
-    return os.path.join(workspace, FILE_NAME)
+    return os.path.join(workspace, APPROVALS_FILE)
 
 
 def read_approvals(path: str) -> Approvals:
@@ -213,6 +217,7 @@ def render(approvals: Approvals) -> bytes:
     ordered = Approvals(
         children=dict(sorted(approvals.children.items())),
         platforms={name: dict(sorted(own.items())) for name, own in sorted(approvals.platforms.items())},
+        settings=dict(sorted(approvals.settings.items())),
     )
     return msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n"
 

@@ -70,7 +70,8 @@ def load_workspace(
         )
     source = find_config(folder, config_file)
     deprecated: list[ConfigWarning] = []
-    config = _apply_mail_exposure(read_config(source, deprecated) if source else Config())
+    written = read_config(source, deprecated) if source else Config()
+    config = _apply_mail_exposure(written)
     children, warnings = discover(folder, config, environ, source=source, originals=originals)
     warnings = deprecated + warnings
     config = describe_suites(config, read_descriptions(folder, warnings), children)
@@ -80,7 +81,9 @@ def load_workspace(
         )  # Only needed if children are wrapped.
 
         config = adjust_for_wrappers(config, children)
-    return Workspace(folder=folder, config=config, children=children, warnings=warnings, source=source)
+    return Workspace(
+        folder=folder, config=config, children=children, warnings=warnings, source=source, written=written
+    )
 
 
 def find_config(folder: str, config_file: str | None) -> str:

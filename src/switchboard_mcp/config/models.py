@@ -30,6 +30,7 @@ from switchboard_mcp.errors import Failure
 Milliseconds = Annotated[int, Meta(ge=1)]
 Setting = str | int | float | bool | None
 DEFAULT_GLOBS = (".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json")
+APPROVALS_FILE = "switchboard.approvals.json"
 SWITCHBOARD_NAME = "switchboard"  # the built-in child that searches the others
 SWITCHBOARD_DESCRIPTION = (
     "Find the right subtool across all suites, check the status of suites, and see recent errors."
@@ -264,6 +265,45 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
 }
 
 
+SettingOwner = Literal["approver", "developer"]
+# The person who decides a setting in governed mode. `approver`: its value needs an approval, because it says what runs,
+# who may reach it, where data goes, what is recorded or masked, or what is limited (`policy.approved_settings`).
+# `developer`: it finds children, which are approved one by one, or changes presentation and speed within what is
+# approved. Every field of `Config` has a row, and every field of a suite.
+SETTING_OWNERS: dict[str, SettingOwner] = {
+    "discover_globs": "developer",
+    "mcp_servers": "developer",
+    "suites.suite_name": "developer",
+    "suites.description": "developer",
+    "suites.expose": "approver",
+    "suites.exposure": "developer",
+    "suites.pin": "developer",
+    "suites.isolation": "approver",
+    "suites.isolation_max": "developer",
+    "suites.summary_max_chars": "developer",
+    "suites.rpc_ms": "developer",
+    "suites.redact_args": "approver",
+    "suites.limits": "approver",
+    "suites.cache": "developer",
+    "suites.middleware": "approver",
+    "suites.always_load": "developer",
+    "timeouts": "developer",  # a start never takes longer than `health.spawnFailMs`
+    "introspection": "developer",  # texts are sanitised and clipped in every mode
+    "limits": "approver",
+    "middleware": "approver",
+    "health": "approver",
+    "governance": "approver",
+    "audit": "approver",
+    "telemetry": "approver",
+    "mail": "approver",
+    "find": "developer",  # finds only what its caller may see
+    "profiles": "approver",
+    "http": "approver",
+    "bus": "approver",
+    "ask": "approver",
+}
+
+
 def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, ...]:
     """Return the settings that a child or its suite is built from; it is rebuilt when they change."""
     suite = config.suites.get(child) or SuiteSettings()
@@ -326,8 +366,9 @@ class ConfigWarning(Struct, frozen=True):
 class Workspace(Struct, frozen=True, kw_only=True):
     """A loaded workspace: its folder, settings and children, and the warnings from loading them.
 
-    `source` is the config file, if there is one. `absent` holds children that governed mode does not allow, each with
-    the failure reported for it; `judged` is true once that has been decided.
+    `source` is the config file, if there is one. `written` has the settings as they are in it; `config` is adjusted to
+    wrapped children and to settings that need a restart. `absent` holds children that governed mode does not allow,
+    each with the failure reported for it; `judged` is true once that has been decided.
     """
 
     folder: str
@@ -335,5 +376,11 @@ class Workspace(Struct, frozen=True, kw_only=True):
     children: list[ChildSpec]
     warnings: list[ConfigWarning]
     source: str = ""
+    written: Config | None = None
     absent: dict[str, Failure] = {}
     judged: bool = False
+
+    @property
+    def written_config(self) -> Config:
+        """The settings as they are in the config file."""
+        return self.config if self.written is None else self.written

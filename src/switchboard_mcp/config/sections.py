@@ -29,7 +29,7 @@ class GovernanceSettings(Struct, frozen=True, kw_only=True, rename="camel", forb
     """Governed mode: folders that must contain the programs and scripts of children, after resolving symbolic links;
     relative to the workspace. Empty: any approved location."""
     middleware: list[str] = []
-    """Governed mode: names of middleware that may be loaded."""
+    """Governed mode: entry points of middleware that may be loaded, from packages installed beside Switchboard."""
 
 
 Milliseconds = Annotated[int, Meta(ge=1)]

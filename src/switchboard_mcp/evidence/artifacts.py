@@ -71,6 +71,19 @@ class Inputs(EvidenceModel, frozen=True):
     """Hash of the lock; empty if there is none."""
 
 
+class SettingsEvidence(EvidenceModel, frozen=True):
+    """One section of the config that needs an approval in governed mode, or the settings of one suite."""
+
+    name: str
+    """Name of the section, or `suites.` and the child."""
+    sha256: Digest
+    """Hash of its settings, without those at their defaults."""
+    decision: Decision
+    """Whether its settings may be used."""
+    reason: str
+    """`approved`, `unset` (all at their defaults), `changed`, `not approved`, or `open mode`."""
+
+
 class SubtoolEvidence(EvidenceModel, frozen=True):
     """One subtool that is pinned or on the allow list."""
 
@@ -164,6 +177,8 @@ class EvidenceReport(EvidenceModel, frozen=True):
     """Rules that decide what may run."""
     inputs: Inputs
     """Hashes of the inputs of the report."""
+    settings: list[SettingsEvidence]
+    """Every section of the config that needs an approval in governed mode, then the settings of suites."""
     children: list[ChildEvidence]
     """Every configured child, by name."""
     unconfigured: list[str]

@@ -35,6 +35,7 @@ from switchboard_mcp.evidence.artifacts import (
     Fact,
     Latency,
     Metrics,
+    SettingsEvidence,
     SubtoolEvidence,
     TokenEvidence,
 )
@@ -56,6 +57,7 @@ from switchboard_mcp.gateway.suites.suite_tools import (
 )
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import Access, access
+from switchboard_mcp.policy.approved_settings import section_statuses
 from switchboard_mcp.policy.governance import ENABLED, make_launch_policy
 from switchboard_mcp.policy.launch.file_inspector import hash_path
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -103,6 +105,7 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
         if child.decision == "allowed":
             pinned.append(view)
     measured = measure(pinned)
+    settings = list(_settings(workspace, guard, approvals))
     gone = sorted({*approvals.names(), *lock.children} - {child.name for child in children})
     facts = _facts(workspace, children, measured)
     report = EvidenceReport(
@@ -111,16 +114,17 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
         product=artifacts.Product(name=DISTRIBUTION, package=PACKAGE, version=__version__, licence=LICENCE),
         posture=_governance(config),
         inputs=_inputs(config, approvals, lock),
+        settings=settings,
         children=children,
         unconfigured=gone,
-        checks=_checks(children, measured, gone),
+        checks=_checks(settings, children, measured, gone),
         claims=claims(facts),
     )
     metrics = Metrics(
         schema_version=artifacts.SCHEMA_VERSION,
         counters=_counters(workspace, children, lock),
         sizes={
-            "approvals": len(artifacts.canonical(approvals)) if approvals.names() else 0,
+            "approvals": len(artifacts.canonical(approvals)) if approvals != Approvals() else 0,
             "largestIntrospect": measured.largest_introspect,
             "lock": len(artifacts.canonical(lock)) if lock.children else 0,
             "toolsList": measured.list_bytes,
@@ -129,6 +133,19 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
         latency=Latency(exercise=measured.exercise, recorded={name: recorded.get(name, 0) for name in NAMES}),
     )
     return CollectedEvidence(_clean(report, redactor), _clean(metrics, redactor))
+
+
+def _settings(
+    workspace: Workspace, guard: LaunchPolicy | None, approvals: Approvals
+) -> Iterator[SettingsEvidence]:
+    for status in section_statuses(workspace, approvals):
+        if status.state != "unused":
+            yield SettingsEvidence(
+                name=status.name,
+                sha256=f"sha256:{status.sha256}",
+                decision="allowed" if guard is None or status.allowed else "denied",
+                reason="open mode" if guard is None else status.state,
+            )
 
 
 class LaunchDecision(Struct, frozen=True):
@@ -260,18 +277,23 @@ def _inputs(config: Config, approvals: Approvals, lock: LockFile) -> artifacts.I
     del settings["mcpServers"], settings["http"]["tokens"]
     return artifacts.Inputs(
         settings=artifacts.digest(artifacts.canonical(settings)),
-        approvals=artifacts.digest(artifacts.canonical(approvals)) if approvals.names() else "",
+        approvals=artifacts.digest(artifacts.canonical(approvals)) if approvals != Approvals() else "",
         lock=artifacts.digest(artifacts.canonical(lock)) if lock.children else "",
     )
 
 
-def _checks(children: list[ChildEvidence], measured: Measurements, gone: list[str]) -> list[artifacts.Check]:
+def _checks(
+    settings: list[SettingsEvidence], children: list[ChildEvidence], measured: Measurements, gone: list[str]
+) -> list[artifacts.Check]:
     exist = [child for child in children if child.decision == "allowed"]
 
     def check(name: str, count: int, limit: int = 0) -> artifacts.Check:
         return artifacts.Check(name=name, ok=count <= limit, found=count, limit=limit)
 
     return [
+        check("sections of the config that are not as approved", sum(
+            section.decision == "denied" for section in settings
+        )),
         check("children that exist and are not pinned as they are", sum(child.lock != "current" for child in exist)),
         check("approved children whose files are not those approved", sum(_unchecked(child) for child in children)),
         check("approved or pinned children that are not configured", len(gone)),

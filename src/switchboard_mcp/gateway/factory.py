@@ -5,6 +5,7 @@ Runs once at startup, and again for new suites after a config reload. Features t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.registry import ChildRegistry
-from switchboard_mcp.config.models import SWITCHBOARD_NAME, Config, Workspace
+from switchboard_mcp.config.models import APPROVALS_FILE, SWITCHBOARD_NAME, Config, Workspace
 from switchboard_mcp.config.sections import NO_LIMITS, token_profiles
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.gateway import Gateway
@@ -34,11 +35,18 @@ class Runtime(Struct):
 
 
 def govern_workspace(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspace | None:
-    """Apply governed mode to a workspace. Return None in open mode."""
-    if workspace.config.governance.mode == "open":
-        return None
-    from switchboard_mcp.policy.governance import govern
+    """Apply governed mode to a workspace. Return None in open mode.
 
+    Raises `settings_not_approved` if the config leaves governed mode although it is approved.
+    """
+    is_open = workspace.config.governance.mode == "open"
+    if is_open and not os.path.lexists(os.path.join(workspace.folder, APPROVALS_FILE)):
+        return None
+    from switchboard_mcp.policy.governance import govern, require_open
+
+    if is_open:
+        require_open(workspace)
+        return None
     return govern(workspace, environ)
 
 

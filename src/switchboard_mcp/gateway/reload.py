@@ -128,7 +128,7 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
         workspace, disabled, guard = governed.workspace, governed.disabled, governed.launch_policy
     loaded = load_middleware(workspace.config)
     context.launch_policy = guard
-    if workspace == runtime.workspace:
+    if replace(workspace, written=runtime.workspace.written) == runtime.workspace:
         return
     enable_switchboard_suite(workspace.config, context)
     changed = runtime.registry.apply(workspace)

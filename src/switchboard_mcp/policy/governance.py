@@ -1,6 +1,7 @@
 """Applies governed mode to a workspace: which children exist, and whether anything is routed at all.
 
-The rules for one child are in `launch`. In open mode this module is not loaded. Each refusal is created here once, so
+The rules for one child are in `launch`, those for settings in `approved_settings`. In open mode without approvals this
+module is not loaded. Each refusal is created here once, so
 hosts, the command line and searches show the same text.
 """
 
@@ -15,7 +16,12 @@ from msgspec import Struct, structs
 from switchboard_mcp.config.approvals import approvals_path, current_platform, path_variables, read_approvals
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing_variables
-from switchboard_mcp.errors import Failure, failure, refused
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.policy.approved_settings import (
+    find_left_governed_mode,
+    find_unapproved,
+    unapproved_suites,
+)
 from switchboard_mcp.policy.launch.file_inspector import FileInspector
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.text_rules import INHERITABLE, NEVER_SET, STEERING
@@ -33,8 +39,13 @@ class GovernedWorkspace(Struct, frozen=True):
 
 
 def govern(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspace:
-    """Check every child against the launch rules, without starting or reading any program. Idempotent."""
+    """Check settings and children, without starting or reading any program. Idempotent.
+
+    Raises `settings_not_approved` if a section of the config is not as approved.
+    """
     policy = make_launch_policy(workspace, environ)
+    if problem := find_unapproved(workspace, policy.approvals, policy.file):
+        raise SwitchboardError(problem)
     children: list[ChildSpec] = []
     absent = dict(workspace.absent)
     warnings = list(workspace.warnings)
@@ -46,8 +57,25 @@ def govern(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspac
         else:
             absent[spec.name] = problem
             warnings.append(_warning(spec, problem))
-    governed = structs.replace(workspace, children=children, warnings=warnings, absent=absent, judged=True)
+    suites = {
+        name: suite for name, suite in workspace.config.suites.items() if name not in policy.unapproved_suites
+    }
+    governed = structs.replace(
+        workspace,
+        config=structs.replace(workspace.config, suites=suites),
+        children=children,
+        warnings=warnings,
+        absent=absent,
+        judged=True,
+    )
     return GovernedWorkspace(governed, policy, None if is_enabled(environ) else disabled(workspace))
+
+
+def require_open(workspace: Workspace) -> None:
+    """Raise `settings_not_approved` if the config leaves governed mode although it is approved."""
+    file = approvals_path(workspace.folder)
+    if problem := find_left_governed_mode(workspace, read_approvals(file), file):
+        raise SwitchboardError(problem)
 
 
 def _warning(spec: ChildSpec, problem: Failure) -> ConfigWarning:
@@ -74,8 +102,9 @@ def make_launch_policy(workspace: Workspace, environ: Mapping[str, str]) -> Laun
     _check_settings(workspace)
     file = approvals_path(workspace.folder)
     _check_owners(workspace, file)
+    approvals = read_approvals(file)
     return LaunchPolicy(
-        read_approvals(file),
+        approvals,
         file,
         workspace.config.governance,
         workspace.folder,
@@ -84,6 +113,7 @@ def make_launch_policy(workspace: Workspace, environ: Mapping[str, str]) -> Laun
         workspace.config.ask,
         workspace.source,
         current_platform(),
+        unapproved_suites(workspace, approvals, file),
     )
 
 
@@ -103,7 +133,7 @@ def check_child(
 ) -> Failure | None:
     """Return the failure if a child, as written in the config, may not run, or None."""
     if spec.kind not in ("stdio", "http", "sse", "ws"):
-        return None  # part of Switchboard itself
+        return policy.unapproved_suites.get(spec.name)  # part of Switchboard itself
     # A variable that is not set yet does not hide the child: its start reports what is missing.
     unset = {gap.variable: "unset" for gap in missing_variables(spec, policy.environ)}
     filled = expand(spec, {**policy.environ, **unset} if unset else policy.environ)
@@ -113,7 +143,11 @@ def check_child(
 
 
 def _check_settings(workspace: Workspace) -> None:
-    for index, name in enumerate(workspace.config.governance.env):
+    config = workspace.written_config
+    if config.audit.enabled is False and config.governance.mode == "governed":
+        message = f"{workspace.source}: audit.enabled: is `false`; governed mode always records."
+        raise refused("config_invalid", message, hint="Remove this setting.")
+    for index, name in enumerate(config.governance.env):
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             why = "is not a valid variable name"
         elif NEVER_SET.fullmatch(name) or (STEERING.fullmatch(name) and name not in INHERITABLE):

@@ -44,7 +44,9 @@ def refusal(folder: Path, text: str, name: str = "switchboard.config.json") -> l
 
 def test_a_workspace_without_a_file_has_the_defaults(tmp_path: Path) -> None:
     workspace = load(tmp_path)
-    assert workspace == Workspace(folder=str(tmp_path), config=Config(), children=[], warnings=[])
+    assert workspace == Workspace(
+        folder=str(tmp_path), config=Config(), children=[], warnings=[], written=Config()
+    )
     assert tuple(workspace.config.discover_globs) == DEFAULT_GLOBS
     assert workspace.config.timeouts.child_spawn_ms == 8000
 

@@ -1,4 +1,4 @@
-"""`switchboard approve`: show what a child really runs, and record that it may.
+"""`switchboard approve`: show what a child really runs, or which settings apply, and record that they may.
 
 Handles the dialog with the person who approves. `policy.launch.packages` resolves what runs, `policy.launch.approval`
 builds the record. Nothing is started, downloaded or installed.
@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from shlex import quote
 
-from msgspec import Struct
+from msgspec import Struct, structs
+from msgspec.json import encode
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
@@ -23,6 +24,14 @@ from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.features import record_decision
+from switchboard_mcp.policy.approved_settings import (
+    SectionStatus,
+    approve_settings,
+    find_written_secret,
+    section_statuses,
+    settings_in,
+    suite_status,
+)
 from switchboard_mcp.policy.governance import make_launch_policy
 from switchboard_mcp.policy.launch.approval import propose
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -51,28 +60,41 @@ def run(invocation: Invocation) -> int:
     if args.list:
         in_front = load_workspace(folder, invocation.options.config, os.environ).children
         return show_list(workspace, guard, invocation, {spec.name for spec in in_front if spec.wraps})
+    if args.settings:
+        code = (
+            revoke_settings(guard, invocation) if args.revoke else approve_all(workspace, guard, invocation)
+        )
+        record_decision(
+            workspace, "settings", "", "refused" if code else "revoked" if args.revoke else "approved"
+        )
+        return code
     if not args.child:
-        raise usage_error("approve: CHILD missing.", "Name a child, or use --list.")
+        raise usage_error("approve: CHILD missing.", "Name a child, or use --settings or --list.")
     if args.revoke:
         code = revoke(args.child, guard, invocation)
         record_decision(workspace, "approval", args.child, "revoked")
         return code
-    code = approve(find_child(workspace, args.child, invocation.console), guard, invocation)
+    spec = find_child(workspace, args.child, invocation.console)
+    code = approve(
+        spec, suite_status(workspace.written_config, spec.name, guard.approvals), guard, invocation
+    )
     record_decision(workspace, "approval", args.child, "refused" if code else "approved")
     return code
 
 
 COMMAND = Command(
-    "approve CHILD [OPTIONS]",
+    "approve CHILD | --settings | --list [OPTIONS]",
     "Show what a child really runs (the script behind `npx -y pkg`, its interpreter), with checksums, and record it\n"
     "in switchboard.approvals.json, which governed mode enforces at every start. Nothing is started.\n"
-    "--list verifies every pinned file; exit code 1 if a configured child may not run as it is.",
+    "--settings does so for the settings that a developer may not decide alone, such as http, audit and limits.\n"
+    "--list verifies every pinned file and setting; exit code 1 if anything is not as approved.",
     run=run,
     arguments=[
         positional("child", "name of a child", nargs="?", default=""),
         flag("--yes", "approve without asking"),
-        flag("--list", "list every child and whether it may run as it is"),
-        flag("--revoke", "revoke the approval of the child"),
+        flag("--settings", "approve the settings of the workspace and of all its suites"),
+        flag("--list", "list all settings and children, and whether they are approved as they are"),
+        flag("--revoke", "revoke the approval of the child, or with --settings of all settings"),
         flag("--ask", "also allow a model to turn sentences into its calls"),
         repeatable(
             "--allow-env", "NAME", "approve this variable, which affects what runs, with its current value"
@@ -81,6 +103,7 @@ COMMAND = Command(
     epilog=(
         "examples:\n"
         "  switchboard approve github\n"
+        "  switchboard approve --settings\n"
         "  switchboard approve github --yes --json\n"
         "  switchboard approve --list\n"
         "  switchboard approve --revoke github"
@@ -88,32 +111,111 @@ COMMAND = Command(
 )
 
 
-def approve(spec: ChildSpec, guard: LaunchPolicy, invocation: Invocation) -> int:
-    """Show what would be approved, and record it if the person agrees."""
+def approve(spec: ChildSpec, suite: SectionStatus, guard: LaunchPolicy, invocation: Invocation) -> int:
+    """Show what would be approved, including the settings of the child's suite, and record it if the person agrees."""
+    require_no_secret([suite], guard)
     approval = propose(spec, guard, frozenset(invocation.args.allow_env), ask=invocation.args.ask)
     if isinstance(approval, Failure):
         raise SwitchboardError(approval)
     before = guard.approvals.find(spec.name, guard.platform)
-    approvals = guard.approvals.adding(spec.name, guard.platform, approval)
+
+    def add(approvals: Approvals) -> Approvals:
+        return approve_settings(approvals.adding(spec.name, guard.platform, approval), [suite])
+
+    approvals = add(guard.approvals)
     same = approvals == guard.approvals
     if not invocation.as_json:
         show_approval(spec, approval, before.approval if before else None, invocation.console.out)
+        show_section(suite, invocation.console.out)
         if others := approvals.elsewhere(spec.name, guard.platform):
             invocation.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
     agreed = same or invocation.args.yes or _confirm(invocation)
     if agreed and not same:
         # Read the file again: another child may have been approved while this one was inspected.
-        _write(guard, read_approvals(guard.file).adding(spec.name, guard.platform, approval))
+        _write(guard, add(read_approvals(guard.file)))
     if invocation.as_json:
         answer = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
-        invocation.console.out.json({**answer, "file": guard.file})
-    elif same:
-        invocation.console.out.line("Already approved; there is nothing to do.", "green")
-    elif agreed:
-        invocation.console.out.line(f"Approved in {one_line(guard.file)}.", "green")
+        invocation.console.out.json({**answer, "settings": suite.value, "file": guard.file})
     else:
-        invocation.console.out.line("Not approved; nothing was written.")
+        show_outcome(invocation.console.out, guard.file, agreed=agreed, same=same)
     return 0 if agreed else 1
+
+
+def show_outcome(out: Screen, file: str, *, agreed: bool, same: bool) -> None:
+    """Say whether anything was written."""
+    if same:
+        out.line("Already approved; there is nothing to do.", "green")
+    elif agreed:
+        out.line(f"Approved in {one_line(file)}.", "green")
+    else:
+        out.line("Not approved; nothing was written.")
+
+
+def approve_all(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation) -> int:
+    """Show the settings of every section and suite, and record them if the person agrees."""
+    if invocation.args.child:
+        raise usage_error(
+            "approve: --settings takes no CHILD.", "`switchboard approve CHILD` includes its settings."
+        )
+    if workspace.written_config.governance.mode == "open":
+        raise usage_error(
+            f"{workspace.source or workspace.folder}: governance.mode is `open`, so settings need no approval.",
+            "Set it to `governed` first.",
+        )
+    statuses = section_statuses(workspace, guard.approvals)
+    require_no_secret(statuses, guard)
+    same = approve_settings(guard.approvals, statuses) == guard.approvals
+    out = invocation.console.out
+    if not invocation.as_json:
+        out.line(f"Settings  {one_line(workspace.source)}")
+        for status in statuses:
+            show_section(status, out)
+    agreed = same or invocation.args.yes or _confirm(invocation)
+    if agreed and not same:
+        _write(guard, approve_settings(read_approvals(guard.file), statuses))
+    if invocation.as_json:
+        names = {status.name: status.state for status in statuses}
+        out.json({"approved": agreed, "changed": not same, "settings": names, "file": guard.file})
+    else:
+        show_outcome(out, guard.file, agreed=agreed, same=same)
+    return 0 if agreed else 1
+
+
+def require_no_secret(statuses: list[SectionStatus], guard: LaunchPolicy) -> None:
+    """Raise if a setting is a secret that is written out."""
+    if key := find_written_secret(statuses):
+        message = f"{guard.config}: {key}: is a secret that is written out, and approvals are kept in git."
+        raise refused("config_invalid", message, hint="Write it as ${VAR}, and set the variable.")
+
+
+def revoke_settings(guard: LaunchPolicy, invocation: Invocation) -> int:
+    """Delete the approvals of all settings."""
+    changed = bool(guard.approvals.settings)
+    if changed:
+        _write(guard, structs.replace(guard.approvals, settings={}))
+    if invocation.as_json:
+        invocation.console.out.json({"approved": False, "changed": changed, "file": guard.file})
+    else:
+        invocation.console.out.line(
+            "No settings are approved any more." if changed else "No settings were approved."
+        )
+    return 0
+
+
+def show_section(status: SectionStatus, out: Screen) -> None:
+    """Show a section with every setting that is not at its default."""
+    if status.state == "unset" or (status.state == "approved" and not status.value):
+        return
+    colour = "dim" if status.state == "unused" else "" if status.state == "approved" else "yellow"
+    out.line(f"  {out.paint(one_line(status.name), 'bold')}  {out.paint(status.state, colour)}")
+    if not status.value and status.state == "changed":
+        out.line("    nothing is set any more", "yellow")
+    for key, value in settings_in(status.value) if status.value else ():
+        text = encode(value).decode()
+        shown = f"{key} = {text}" if key else text
+        out.line(f"    {one_line(shown)}")
+        if not shown.isascii():
+            out.line(f"    {one_line(shown.encode('ascii', 'backslashreplace').decode())}", "yellow")
 
 
 def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
@@ -132,13 +234,26 @@ def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
 
 
 def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation, wrapped: set[str]) -> int:
-    """Show every child and every approval; exit code 1 if a configured child may not run as it is."""
+    """Show all settings, children and approvals; exit code 1 if anything is not as approved."""
     statuses = list(approval_statuses(workspace, guard, wrapped))
+    sections = setting_statuses(workspace, guard)
     if invocation.as_json:
-        invocation.console.out.json({"file": guard.file, "children": statuses})
+        settings = [{"section": status.name, "state": status.state} for status in sections]
+        invocation.console.out.json({"file": guard.file, "settings": settings, "children": statuses})
     else:
         show_warnings(workspace.warnings, invocation.console)
-        colours = {"approved": "green", "unused": "dim"}
+        colours = {"approved": "green", "unused": "dim", "unset": "dim"}
+        named = [
+            (
+                Styled(status.name, "bold"),
+                Styled(status.state, colours.get(status.state, "red")),
+                "" if status.allowed else "`switchboard approve --settings` shows and approves it",
+            )
+            for status in sections
+        ]
+        if named:
+            invocation.console.out.table(named, header=("SETTINGS", "STATE", ""))
+            invocation.console.out.line()
         rows = [
             (
                 Styled(standing.child, "bold"),
@@ -148,7 +263,15 @@ def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation,
             for standing in statuses
         ]
         invocation.console.out.table(rows, header=("CHILD", "STATE", ""))
-    return 1 if any(standing.error is not None for standing in statuses) else 0
+    refused = any(standing.error is not None for standing in statuses)
+    return 1 if refused or not all(status.allowed for status in sections) else 0
+
+
+def setting_statuses(workspace: Workspace, guard: LaunchPolicy) -> list[SectionStatus]:
+    """Return the sections that are set or approved; none in open mode, where they need no approval."""
+    if workspace.written_config.governance.mode == "open":
+        return []
+    return [status for status in section_statuses(workspace, guard.approvals) if status.state != "unset"]
 
 
 def approval_statuses(

@@ -43,7 +43,8 @@ def run(invocation: Invocation) -> int:
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
     try:
         if invocation.args.action == "verify":
-            return show_verdict(verify(folder, invocation.args.contains), folder, invocation)
+            verdict = verify(folder, invocation.args.contains, workspace.config.audit.keep)
+            return show_verdict(verdict, folder, invocation)
         with closing(Reader(folder)) as reader:
             if invocation.args.follow:
                 follow(reader, invocation)
@@ -57,8 +58,9 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "audit verify|show|tail [OPTIONS]",
     "Read the audit record of the workspace: every decision and call, each line chained to the one before.\n"
-    "`verify` proves that no line was changed, removed, moved or inserted, or names the first that was; exit code\n"
-    "1 then. It prints the last hash: store it elsewhere, and --contains HASH proves later that no line is gone.",
+    "`verify` proves that no line was changed, removed, moved or inserted, and that older files are gone only as far\n"
+    "as audit.keep explains it; exit code 1 otherwise. It prints the last hash: store it elsewhere, and --contains\n"
+    "HASH proves later that no line up to it is gone.",
     run=run,
     arguments=[
         positional("action", "verify, show or tail", choices=("verify", "show", "tail")),
@@ -85,14 +87,18 @@ def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> 
         console.out.json(verdict)
         return 0 if verdict.ok else 1
     if not verdict.ok:
-        where = os.path.join(folder, verdict.file) + (f", line {verdict.line}" if verdict.line else "")
+        where = os.path.join(folder, verdict.file).rstrip("/") + (
+            f", line {verdict.line}" if verdict.line else ""
+        )
         console.err.line(f"{console.err.paint('✗', 'red')} {where} {verdict.reason}.")
         console.err.line(f"  Proven up to there: {plural(verdict.records, 'record')}.", "dim")
         return 1
     message = f"{plural(verdict.records, 'record')} in {plural(verdict.files, 'file')}: one unbroken chain."
     console.out.line(f"{console.out.paint('✓', 'green')} {message}")
     if verdict.first > 1:
-        console.out.line(f"  It starts at record {verdict.first:,}: older files were removed.", "dim")
+        console.out.line(
+            f"  It starts at record {verdict.first:,}: older files were removed (audit.keep).", "dim"
+        )
     if verdict.torn_bytes:
         left = plural(verdict.torn_bytes, "byte")
         console.out.line(f"  A crash left {left} at the end; the next start moves them aside.", "dim")

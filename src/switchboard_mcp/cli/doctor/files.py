@@ -166,10 +166,10 @@ def _approvals(workspace: Workspace) -> Iterator[Finding]:
 
 def _audit(workspace: Workspace) -> Iterator[Finding]:
     folder = os.path.join(workspace.folder, workspace.config.audit.path)
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder) or not os.listdir(folder):
         return
     try:
-        verdict = verify(folder)
+        verdict = verify(folder, keep=workspace.config.audit.keep)
     except OSError as problem:
         message = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
         yield Finding(PROBLEM, message, "Give yourself permission to read it.")

@@ -1,13 +1,15 @@
 """Loads the middleware that the config names. Imported only if there is any.
 
 A name with a colon is `package.module:factory`; any other is an entry point of the group `switchboard_mcp.middleware`.
-In governed mode only names on `governance.middleware` are loaded: nothing else is even imported.
+In governed mode only entry points on `governance.middleware` are loaded, of packages that are installed beside
+Switchboard: nothing else is even imported.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -15,6 +17,9 @@ from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.sections import MiddlewareUse
 from switchboard_mcp.errors import refused
 from switchboard_mcp.middleware import Factory, Middleware
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "switchboard_mcp.middleware"
 
@@ -58,8 +63,12 @@ def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | No
         hint = "Add it to governance.middleware, or remove it here."
         message = f"{key}: middleware '{name}' is not allowed in governed mode."
         raise refused("config_invalid", message, hint=hint)
+    if allowed is not None and ":" in name:
+        hint = f"Install it as a package with an entry point in the group {GROUP}, and use the name of that."
+        message = f"{key}: middleware '{name}' is a Python path, which governed mode does not load."
+        raise refused("config_invalid", message, hint=hint)
     try:
-        handler: object = _find_factory(name)(options)
+        handler: object = _find_factory(name, installed_only=allowed is not None)(options)
     except Exception as problem:
         message = f"{key}: middleware '{name}' cannot be loaded: {type(problem).__name__}: {problem}."
         raise refused("config_invalid", message) from problem
@@ -69,7 +78,7 @@ def _load_one(entry: str | MiddlewareUse, key: str, allowed: frozenset[str] | No
     return NamedMiddleware(name, cast(Middleware, handler))
 
 
-def _find_factory(name: str) -> Factory:
+def _find_factory(name: str, *, installed_only: bool) -> Factory:
     module, colon, attribute = name.partition(":")
     if colon:
         from importlib import import_module
@@ -82,6 +91,18 @@ def _find_factory(name: str) -> Factory:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP, name=name):
-        loaded: Factory = point.load()
-        return loaded
-    raise LookupError(f"there is no such entry point in the group {GROUP}")
+        if not installed_only or _is_installed(point):
+            loaded: Factory = point.load()
+            return loaded
+    where = " of a package installed beside Switchboard" if installed_only else ""
+    raise LookupError(f"there is no such entry point in the group {GROUP}{where}")
+
+
+def _is_installed(point: EntryPoint) -> bool:
+    """Return True if a package is installed beside Switchboard: anyone may put metadata in a working folder."""
+    from sysconfig import get_paths
+
+    if point.dist is None:
+        return False
+    folders = {os.path.realpath(get_paths()[name]) for name in ("purelib", "platlib")}
+    return os.path.realpath(str(point.dist.locate_file(""))) in folders

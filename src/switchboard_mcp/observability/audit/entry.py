@@ -11,7 +11,10 @@ from switchboard_mcp.errors import KINDS
 
 
 class AuditEntry(Struct, omit_defaults=True):
-    """One decoded line. A `begin` line opens each file and has `prev`; `torn` and `lost` are markers of the writer."""
+    """One decoded line. `torn` and `lost` are markers of the writer.
+
+    A `begin` line opens each file and has `prev` and `keep`, the number of files that were kept from then on.
+    """
 
     seq: int
     at: int
@@ -25,6 +28,7 @@ class AuditEntry(Struct, omit_defaults=True):
     pid: int = 0
     schema: int = 0
     prev: str = ""
+    keep: int | None = None
     count: int = 0
     hash: str = ""
 

@@ -103,6 +103,10 @@ def head_of(line: bytes) -> ChainHead | None:
         return None
 
 
+def _is_digest(text: str) -> bool:
+    return len(text) == HASH_HEX and set(text) <= set("0123456789abcdef")
+
+
 def verify_lines(
     lines: Iterable[bytes], previous: ChainHead | None
 ) -> tuple[ChainHead, Flaw | None, Sequence[str]]:
@@ -119,7 +123,7 @@ def verify_lines(
         if number == 1:
             if entry.kind != "begin":
                 return head, Flaw(number, "does not begin a file"), passed
-            if previous is None and len(entry.prev) == HASH_HEX:
+            if previous is None and _is_digest(entry.prev):
                 head = ChainHead(entry.seq - 1, bytes.fromhex(entry.prev))
             if entry.prev != head.digest.hex():
                 return head, Flaw(number, "does not continue the previous file"), passed

@@ -166,7 +166,13 @@ class AuditFiles:
     def _begin_line(self) -> tuple[bytes, ChainHead]:
         seq, prev = self._head.seq + 1, self._head.digest
         body = hash_chain.marker_body(
-            "begin", seq, self._clock(), pid=os.getpid(), schema=hash_chain.SCHEMA_VERSION, prev=prev.hex()
+            "begin",
+            seq,
+            self._clock(),
+            pid=os.getpid(),
+            schema=hash_chain.SCHEMA_VERSION,
+            prev=prev.hex(),
+            keep=self._keep,  # explains to `verify` why older files are gone
         )
         line, digest = hash_chain.seal(body, prev)
         return line, ChainHead(seq, digest)

@@ -33,19 +33,24 @@ class AuditVerdict(Struct, rename="camel", omit_defaults=True):
     reason: str = ""
 
 
-def verify(folder: str, contains: str = "") -> AuditVerdict:
-    """Verify the whole audit log. `contains` is an earlier head that must be in it. Raises OSError."""
+def verify(folder: str, contains: str = "", keep: int = 0) -> AuditVerdict:
+    """Verify the whole audit log. `contains` is an earlier head that must be in it. Raises OSError.
+
+    Older files may be gone only as far as `audit.keep` explains it. Each file says how many were kept when it was
+    begun; `keep` is the number for files of versions that did not.
+    """
     if os.path.exists(os.path.join(folder, LOCK)):
         with folder_lock(folder, fcntl.LOCK_SH):  # so no writer is in the middle of a line
-            return _verify(folder, contains)
-    return _verify(folder, contains)
+            return _verify(folder, contains, keep)
+    return _verify(folder, contains, keep)
 
 
-def _verify(folder: str, contains: str) -> AuditVerdict:
+def _verify(folder: str, contains: str, keep: int) -> AuditVerdict:
     numbers = segment_numbers(folder)
     verdict = AuditVerdict(ok=True, files=len(numbers), records=0, head="")
     head: ChainHead | None = None
     found = not contains
+    oldest = 1  # the number that the first file may have
     for index, number in enumerate(numbers):
         if index and number != numbers[index - 1] + 1:
             _mark_broken(verdict, segment_name(numbers[index - 1] + 1), 0, "is missing")
@@ -59,6 +64,7 @@ def _verify(folder: str, contains: str) -> AuditVerdict:
         if index == 0 and lines and (first := hash_chain.parse_line(lines[0])) is not None:
             verdict.first = first.seq
         before = head or (ChainHead() if number == 1 else None)
+        oldest = max(oldest, _oldest_kept(number, lines, keep))
         head, flaw, passed = hash_chain.verify_lines(lines, before)
         verdict.records += len(passed)
         found = found or contains in passed
@@ -66,11 +72,23 @@ def _verify(folder: str, contains: str) -> AuditVerdict:
         if flaw is not None:
             _mark_broken(verdict, segment_name(number), flaw.line, flaw.reason)
             return verdict
-    if not found:
-        _mark_broken(
-            verdict, segment_name(numbers[-1]) if numbers else folder, 0, f"has no record {contains}"
-        )
+    if not verdict.records:
+        _mark_broken(verdict, "", 0, "has no record; if it ever had one, its files were removed")
+    elif numbers[0] > oldest:
+        reason = "is missing, and audit.keep does not explain it"
+        _mark_broken(verdict, segment_name(numbers[0] - 1), 0, reason)
+    elif not found:
+        _mark_broken(verdict, segment_name(numbers[-1]), 0, f"has no record {contains}")
     return verdict
+
+
+def _oldest_kept(number: int, lines: list[bytes], keep: int) -> int:
+    """Return the number of the oldest file that was kept when this one was begun."""
+    begin = hash_chain.parse_line(lines[0]) if lines else None
+    if begin is None:
+        return 1
+    kept = keep if begin.keep is None else begin.keep
+    return number - kept + 1 if kept > 0 else 1
 
 
 def entries(folder: str) -> Iterator[AuditEntry]:

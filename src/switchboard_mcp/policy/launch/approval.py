@@ -57,7 +57,8 @@ def propose(
     if ask:
         folder = wrapper_folder(policy.workspace, spec)
         approval = structs.replace(approval, ask=propose_ask(spec.name, policy.ask, folder))
-    proposed = structs.replace(policy, approvals=Approvals().adding(spec.name, policy.platform, approval))
+    approvals = Approvals().adding(spec.name, policy.platform, approval)
+    proposed = structs.replace(policy, approvals=approvals, unapproved_suites={})
     outcome = proposed.approve(expanded)
     if isinstance(outcome, Failure):
         return outcome

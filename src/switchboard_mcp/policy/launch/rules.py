@@ -248,9 +248,13 @@ class LaunchPolicy(Struct, frozen=True):
     ask: AskSettings = AskSettings()
     config: str = ""  # the config file
     platform: str = ""
+    unapproved_suites: Mapping[str, Failure] = {}  # by child
 
     def check(self, spec: ChildSpec, inspector: FileInspector | None = None) -> Failure | None:
         """Return the failure if the child may not run, or None. Does not read the pinned files."""
+        return self._check_launch(spec, inspector) or self.unapproved_suites.get(spec.name)
+
+    def _check_launch(self, spec: ChildSpec, inspector: FileInspector | None) -> Failure | None:
         if spec.wraps:
             return self.check_ask(spec)
         fault = text.find_text_fault(spec)

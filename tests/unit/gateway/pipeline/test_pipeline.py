@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sysconfig
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from switchboard_mcp.config.models import Config, Expose, SuiteSettings
-from switchboard_mcp.config.sections import LimitSettings, MiddlewareUse
+from switchboard_mcp.config.sections import GovernanceSettings, LimitSettings, MiddlewareUse
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.pipeline.plugins import load_middleware
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse, text_result
@@ -425,11 +427,48 @@ class TestLoading:
         assert problem.message.startswith("suites.kid.middleware[0]: ")
         assert f"'{name}'" in problem.message
 
-    def test_in_governed_mode_only_what_is_allowed_is_even_imported(self) -> None:
-        governed = msgspec.json.decode(b'{"mode":"governed","middleware":["a.b:c"]}')
-        config = msgspec.convert({"governance": governed, "middleware": ["no.such.module:x"]}, Config)
-        with pytest.raises(SwitchboardError, match="not allowed in governed mode"):
-            load_middleware(config)
+    @pytest.mark.parametrize(
+        ("allowed", "name", "why"),
+        [
+            ("a.b:c", "no.such.module:x", "not allowed in governed mode"),
+            ("subprocess:Popen", "subprocess:Popen", "is a Python path, which governed mode does not load"),
+            (f"{__name__}:Made", f"{__name__}:Made", "is a Python path"),
+            ("dropped", "dropped", "no such entry point .* of a package installed beside Switchboard"),
+        ],
+    )
+    def test_in_governed_mode_only_installed_entry_points_that_are_allowed_are_even_imported(
+        self, allowed: str, name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drop_package(tmp_path, monkeypatch)
+        governed = {"mode": "governed", "middleware": [allowed]}
+        for entry in (name, {"use": name}):
+            for config in ({"middleware": [entry]}, {"suites": {"kid": {"middleware": [entry]}}}):
+                with pytest.raises(SwitchboardError, match=why):
+                    load_middleware(msgspec.convert({"governance": governed, **config}, Config))
+        assert not (tmp_path / "imported").exists()
+
+    def test_an_entry_point_of_an_installed_package_is_loaded_in_governed_mode(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drop_package(tmp_path, monkeypatch)
+        monkeypatch.setattr(
+            sysconfig, "get_paths", lambda: dict.fromkeys(("purelib", "platlib"), str(tmp_path))
+        )
+        governance = GovernanceSettings(mode="governed", middleware=["dropped"])
+        loaded = load_middleware(Config(governance=governance, middleware=["dropped"]))
+        assert [named.name for named in loaded.all_suites] == ["dropped"]
+
+
+def drop_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with an entry point in a folder that Python searches, as a working folder may be."""
+    (folder / "dropped.py").write_text(
+        f"import os\nos.mkdir({str(folder / 'imported')!r})\ndef factory(options):\n    return print\n"
+    )
+    info = folder / "dropped-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dropped\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[switchboard_mcp.middleware]\ndropped = dropped:factory\n")
+    monkeypatch.syspath_prepend(str(folder))
 
 
 class Made:

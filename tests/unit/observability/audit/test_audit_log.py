@@ -3,6 +3,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.audit import audit_log as audit_module
 from switchboard_mcp.observability.audit.audit_log import AuditLog
+from switchboard_mcp.observability.audit.hash_chain import ChainHead, marker_body, seal
 from switchboard_mcp.observability.audit.segments import AuditFiles, segment_numbers
 from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer import read_salt
@@ -387,3 +389,102 @@ def test_a_salt_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
     salt.write_bytes(b"short")
     with pytest.raises(OSError, match="not a salt"):
         read_salt(str(salt))
+
+
+# --- files that are gone ------------------------------------------------------------------------------
+
+
+def _files(count: int) -> dict[str, list[int]]:
+    """Deletions from so many files, by name: the positions that go."""
+    everything = list(range(count))
+    gone = {f"file {index + 1}": [index] for index in everything}
+    gone |= {f"the first {end}": everything[:end] for end in range(2, count)}
+    gone |= {f"the last {count - start}": everything[start:] for start in range(1, count - 1)}
+    return gone | {"the middle": everything[1:-1], "all": everything}
+
+
+FILES = 5
+
+
+@pytest.fixture(scope="module", params=[0, FILES], ids=["all are kept", "the oldest went by themselves"])
+def long_record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of five files; with `keep`, older ones were removed before."""
+    place, keep = tmp_path_factory.mktemp("record"), int(request.param)
+    last = place / FOLDER / f"audit-{FILES + 2 if keep else FILES:06d}.jsonl"
+    while not last.exists() or last.stat().st_size < 1024:
+        with recording(place, max_bytes=4096, keep=keep) as audit:
+            for _ in range(5):
+                audit.record(CallRecord("call", "alice", "git", "status", b"{}", "ok", 0.1))
+    assert len(list((place / FOLDER).glob("audit-*.jsonl"))) == FILES
+    return place
+
+
+@pytest.mark.parametrize("name", _files(FILES))
+def test_no_file_can_be_deleted_unnoticed(long_record: Path, tmp_path: Path, name: str) -> None:
+    head = verify(folder(long_record)).head
+    place = Path(shutil.copytree(long_record, tmp_path / "copy"))
+    assert verify(folder(place), contains=head).ok
+    files = sorted((place / FOLDER).glob("audit-*.jsonl"))
+    gone = _files(FILES)[name]
+    for index in gone:
+        files[index].unlink()
+    assert not verify(folder(place), contains=head).ok
+    # Without a hash from elsewhere, files that are gone from the very end leave no trace if all were kept.
+    only_the_end = (
+        gone == list(range(gone[0], FILES)) and gone[0] > 0 and files[0].name == "audit-000001.jsonl"
+    )
+    verdict = verify(folder(place))
+    assert verdict.ok is only_the_end
+    assert only_the_end or verdict.reason
+    if gone[0] == 0 and name != "all":
+        assert verdict.file == files[gone[-1]].name
+        assert "audit.keep does not explain it" in verdict.reason
+
+
+@pytest.mark.parametrize("index", range(FILES))
+@pytest.mark.parametrize(
+    "part", ["empty", "first line gone", "first half gone", "last line gone", "cut in a line"]
+)
+def test_no_file_can_be_truncated_unnoticed(long_record: Path, tmp_path: Path, index: int, part: str) -> None:
+    head = verify(folder(long_record)).head
+    place = Path(shutil.copytree(long_record, tmp_path / "copy"))
+    files = sorted((place / FOLDER).glob("audit-*.jsonl"))
+    file, all_are_kept = files[index], files[0].name == "audit-000001.jsonl"
+    whole = file.read_bytes().splitlines(keepends=True)
+    rest = {
+        "empty": [],
+        "first line gone": whole[1:],
+        "first half gone": whole[len(whole) // 2 + 1 :],
+        "last line gone": whole[:-1],
+        "cut in a line": [*whole[:-1], whole[-1][:20]],
+    }[part]
+    file.write_bytes(b"".join(rest))
+    assert not verify(folder(place), contains=head).ok
+    at_the_end = index == FILES - 1 and part in ("empty", "last line gone", "cut in a line")
+    at_the_end = at_the_end and (all_are_kept or part != "empty")
+    assert verify(folder(place)).ok is at_the_end
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b'{"seq":1'])
+def test_a_folder_without_a_record_does_not_verify(tmp_path: Path, content: bytes | None) -> None:
+    (tmp_path / "audit").mkdir()
+    if content is not None:
+        (tmp_path / "audit" / "audit-000001.jsonl").write_bytes(content)
+    assert not verify(str(tmp_path / "audit")).ok
+    assert not verify(str(tmp_path / "audit"), keep=3).ok
+
+
+def test_files_of_a_version_that_did_not_note_how_many_were_kept_are_explained_by_the_setting(
+    tmp_path: Path,
+) -> None:
+    head, place = ChainHead(), tmp_path / "audit"
+    place.mkdir()
+    for number in range(1, 5):
+        body = marker_body("begin", head.seq + 1, 0, pid=1, schema=1, prev=head.digest.hex())
+        line, digest = seal(body, head.digest)
+        head = ChainHead(head.seq + 1, digest)
+        (place / f"audit-{number:06d}.jsonl").write_bytes(line)
+    assert verify(str(place)).ok
+    for number in (1, 2):
+        (place / f"audit-{number:06d}.jsonl").unlink()
+    assert [verify(str(place), keep=keep).ok for keep in (0, 1, 2, 3)] == [False, True, True, False]
