@@ -463,13 +463,12 @@ def test_a_file_dropped_under_a_name_as_people_write_it_is_read_by_the_agent(
     for folder, id in (("coder 1", "msg_1"), ("not.an.agent", "msg_2")):
         (tree / "inbox" / folder).mkdir(mode=0o700)
         (tree / "inbox" / folder / f"{id}.json").write_text(json.dumps({"id": id, **content}))
+    if reader == "hook":  # runs for agents that have an inbox
+        (tree / "inbox" / "coder-1").mkdir(mode=0o700)
     out = shell.say(reader, "--as", "coder 1")
     assert "1 unread" in out if reader == "hook" else "status_update" in out
-    statuses = {
-        id: json.loads((tree / f"outbox/lead/receipt_{id}.json").read_text())["status"]
-        for id in ("msg_1", "msg_2")
-    }
-    assert statuses == {"msg_1": "delivered", "msg_2": "refused"}
+    for id, status in (("msg_1", "delivered"), ("msg_2", "refused")):
+        assert json.loads((tree / f"outbox/lead/receipt_{id}.json").read_text())["status"] == status
     assert "not.an.agent" in shell.say("dead")
 
 
