@@ -57,7 +57,7 @@ def govern(workspace: Path, *children: str, allow: Sequence[str] = ("*",), **sui
     settings = {"expose": {"allow": list(allow)}, **suite}
     configure(workspace, {"governance": {"mode": "governed"}, "suites": dict.fromkeys(children, settings)})
     for name in children:
-        cli(workspace, "approve", name, "--yes")
+        cli(workspace, "approve", name, "--data", f"{workspace}/mcps/{name}", "--yes")
 
 
 def serve(workspace: Path) -> Host:

@@ -64,6 +64,8 @@ class Approval(
     """Number of configured arguments that `launch` replaces."""
     files: list[FilePin] = []
     """Files that must be unchanged since the approval."""
+    data: list[str] = []
+    """Files and folders that arguments name and that are not pinned, since the child runs nothing there."""
     package: str = ""
     """The package that contains the program, for information."""
     env: list[str] = []

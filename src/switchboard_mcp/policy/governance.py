@@ -24,7 +24,7 @@ from switchboard_mcp.policy.approved_settings import (
 )
 from switchboard_mcp.policy.launch.file_inspector import FileInspector
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
-from switchboard_mcp.policy.launch.text_rules import INHERITABLE, NEVER_SET, STEERING
+from switchboard_mcp.policy.launch.text_rules import INHERITABLE, NEVER_SET, is_steering
 
 ENABLED = "SWITCHBOARD_MCP_ENABLED"
 LOCK = "switchboard.lock.json"
@@ -150,7 +150,7 @@ def _check_settings(workspace: Workspace) -> None:
     for index, name in enumerate(config.governance.env):
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             why = "is not a valid variable name"
-        elif NEVER_SET.fullmatch(name) or (STEERING.fullmatch(name) and name not in INHERITABLE):
+        elif NEVER_SET.fullmatch(name) or (is_steering(name) and name not in INHERITABLE):
             why = f"`{name}` changes what runs; a child that needs it sets it in its own `env`, with an approval"
         else:
             continue

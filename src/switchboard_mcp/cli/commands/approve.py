@@ -99,12 +99,16 @@ COMMAND = Command(
         repeatable(
             "--allow-env", "NAME", "approve this variable, which affects what runs, with its current value"
         ),
+        repeatable(
+            "--data", "PATH", "do not pin this file or folder in the arguments: the child runs nothing there"
+        ),
     ],
     epilog=(
         "examples:\n"
         "  switchboard approve github\n"
         "  switchboard approve --settings\n"
         "  switchboard approve github --yes --json\n"
+        "  switchboard approve files --data /srv/documents\n"
         "  switchboard approve --list\n"
         "  switchboard approve --revoke github"
     ),
@@ -114,7 +118,8 @@ COMMAND = Command(
 def approve(spec: ChildSpec, suite: SectionStatus, guard: LaunchPolicy, invocation: Invocation) -> int:
     """Show what would be approved, including the settings of the child's suite, and record it if the person agrees."""
     require_no_secret([suite], guard)
-    approval = propose(spec, guard, frozenset(invocation.args.allow_env), ask=invocation.args.ask)
+    args = invocation.args
+    approval = propose(spec, guard, frozenset(args.allow_env), ask=args.ask, data=frozenset(args.data))
     if isinstance(approval, Failure):
         raise SwitchboardError(approval)
     before = guard.approvals.find(spec.name, guard.platform)
@@ -323,6 +328,7 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
         for pin in approval.files:
             led = f" → {pin.real}" if pin.real else ""
             rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}"))
+        rows += [("not pinned", f"{path}  (data)") for path in approval.data]
         rows.append(("works in", spec.cwd))
     else:
         rows.append(("connects to", approval.origin))

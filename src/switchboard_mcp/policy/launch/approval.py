@@ -17,15 +17,16 @@ from switchboard_mcp.config.variables import expand, used_variables
 from switchboard_mcp.config.wrapped_children import wrapper_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector
+from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, NamedPath, find_named
 from switchboard_mcp.policy.launch.packages import resolve
 from switchboard_mcp.policy.launch.programs import Unresolved
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.text_rules import (
-    STEERING,
     LaunchFault,
     argument_key,
     command_key,
     find_text_fault,
+    is_steering,
     origin_of,
     variable_key,
 )
@@ -36,11 +37,17 @@ _REFERENCE = re.compile(r"\$\{[^}]*\}")
 
 
 def propose(
-    spec: ChildSpec, policy: LaunchPolicy, allow_env: frozenset[str], *, ask: bool = False
+    spec: ChildSpec,
+    policy: LaunchPolicy,
+    allow_env: frozenset[str],
+    *,
+    ask: bool = False,
+    data: frozenset[str] = frozenset(),
 ) -> Approval | Failure:
     """Return the approval for this child as it is now; with `ask`, natural language is approved too.
 
-    `spec` is as written, with variables not expanded.
+    `spec` is as written, with variables not expanded. `data` are paths in its arguments that are not pinned, in
+    addition to those of the approval that there is.
     """
     expanded = expand(spec, policy.environ)
     if isinstance(expanded, Failure):
@@ -48,7 +55,7 @@ def propose(
     fault = find_text_fault(expanded) or _steering_fault(expanded, allow_env) or _secret_fault(spec)
     if fault is not None:
         return policy.refusal(expanded, fault)
-    approval = _remote(expanded) if expanded.kind != "stdio" else _local(spec, expanded, policy)
+    approval = _remote(expanded) if expanded.kind != "stdio" else _local(spec, expanded, policy, data)
     if isinstance(approval, Failure):
         return approval
     approval = structs.replace(
@@ -67,7 +74,7 @@ def propose(
 
 def _steering_fault(spec: ChildSpec, allow_env: frozenset[str]) -> LaunchFault | None:
     for name in spec.env:
-        if not STEERING.fullmatch(name):
+        if not is_steering(name):
             continue
         if is_secret_name(name):
             return LaunchFault(
@@ -96,7 +103,9 @@ def _remote(spec: ChildSpec) -> Approval:
     return Approval(kind=spec.kind, origin=origin_of(spec.url))
 
 
-def _local(spec: ChildSpec, expanded: ChildSpec, policy: LaunchPolicy) -> Approval | Failure:
+def _local(
+    spec: ChildSpec, expanded: ChildSpec, policy: LaunchPolicy, more_data: frozenset[str]
+) -> Approval | Failure:
     resolved = resolve(expanded, {**policy.environ, **expanded.env})
     if isinstance(resolved, Unresolved):
         where = f"{spec.source}: {command_key(spec)}"
@@ -104,22 +113,56 @@ def _local(spec: ChildSpec, expanded: ChildSpec, policy: LaunchPolicy) -> Approv
         return failure("launch_unresolved", message, child=spec.name, hint=resolved.hint)
     pins: list[FilePin] = []
     for path in dict.fromkeys(resolved.files):
-        problem = file_inspector.find_flaw(path)
-        pin = problem or _pin(path, policy.path_variables)
+        pin = file_inspector.find_flaw(path) or _pin(path, policy.path_variables)
         if isinstance(pin, str):
             return policy.refusal(spec, LaunchFault(command_key(spec), f"{path} {pin}"))
         pins.append(pin)
-    steering = {name: value for name, value in sorted(expanded.env.items()) if STEERING.fullmatch(name)}
+    data = _data(expanded, policy, more_data)
+    for named in find_named(
+        resolved.argv[0], expanded.args[resolved.replaces :], expanded.cwd, policy.environment(expanded)
+    ):
+        key = argument_key(spec, resolved.replaces + named.index)
+        if isinstance(named, ArgumentFlaw):
+            return policy.refusal(spec, LaunchFault(key, named.why))
+        if named.is_data(data) or named.path in resolved.files:
+            continue
+        pin = _argument_flaw(named, policy) or _pin(named.path, policy.path_variables)
+        if isinstance(pin, str):
+            return policy.refusal(spec, LaunchFault(key, f"{named.path} {pin}{_data_hint(named)}"))
+        if pin not in pins:
+            pins.append(pin)
+    steering = {name: value for name, value in sorted(expanded.env.items()) if is_steering(name)}
     return Approval(
         command=policy.path_variables.shorten(expanded.command),
         args=[pattern(word) for word in spec.args],
         launch=[policy.path_variables.shorten(word) for word in resolved.argv],
         replaces=resolved.replaces,
         files=pins,
+        data=[policy.path_variables.shorten(path) for path in data],
         package=resolved.package,
         env=sorted(expanded.env.keys() - steering.keys()),
         env_values=steering,
     )
+
+
+def _data(spec: ChildSpec, policy: LaunchPolicy, more: frozenset[str]) -> list[str]:
+    """Return the paths that are approved as data, now and before."""
+    before = policy.approvals.find(spec.name, policy.platform)
+    known = map(policy.path_variables.fill, before.approval.data if before is not None else ())
+    return sorted({*known, *(os.path.normpath(os.path.join(spec.cwd, path)) for path in more)})
+
+
+def _argument_flaw(named: NamedPath, policy: LaunchPolicy) -> str:
+    """Return why a path in an argument cannot be pinned, or an empty string."""
+    inspector = file_inspector.FileInspector()
+    if named.kind != "program" and inspector.is_inside(policy.file, named.path):
+        return "contains the approvals, which change"
+    return inspector.find_tree_flaw(named.path)
+
+
+def _data_hint(named: NamedPath) -> str:
+    hint = f"; if the child runs nothing there, approve with --data {named.path}"
+    return "" if named.kind == "program" else hint
 
 
 def _pin(path: str, variables: PathVariables) -> FilePin | str:

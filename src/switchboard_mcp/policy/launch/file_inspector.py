@@ -15,11 +15,7 @@ from msgspec import Struct
 from switchboard_mcp.system.write_access import WriteAccess
 
 _CHUNK = 1 << 20
-_SHELLS = tuple(
-    f"{folder}/{name}"
-    for folder in ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
-    for name in ("sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox", "tcsh", "csh")
-)
+_PROGRAM_FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 # A larger tree is not a package; hashing it would take minutes.
 MAX_TREE_FILES = 20_000
 _MAX_LINKS = 40  # as in Linux
@@ -282,13 +278,22 @@ def is_script(path: str) -> bool:
         return False
 
 
-def is_shell(path: str) -> bool:
-    """Return True if the file is a link to, or a copy of, a shell of this machine."""
-    try:
-        size = os.stat(path).st_size
-        return any(_size(shell) == size and _same(path, shell) for shell in _SHELLS)
-    except OSError:
-        return False
+def original_names(path: str) -> set[str]:
+    """Return the names of the system's programs that a file is a link to, or a copy of."""
+    names: set[str] = set()
+    size, folders = _size(path), {os.path.realpath(folder) for folder in _PROGRAM_FOLDERS}
+    for folder in folders:
+        try:
+            found = [entry.path for entry in os.scandir(folder)]
+        except OSError:
+            continue
+        for other in found:
+            try:
+                if _size(other) == size and _same(path, other):
+                    names.add(os.path.basename(other))
+            except OSError:
+                continue  # cannot be read, so it cannot have been copied by us
+    return names
 
 
 def _size(path: str) -> int:

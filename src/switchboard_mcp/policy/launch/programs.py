@@ -19,9 +19,9 @@ from switchboard_mcp.policy.launch.text_rules import (
     CONTAINERS,
     INTERPRETERS,
     SHELLS,
-    WRAPPERS,
     interpreter_flaw,
     program_name,
+    runs_others,
 )
 
 _TRAMPOLINE = re.compile(rb"""'''exec' "?([^"\n]+?)"? "\$0" "\$@\"""")
@@ -71,7 +71,7 @@ def resolve_program(path: str, args: Sequence[str], search: Search) -> Resolved 
     names = {program_name(path), program_name(os.path.realpath(path))}
     if names & SHELLS:
         return Unresolved(f"{path} is a shell; no shell is ever run")
-    if names & WRAPPERS:
+    if runs_others(path) or runs_others(os.path.realpath(path)):
         return Unresolved(f"{path} runs another program", "Name that program itself.")
     head = _first_bytes(path)
     if head is None:
@@ -158,7 +158,7 @@ def resolve_script(path: str, replaces: int, search: Search, package: str = "") 
     if interpreter is None:
         return Unresolved(f"{real}: its interpreter '{words[0]}' was not found")
     names = {program_name(interpreter), program_name(os.path.realpath(interpreter))}
-    if names & (SHELLS | WRAPPERS) or not names & set(INTERPRETERS):
+    if names & SHELLS or not names & set(INTERPRETERS):
         return Unresolved(
             f"{real} is run by {interpreter}; no shell is ever run",
             "Configure the program behind it.",

@@ -24,9 +24,10 @@ from switchboard_mcp.config.wrapped_children import wrapper_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector, wrappers
 from switchboard_mcp.policy.launch import text_rules as text
+from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, find_named
 from switchboard_mcp.policy.launch.containers import image_flaw
 from switchboard_mcp.policy.launch.file_inspector import FileIdentity, FileInspector
-from switchboard_mcp.policy.launch.text_rules import LaunchFault
+from switchboard_mcp.policy.launch.text_rules import INTERPRETERS, LaunchFault, program_name
 
 
 class ApprovedLaunch(Struct, frozen=True):
@@ -48,7 +49,23 @@ class LaunchRequest(Struct, frozen=True):
     workspace: str
     path_variables: PathVariables
     argv: list[str]
+    environ: Mapping[str, str]  # of the child
     inspector: FileInspector
+
+    def first_argument(self) -> int:
+        """Return the index in `argv` of the first word that may name any file. Those of an interpreter are known."""
+        return len(self.approval.launch) if self.program_names() & INTERPRETERS.keys() else 1
+
+    def program_names(self) -> set[str]:
+        """Return the plain names of the program: its own, and that of the file behind a link."""
+        return {program_name(self.argv[0]), program_name(self.inspector.resolve(self.argv[0]))}
+
+    def word_key(self, index: int) -> str:
+        """Return the key of a word of `argv`, in the approvals or in the config."""
+        own = len(self.approval.launch)
+        if index < own:
+            return self.in_approvals("launch", f"[{index}]")
+        return text.argument_key(self.spec, index - own + self.approval.replaces)
 
     def pinned(self) -> list[str]:
         """Return the pinned paths, in the order of the approvals file."""
@@ -110,7 +127,7 @@ def known_variables(request: LaunchRequest) -> LaunchFault | None:
     """Require approval of every environment variable by name, and by value if it changes what runs."""
     for name, value in request.spec.env.items() if request.spec.kind == "stdio" else ():
         key = text.variable_key(request.spec, name)
-        if text.STEERING.fullmatch(name):
+        if text.is_steering(name):
             if request.approval.env_values.get(name) != value:
                 message = "changes what runs; it needs an approval of this value (approve --allow-env NAME)"
                 return LaunchFault(key, message)
@@ -149,10 +166,10 @@ def no_launcher_as_program(request: LaunchRequest) -> LaunchFault | None:
         return None
     for path in dict.fromkeys((request.argv[0], request.inspector.resolve(request.argv[0]))):
         name = text.program_name(path)
-        if name in text.SHELLS | text.WRAPPERS | text.RUNNERS:
-            return ApprovalFault(
-                request.in_approvals("launch", "[0]"), f"is {name}, which runs other programs"
-            )
+        launcher = name if name in text.SHELLS | text.RUNNERS else text.runs_others(path)
+        if launcher:
+            message = f"is {launcher}, which runs other programs"
+            return ApprovalFault(request.in_approvals("launch", "[0]"), message)
         flaw = text.interpreter_flaw(name, request.argv[1:])
         if flaw is not None:
             return ApprovalFault(request.in_approvals("launch", f"[{flaw[0] + 1}]"), flaw[1])
@@ -162,12 +179,19 @@ def no_launcher_as_program(request: LaunchRequest) -> LaunchFault | None:
 
 
 def no_script_as_program(request: LaunchRequest) -> LaunchFault | None:
-    """Refuse scripts and renamed shells as the program. Reads files."""
-    if request.spec.kind == "stdio" and (
-        file_inspector.is_script(request.argv[0]) or file_inspector.is_shell(request.argv[0])
-    ):
-        message = "is a script or a shell; name the interpreter and the script"
-        return ApprovalFault(request.in_approvals("launch", "[0]"), message)
+    """Refuse scripts as the program, and renamed copies of programs that run others. Reads files."""
+    if request.spec.kind != "stdio":
+        return None
+    key, program = request.in_approvals("launch", "[0]"), request.argv[0]
+    if file_inspector.is_script(program):
+        return ApprovalFault(key, "is a script or a shell; name the interpreter and the script")
+    interpreter = not INTERPRETERS.keys().isdisjoint(request.program_names())
+    for original in sorted(file_inspector.original_names(program)):
+        name = program_name(original)
+        if name in text.SHELLS:
+            return ApprovalFault(key, f"is a script or a shell ({name}); name the interpreter and the script")
+        if not interpreter and (text.runs_others(original) or name in text.RUNNERS | INTERPRETERS.keys()):
+            return ApprovalFault(key, f"is {name} under another name, which runs other programs")
     return None
 
 
@@ -192,6 +216,24 @@ def all_pinned(request: LaunchRequest) -> LaunchFault | None:
 def _script_is_pinned(request: LaunchRequest, own: int) -> bool:
     words = request.argv[1:own]
     return "-m" in words[:-1] or any(word.startswith("/") and word in request.pinned() for word in words)
+
+
+def arguments_pinned(request: LaunchRequest) -> LaunchFault | None:
+    """Require that every file, folder and program that an argument names is pinned, or approved as data."""
+    if request.spec.kind != "stdio":
+        return None
+    pinned, data = (
+        set(request.pinned()),
+        [request.path_variables.fill(path) for path in request.approval.data],
+    )
+    first = request.first_argument()
+    for named in find_named(request.argv[0], request.argv[first:], request.spec.cwd, request.environ):
+        if isinstance(named, ArgumentFlaw):
+            return LaunchFault(request.word_key(first + named.index), named.why)
+        if named.path not in pinned and not named.is_data(data):
+            message = f"names {named.path}, which is neither pinned nor approved as data"
+            return LaunchFault(request.word_key(first + named.index), message)
+    return None
 
 
 def safe_files(request: LaunchRequest) -> LaunchFault | None:
@@ -231,6 +273,7 @@ LAUNCH_RULES: tuple[LaunchRule, ...] = (
     absolute,
     no_launcher_as_program,
     all_pinned,
+    arguments_pinned,
     safe_files,
 )
 LAUNCH_TIME_RULES: tuple[LaunchRule, ...] = (no_script_as_program, safe_trees)
@@ -301,7 +344,7 @@ class LaunchPolicy(Struct, frozen=True):
                 message = f"{path} is not what was approved (now {hashed.sha256[:12]}…, approved {pin.sha256[:12]}…)"
                 return self.refusal(spec, ApprovalFault(key, message))
             files += hashed.files
-        return ApprovedLaunch(request.argv, self._environment(spec), spec.cwd, tuple(files))
+        return ApprovedLaunch(request.argv, self.environment(spec), spec.cwd, tuple(files))
 
     def check_ask(self, spec: ChildSpec) -> Failure | None:
         """Return the failure if natural language may not be turned into calls of a child, or None."""
@@ -343,7 +386,15 @@ class LaunchPolicy(Struct, frozen=True):
         approval = entry.approval
         argv = [*map(self.path_variables.fill, approval.launch), *spec.args[approval.replaces :]]
         return LaunchRequest(
-            spec, entry.key, approval, self.governance, self.workspace, self.path_variables, argv, inspector
+            spec,
+            entry.key,
+            approval,
+            self.governance,
+            self.workspace,
+            self.path_variables,
+            argv,
+            self.environment(spec),
+            inspector,
         )
 
     def _not_allowed(self, spec: ChildSpec) -> Failure:
@@ -363,6 +414,7 @@ class LaunchPolicy(Struct, frozen=True):
         fault = text.first_fault(rule(request) for rule in rules)
         return None if fault is None else self.refusal(request.spec, fault)
 
-    def _environment(self, spec: ChildSpec) -> dict[str, str]:
+    def environment(self, spec: ChildSpec) -> dict[str, str]:
+        """Return the environment of a child."""
         inherited = {name: self.environ[name] for name in self.governance.env if name in self.environ}
         return {**inherited, **spec.env}

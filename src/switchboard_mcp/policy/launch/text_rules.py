@@ -29,14 +29,50 @@ SHELLS = frozenset(
     "sh ash bash csh dash elvish fish ksh mksh nu oksh osh pwsh powershell rbash rc rksh sash tcsh xonsh yash zsh cmd "
     "busybox toybox".split()
 )
-# Programs that run another program, which would then be what really runs.
+# Programs that run other programs, or code from their arguments: that would then be what really runs. A second line of
+# defence, with clear messages: files and programs in the arguments are pinned or refused for any program (`arguments`).
 WRAPPERS = frozenset(
-    "awk bwrap chroot chrt command crontab dbus-run-session doas docker-compose emacs env eval exec expect fakeroot "
-    "find firejail flock gawk gdb git ionice kubectl ld-linux lldb ltrace make mawk nc ncat netcat nice nohup nsenter "
-    "nvim parallel perf pkexec proot rlwrap rsync run-parts runuser screen script setarch setpriv setsid socat sqlite "
-    "ssh sshpass start-stop-daemon stdbuf strace su sudo systemd-run tar taskset tclsh time timeout tmux unbuffer "
-    "unshare valgrind vi vim watch xargs xvfb-run".split()
+    (
+        # change how a program runs
+        "aa-exec abduco agetty bwrap capsh cgexec choom chpst chroot chrt command coreutils cpulimit cross-env "
+        "daemonize dbus-run-session direnv doas dotenv dotenvx dtach dumb-init eatmydata entr env eval exec expect "
+        "fakechroot faked fakeroot fakeroot-sysv fakeroot-tcp faketime firejail flock fstab-decode getty gosu "
+        "gprofng heaptrack i386 init ionice isolate jexec kitty linux32 linux64 login logsave ltrace luit minijail "
+        "msgexec msgfilter multitime newgrp nice nodemon nohup not nsenter nsjail numactl openvt parallel perf "
+        "pexec pkexec prlimit proot proxychains rlwrap rtcwake run-parts runcon runuser sccache schedtool screen "
+        "script scriptlive setarch setlock setpriv setsid setuidgid sg softlimit sotruss start-stop-daemon stdbuf "
+        "strace su su-exec sudo sulogin supervisord switch_root systemd taskset time timeout tini tmate tmux "
+        "torify torsocks tsocks uclampset uftrace unbuffer unshare valgrind vgdb watch watchexec with-contenv "
+        "x86_64 xargs xterm xvfb-run "
+        # run commands elsewhere, or when something happens
+        "ansible ansible-playbook at batch busctl crontab dbus-daemon dbus-send distcc gdbus kubectl mosh nc ncat "
+        "netcat openvpn rlogin rsh rsync runscript scp service sftp slogin socat ssh ssh-add ssh-agent ssh-argv0 "
+        "ssh-copy-id ssh-keygen sshfs sshpass systemctl tcpdump telnet virsh "
+        # inject secrets and settings
+        "aws-vault chamber doppler envconsul gcloud infisical op sops vault "
+        # containers other than those in CONTAINERS
+        "apptainer buildah containerd crictl crun ctr distrobox docker-compose finch flatpak incus kata-runtime "
+        "lima lxc machinectl podman-compose runc singularity snap toolbox udocker "
+        # build tools, compilers, linkers and debuggers
+        "ant as bazel c++ c89 c99 cargo cc ccache clang clang++ cmake cpack cpp ctest dpkg dpkg-buildpackage g++ "
+        "gcc gcore gcov gdb gdbtui gmake go gradle just ld ld.bfd ld.gold ldd libtool lld lldb lldb-server lli "
+        "llvm-config llvm-exegesis llvm-jitlink llvm-jitlink-executor lto-dump make meson mvn ninja rpcgen rpm "
+        "rpmbuild rr rustup sbt task tcc zig "
+        # editors, pagers and other programs with a shell escape or a language of their own
+        "apt apt-get awk bc bpftrace cscope ctags dc debconf debugfs diff3 dmsetup dvips ed editor emacs eqn ex "
+        "find fsck ftp gawk git git-receive-pack git-shell git-upload-archive git-upload-pack gpg "
+        "gpg-connect-agent gpgconf gpgtar groff iconv info initdb jjs joe journalctl jq jrunscript latex less lftp "
+        "logrotate lualatex luatex m4 mail mailx man mawk mkfs more mount msfconsole mutt mysql nano nawk nginx "
+        "nmap nroff nvim open optscript pager patch pax pdb pdflatex pdftex pg pg_ctl pic pico postgres procmail "
+        "psql puppet red redis-server rview rvim sdiff sed sensible-browser sensible-editor sensible-pager slsh "
+        "smbclient sort split sqlite sysctl tar tclsh tdbtool tex troff update-alternatives vi view vigr vim "
+        "vim.basic vimdiff vimtutor vipw w3m wget wish xdg-open xelatex xetex zip"
+    ).split()
 )
+_LOADER = re.compile(r"ld(?:64)?(?:[-.][\w.-]*)?\.so(?:\.[\d.]+)?|ld\.so|rtld|dyld", re.IGNORECASE)
+_FAMILIES = re.compile(r"systemd-.*|s6-.*|runsv.*|busybox.*|toybox.*|nix(?:-.*)?|guix", re.IGNORECASE)
+# The name of a target, as in `x86_64-linux-gnu-gcc`.
+_TARGET = re.compile(r"^(?:[a-z0-9_]+-)+(?:gnu|gnueabi|gnueabihf|musl|eabi|elf|darwin[\d.]*|mingw\d*)-")
 # Package runners look up, and perhaps download, what they run at each start.
 RUNNERS = frozenset("npx npm pnpm pnpx yarn bunx uvx uv pipx pdm poetry hatch rye conda mamba".split())
 CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
@@ -76,20 +112,52 @@ INTERPRETERS: dict[str, Interpreter] = {
 INTERPRETERS["nodejs"] = INTERPRETERS["node"]
 INTERPRETERS["pypy"] = INTERPRETERS["graalpy"] = INTERPRETERS["python"]
 
-# Never approved: these make the loader run foreign code.
-NEVER_SET = re.compile(r"(?:LD|DYLD)_.*|GCONV_PATH|GLIBC_TUNABLES|LOCPATH|NLSPATH|MALLOC_CONF", re.IGNORECASE)
-# These change what runs. Each needs an approval of its exact value.
-STEERING = re.compile(
-    r"PATH|IFS|ENV|HOME|TMPDIR|SHELL|SHELLOPTS|BASH_.*|BASHOPTS|ZDOTDIR|PS4|PROMPT_COMMAND|EDITOR|VISUAL|PAGER|BROWSER|"
-    r".*_(?:PAGER|EDITOR|ASKPASS|PROXY)|NODE_(?:OPTIONS|PATH|REPL_.*|EXTRA_.*|V8_.*|COMPILE_CACHE|TLS_.*)|BUN_.*|"
-    r"DENO_.*|TS_NODE_.*|NPM_CONFIG_.*|PIP_.*|UV_.*|XDG_.*|KUBECONFIG|AWS_(?:CONFIG_FILE|CA_BUNDLE)|LESS(?:OPEN|CLOSE)|"
-    r"(?:REQUESTS|CURL)_CA_BUNDLE|JAVA_HOME|(?:.*_)?JAVA_OPTS|MAVEN_OPTS|GRADLE_OPTS|"
-    r"PYTHON.*|VIRTUAL_ENV|CONDA_.*|PERL.*|RUBY.*|GEM_.*|BUNDLE_.*|PHP.*|LUA_.*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|"
-    r"JDK_JAVA_OPTIONS|CLASSPATH|R_(?:HOME|LIBS.*|PROFILE.*|ENVIRON.*)|JULIA_.*|DOTNET_.*|COMPLUS_.*|CORECLR_.*|"
-    r"DOCKER_(?:HOST|CONFIG|CONTEXT|CERT_PATH)|CONTAINER_.*|GODEBUG|QT_PLUGIN_PATH|GTK_.*|"
-    r"GIT_(?:SSH.*|EXEC_PATH|CONFIG.*|EXTERNAL_DIFF|PROXY_COMMAND|TEMPLATE_DIR|DIR|WORK_TREE)|OPENSSL_.*|SSL_CERT_.*",
+# Never approved: these make the loader run foreign code. With those that the C library ignores for setuid programs.
+NEVER_SET = re.compile(
+    r"(?:LD|DYLD)_.*|GCONV_PATH|GETCONF_DIR|GLIBC_TUNABLES|LOCPATH|NLSPATH|NIS_PATH|MALLOC_.*|HOSTALIASES|"
+    r"LOCALDOMAIN|RES_OPTIONS|RESOLV_.*|TZDIR",
     re.IGNORECASE,
 )
+# These change what runs, by family. Each needs an approval of its exact value.
+_STEERING = re.compile(
+    # shells and the system
+    r"PATH|IFS|ENV|HOME|TMPDIR|TMP|TEMP|SHELL|SHELLOPTS|BASH.*|ZDOTDIR|ZSH.*|KSH_.*|FPATH|CDPATH|PS[0-4]|PROMPT_COMMAND|"
+    r"INPUTRC|EDITOR|VISUAL|PAGER|BROWSER|TERMINFO.*|TERMCAP|XDG_.*|LESS.*|MAN(?:PATH|PAGER|OPT)|GROFF_.*|EXINIT|VIM.*|"
+    r"NVIM.*|EMACS.*|SSH_.*|SUDO_.*|.*_(?:PAGER|EDITOR|ASKPASS|PROXY|PRELOAD|WRAPPER|EXECUTABLE|EXECUTABLE_PATH|"
+    r"LIBRARY_PATH|MODULE_PATH|PLUGIN_PATH|PLUGINS_PATH|CA_BUNDLE)|NO_PROXY|"
+    # interpreters
+    r"NODE_.*|BUN_.*|DENO_.*|TS_NODE_.*|TSX_.*|TSCONFIG.*|ELECTRON_.*|V8_.*|"
+    r"PYTHON.*|PYENV_.*|VIRTUAL_ENV.*|CONDA_.*|MAMBA_.*|IPYTHON.*|PERL.*|RUBY.*|RBENV_.*|GEM_.*|BUNDLE.*|IRBRC|PHP.*|"
+    r"COMPOSER_.*|LUA_.*|LUAROCKS_.*|TCL(?:LIB|_).*|TK_LIBRARY|GUILE_.*|JULIA_.*|R_(?:HOME|LIBS|PROFILE|ENVIRON|DEFAULT|ARCH|SHARE|INCLUDE).*|RENV_.*|OCTAVE_.*|ERL_.*|ELIXIR_.*|MIX_.*|OCAML.*|OPAM.*|"
+    r"CAML.*|RACKET.*|PLT[A-Z].*|RAKU.*|SBCL_.*|GHC_.*|GHCRTS|SWIFT_.*|WASMTIME_.*|WASMER_.*|"
+    r"JAVA_.*|_JAVA_.*|.*JAVA.*OPT.*|JDK_.*|JRE_.*|JVM_.*|.*_JVM_OPTS|.*CLASSPATH|MAVEN_.*|GRADLE_.*|GROOVY_.*|KOTLIN_.*|SCALA_.*|SBT_.*|"
+    r"DOTNET_.*|COMPLUS_.*|CORECLR_.*|MONO_.*|NUGET_.*|GO(?:DEBUG|FLAGS|PATH|ROOT|PROXY|ENV|WORK|TOOLCHAIN|BIN)|"
+    r"CARGO_.*|RUST(?:C|UP|FLAGS|DOC).*|"
+    # package managers and version managers
+    r"NPM_.*|PNPM_.*|YARN_.*|COREPACK_.*|NVM_.*|FNM_.*|VOLTA_.*|ASDF_.*|MISE_.*|PIP_.*|PIPX_.*|UV_.*|POETRY_.*|PDM_.*|"
+    r"HATCH_.*|RYE_.*|NIX_.*|"
+    # tools that run helpers from their settings
+    r"GIT_.*|DOCKER_.*|PODMAN_.*|NERDCTL_.*|CONTAINERS?_.*|CONTAINERD_.*|BUILDKIT_.*|COMPOSE_.*|KUBECONFIG|HELM_.*|"
+    r"AWS_(?:CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE)|CLOUDSDK_.*|BOTO_CONFIG|TF_CLI_.*|ANSIBLE_.*|MAKE(?:FLAGS|FILES)|"
+    r"CC|CXX|CPP|GCC_EXEC_PREFIX|COMPILER_PATH|PUPPETEER_EXECUTABLE.*|PLAYWRIGHT_.*|CHROME_(?:PATH|BIN|EXEC|DEVEL|WRAPPER|FLAGS).*|GNUPGHOME|"
+    # libraries that load plugins or settings
+    r"OPENSSL_.*|SSL_CERT_.*|SSLKEYLOGFILE|KRB5_.*|SASL_.*|ODBC.*|LIBMYSQL_.*|PGSERVICEFILE|PGSYSCONFDIR|QT_.*|GTK_.*|"
+    r"GIO_.*|GDK_.*|GST_.*|GI_.*|LIBGL_.*|VK_(?:LAYER|ICD|INSTANCE|ADD|DRIVER|LOADER).*|ALSA_.*|MAGICK_.*|GS_(?:LIB|OPTIONS|FONTPATH)|TEXMF.*",
+    re.IGNORECASE,
+)
+# Members of these families that servers often set: no program looks up code by them.
+_NOT_STEERING = re.compile(
+    r"NODE_ENV|GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|CONTAINER_(?:NAME|ID)|SSH_(?:USER|PORT)|"
+    r".*_(?:TOKEN|API_?KEY|SECRET|PASSWORD|USERNAME)",
+    re.IGNORECASE,
+)
+
+
+def is_steering(name: str) -> bool:
+    """Return True for an environment variable that changes what runs."""
+    return _STEERING.fullmatch(name) is not None and _NOT_STEERING.fullmatch(name) is None
+
+
 # Children may inherit these from Switchboard's environment: they are set by the operator, not the developer.
 INHERITABLE = frozenset(
     "PATH HOME TMPDIR SHELL SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS KUBECONFIG JAVA_HOME "
@@ -111,6 +179,17 @@ def program_name(path: str) -> str:
     name = path.replace("\\", "/").rpartition("/")[2].lower()
     name = re.sub(r"\.(?:exe|cmd|bat|com|js|cjs|mjs|sh)$", "", name)
     return re.sub(r"[-.]?\d[\d.]*[a-z]?$", "", name) or name
+
+
+def runs_others(path: str) -> str:
+    """Return the name of a program that runs others or code from its arguments, or an empty string."""
+    base = path.rpartition("/")[2].lower()
+    if _LOADER.fullmatch(base):
+        return base
+    for name in (_TARGET.sub("", base), _TARGET.sub("", program_name(path))):
+        if name in WRAPPERS or _FAMILIES.fullmatch(name):
+            return name
+    return ""
 
 
 def command_key(spec: ChildSpec) -> str:
@@ -183,8 +262,8 @@ def no_shell_in_entry(spec: ChildSpec) -> LaunchFault | None:
 
 def no_wrapper(spec: ChildSpec) -> LaunchFault | None:
     """Refuse programs that only run another."""
-    name = program_name(spec.command)
-    if name in WRAPPERS:
+    name = runs_others(spec.command)
+    if name:
         return LaunchFault(command_key(spec), f"`{name}` runs another program; name that program itself")
     return None
 

@@ -71,7 +71,7 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
         ({"args": ["ghp_" + "a1B2" * 9]}, "args[0]: looks like a secret"),
         ({"env": {"LD_PRELOAD": "/x.so"}}, "env.LD_PRELOAD: makes the system load other code"),
         ({"env": {"NODE_OPTIONS": "--x"}}, "approve with --allow-env NODE_OPTIONS"),
-        ({"env": {"PYTHON_TOKEN": "x"}}, "may be a secret"),
+        ({"env": {"PYTHON_CREDENTIALS": "x"}}, "may be a secret"),
         ({"cwd": "/"}, "cwd: is outside the workspace"),
         ({"args": ["${NOT_SET}"]}, "not set: NOT_SET"),
     ],

@@ -280,7 +280,8 @@ def test_a_container_needs_the_digest_of_its_image(tmp_path: Path) -> None:
     assert resolved.argv == [str(docker)]
     for args, expected in [
         (["run", "-i", "mcp/git"], "digest"),
-        (["run", "-e", image, "evil"], "digest"),
+        (["run", "-e", image, "evil"], "not known to be safe"),
+        (["run", "-e", "A=1", "evil"], "digest"),
         (["exec", image], "only `run`"),
         (["run", "--privileged", image], "--privileged"),
         (["run", "--unheard-of", image], "not known to be safe"),

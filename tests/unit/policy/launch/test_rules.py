@@ -251,3 +251,25 @@ def test_what_runs_with_a_pinned_package_can_be_changed_by_nobody_else(
     OPENINGS[how](modules / name)
     message = refusal(guard.approve(place.spec()))
     assert f"contains {modules / name}, which " in message
+
+
+@pytest.mark.parametrize("original", ["/usr/bin/perl", "/usr/bin/env", "/usr/bin/prlimit", "/usr/bin/sed"])
+def test_a_copy_of_a_program_that_runs_others_is_known_under_any_name(place: Place, original: str) -> None:
+    copy = place.bin / "innocent"
+    copy.write_bytes(Path(original).read_bytes())
+    copy.chmod(0o755)
+    guard = place.guard(launch=[str(copy)], files=[place.pin(copy)])
+    assert "under another name, which runs other programs" in refusal(guard.approve(place.spec()))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "/lib/ld-linux.so.2", "/lib/ld-2.31.so",
+        "/usr/bin/ld.so", "/lib/ld-linux-aarch64.so.1", "/lib64/ld64.so.2", "/usr/bin/x86_64-linux-gnu-gcc-12",
+        "/usr/bin/linux64", "/usr/bin/x86_64", "/usr/bin/prlimit", "/usr/bin/choom", "/usr/bin/faketime",
+        "/usr/bin/gcc-12", "/usr/bin/c99", "/usr/bin/vim.basic", "/usr/bin/systemd-run", "/usr/bin/tclsh8.6",
+    ],
+)  # fmt: skip
+def test_wrappers_and_loaders_are_known_by_their_real_names(place: Place, path: str) -> None:
+    assert "which runs other programs" in refusal(place.guard(launch=[path, "x"]).check(place.spec()))
