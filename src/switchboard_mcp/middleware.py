@@ -21,7 +21,11 @@ _NONE: Mapping[str, Raw] = {}
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """One call of a subtool. `args` is the JSON text of its arguments; `principal` is the caller, empty over stdio."""
+    """One call of a subtool, or another request to its child if `method` says so.
+
+    `args` is the JSON text of the arguments, or of the other params of a request without arguments. `subtool` is the
+    tool, prompt or URI; for `tasks/*` the tool that runs the task. `principal` is the caller, empty over stdio.
+    """
 
     principal: str
     suite: str
@@ -30,6 +34,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     args: bytes
     meta: Mapping[str, Raw] = _NONE
     read_only: bool = False
+    method: str = "tools/call"
 
     def arguments(self) -> dict[str, Any]:
         """Decode the arguments. Not cached, so call it once."""

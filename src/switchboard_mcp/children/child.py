@@ -15,7 +15,7 @@ from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.connection import ChildTransport, Connection
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.health import RUNNING, HealthTracker
-from switchboard_mcp.children.inventory import CHANGES, Inventory
+from switchboard_mcp.children.inventory import CHANGES, RESOURCES, TEMPLATES, Inventory
 from switchboard_mcp.children.lifecycle import Action, Health, LifecycleEvent, State
 from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.children.resource_subscriptions import ACKNOWLEDGED, ChildSubscriptions
@@ -74,8 +74,10 @@ class Child:
         self._idle_since = 0.0
         self._requests_seen = 0
         self._log_level = ""
-        self._refresh_waiters: list[ReadyWaiter] = []
-        self._refreshed_at: dict[str, float] = {}  # time of the last refresh, by unknown subtool
+        self._refresh_waiters: dict[str, list[ReadyWaiter]] = {}  # by list
+        self._refreshed_at: dict[
+            tuple[str, str], float
+        ] = {}  # time of the last refresh, by list and unknown item
 
     @property
     def name(self) -> str:
@@ -205,6 +207,10 @@ class Child:
         """Return the children with a process of their own: of one session, or all. A shared child has one."""
         return [self]
 
+    def is_running(self, owner: object) -> bool:
+        """Return True if the process that serves an owner can be sent messages."""
+        return any(child.peer is not None for child in self.processes(owner))
+
     def release_session(self, owner: object) -> None:
         """Release what is kept for a session that has ended. A shared child keeps nothing."""
 
@@ -239,31 +245,32 @@ class Child:
 
     # Tool list and log level
 
-    def refresh_tools_for(self, subtool: str, waiter: ReadyWaiter) -> None:
-        """Refresh the tool list since a subtool is unknown, then call the waiter back. Rate-limited per name."""
+    def refresh_list_for(self, method: str, name: str, waiter: ReadyWaiter) -> None:
+        """Fetch a list again since an item is not in it, then call the waiter back. Rate-limited per name."""
         now = self._context.loop.time()
-        last = self._refreshed_at.get(subtool, -REFRESH_INTERVAL_S)
-        if not self._refresh_waiters and now - last < REFRESH_INTERVAL_S:
+        last = self._refreshed_at.get((method, name), -REFRESH_INTERVAL_S)
+        if not self._refresh_waiters.get(method) and now - last < REFRESH_INTERVAL_S:
             waiter.on_ready(self)
             return
         if len(self._refreshed_at) >= MAX_REFRESHED_NAMES:
             self._refreshed_at.clear()
-        self._refreshed_at[subtool] = now
-        self.refresh_tools(waiter)
+        self._refreshed_at[method, name] = now
+        self.refresh_list(method, waiter)
 
-    def refresh_tools(self, waiter: ReadyWaiter) -> None:
-        """Fetch the tool list again, then call the waiter back. Single flight."""
-        self._refresh_waiters.append(waiter)
-        if len(self._refresh_waiters) == 1:
-            self._context.start_task(self._refresh_tools())
+    def refresh_list(self, method: str, waiter: ReadyWaiter) -> None:
+        """Fetch a list again, then call the waiter back. Single flight."""
+        waiters = self._refresh_waiters.setdefault(method, [])
+        waiters.append(waiter)
+        if len(waiters) == 1:
+            self._context.start_task(self._refresh_list(method))
 
-    async def _refresh_tools(self) -> None:
+    async def _refresh_list(self, method: str) -> None:
         try:
-            if self.connection is not None and self.peer is not None:
-                await self.inventory.fetch(self.connection, "tools/list")
+            for listed in (method, TEMPLATES) if method == RESOURCES else (method,):
+                if self.connection is not None and self.peer is not None and self.inventory.announces(listed):
+                    await self.inventory.fetch(self.connection, listed)
         finally:
-            waiters, self._refresh_waiters = self._refresh_waiters, []
-            for waiter in waiters:
+            for waiter in self._refresh_waiters.pop(method):
                 if self.peer is None:
                     waiter.on_failed(self.unavailable_reason())
                 else:
@@ -271,11 +278,15 @@ class Child:
 
     def set_log_level(self, level: str) -> None:
         """Set the log level of this run and later ones, if the child supports logging."""
-        self._log_level = level
+        if level != self._log_level:
+            self._log_level = level
+            self._send_log_level()
+
+    def _send_log_level(self) -> None:
         snapshot = self.inventory.snapshot
         able = snapshot is not None and "logging" in snapshot.capabilities
         if self.peer is not None and not self.is_stateless and able:
-            params = b'{"level":%b}' % encode(level)
+            params = b'{"level":%b}' % encode(self._log_level)
             self.peer.send(
                 AwaitedRequest(self._context.loop, "logging/setLevel", params, self.call_timeout_s)
             )
@@ -347,7 +358,7 @@ class Child:
         )
         self._context.audit_child(self.name, "started", seconds)
         if self._log_level:
-            self.set_log_level(self._log_level)
+            self._send_log_level()
         self._health.mark_started()
         self.subscriptions.begin(self.peer, snapshot.capabilities, stateless=self.is_stateless)
         self._queue.release_all()

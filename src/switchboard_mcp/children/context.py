@@ -35,6 +35,7 @@ class ChildHandle(Protocol):
     spec: ChildSpec
     owner: object
     last_session: object
+    peer: Peer | None
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.call_record import CallRecord
+from switchboard_mcp.policy.resource_uris import matches_template
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
@@ -34,7 +35,7 @@ CHANGES = {
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
-PROMPTS = "prompts/list"
+PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
 CAPABILITY = {
     "prompts/list": "prompts",
     "resources/list": "resources",
@@ -64,7 +65,10 @@ class Inventory:
         self.call_prefixes: dict[str, bytes] = {}
         self.is_stateless = False
         self.task_only_tools: frozenset[str] = frozenset()  # tools that a legacy child runs as tasks only
-        self.needs_result_check = False  # results may need translation between protocol families
+        self.has_resources = False  # results may link to resources
+        self.needs_result_check = (
+            False  # results may need translation between protocol families, or have links
+        )
         self.on_first_snapshot: Callable[[], None] | None = None  # called when the first snapshot arrives
         self._spec = spec
         self._context = context
@@ -209,6 +213,22 @@ class Inventory:
             kept = self._names[method] = (listed, frozenset(_names(listed, KEYS[method])))
         return kept[1]
 
+    def offers_resource(self, uri: str) -> bool:
+        """Return True if the child lists a resource or a template under this URI, or a template that it fits."""
+        templates = self.names(TEMPLATES)
+        return (
+            uri in self.names(RESOURCES)
+            or uri in templates
+            or any(matches_template(template, uri) for template in templates)
+        )
+
+    def announces(self, method: str) -> bool:
+        """Return True if the running child says that it has such a list."""
+        capability = CAPABILITY.get(method)
+        return capability is None or (
+            self._snapshot is not None and capability in self._snapshot.capabilities
+        )
+
     def tool(self, name: str) -> Tool:
         """Return a known tool by name."""
         return next(tool for tool in self.known_tools() if tool.name == name)
@@ -331,7 +351,8 @@ class Inventory:
         self.task_only_tools = frozenset(
             tool.name for tool in reported if not self.is_stateless and tool.task_required
         )
-        self.needs_result_check = self.is_stateless or bool(self.task_only_tools)
+        self.has_resources = "resources" in snapshot.capabilities
+        self.needs_result_check = self.is_stateless or bool(self.task_only_tools) or self.has_resources
         self.call_prefixes = {
             name: _call_prefix(name, as_task=name in self.task_only_tools) for name in self.tools
         }

@@ -1,19 +1,21 @@
 """Attributes messages that a child sends on its own to the one host they belong to.
 
-A child on stdio does not say which request a log message or client request belongs to. It is attributed to the request
-in flight if all requests in flight come from one host. If several hosts use the child, the message reaches none of
-them: it might belong to another.
+A message that names a task belongs to the client that holds the task. Otherwise a child on stdio does not say which
+request a log message or client request belongs to. It is attributed to the request in flight if all requests in flight
+come from one host. If several hosts use the child, the message reaches none of them: it might belong to another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.context import ChildHandle
+from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
+from switchboard_mcp.protocol import result_ids
 from switchboard_mcp.transport.rpc import Peer
 
 
@@ -36,8 +38,17 @@ class MessageOwner(Struct, frozen=True):
         return self.session.capabilities if self.request is None else self.request.capabilities
 
 
-def owner_of(child: ChildHandle, peer: Peer, sessions: Sequence[Session]) -> MessageOwner | None:
+def owner_of(
+    child: ChildHandle,
+    peer: Peer,
+    sessions: Sequence[Session],
+    issued: IssuedIds,
+    params: Raw | UnsetType = UNSET,
+) -> MessageOwner | None:
     """Return the owner of a message that the child sends now; None if it is ambiguous."""
+    task = result_ids.task_concerned(params)
+    if task:
+        return _owner_of_task(child, peer, issued, task)
     related: bytes = getattr(peer.transport, "related", b"")  # transports with a reply channel per request
     if related:
         call = peer.pending.get(related)
@@ -55,6 +66,23 @@ def owner_of(child: ChildHandle, peer: Peer, sessions: Sequence[Session]) -> Mes
     if any(request.session.principal != latest.session.principal for request in requests):
         return None
     return MessageOwner(latest.session, latest)
+
+
+def _owner_of_task(child: ChildHandle, peer: Peer, issued: IssuedIds, task: str) -> MessageOwner | None:
+    """Return the host that a task belongs to: that of the request which awaits it, or the session that holds it."""
+    for request in requests_in_flight(peer):
+        if getattr(request, "task", None) == task:
+            return MessageOwner(request.session, request)
+    session = issued.session_of(child, IdKind.TASK, task)
+    return session_owner(session, peer) if session is not None else None
+
+
+def session_owner(session: Session, peer: Peer) -> MessageOwner:
+    """Return a session as an owner, with its latest request that the child works on, if any."""
+    own = [
+        request for request in requests_in_flight(peer) if request.session is session and request.is_awaited
+    ]
+    return MessageOwner(session, own[-1] if own else None)
 
 
 def requests_in_flight(peer: Peer) -> Iterator[HostRequest]:

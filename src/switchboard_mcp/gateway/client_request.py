@@ -18,6 +18,7 @@ from switchboard_mcp.transport.base import MessageTransport
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.incoming import IncomingRequest
+    from switchboard_mcp.gateway.issued_ids import IssuedIds
     from switchboard_mcp.gateway.session import ReplyChannel, Session
 
 Encode = Callable[[bytes, Raw | bytes], bytes]
@@ -97,7 +98,7 @@ class SuspendedStore(Protocol):
     def resume(
         self,
         inbound: IncomingRequest,
-        fingerprint: bytes,
+        fingerprint: Callable[[], bytes],
         request_state: Raw | UnsetType,
         input: Raw | UnsetType,
     ) -> ResumeResult:
@@ -113,6 +114,10 @@ class ClientRequests(Protocol):
     @property
     def loop(self) -> AbstractEventLoop:
         """The event loop of the gateway."""
+
+    @property
+    def issued(self) -> IssuedIds:
+        """The ids that hosts have received from children."""
 
     @property
     def suspended(self) -> SuspendedStore:

@@ -28,9 +28,10 @@ from msgspec import UNSET, Raw
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import owner_of
 from switchboard_mcp.gateway.client_request import ChildRequest, OpenRequest, PendingClientRequest
+from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suspended_requests import SuspendedRequests
-from switchboard_mcp.protocol import client_requests, jsonrpc
+from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildHandle
 
 ROOTS = "roots/list"
+ELICITATION = "elicitation/create"
 # A person may have to answer; after this long they are not coming back.
 ANSWER_TIMEOUT_S = 3600.0
 # Upper bound on outstanding requests to one host.
@@ -54,6 +56,7 @@ class ClientRequestBroker:
 
     def __init__(self, loop: AbstractEventLoop, workspace: str, sessions: list[Session]) -> None:
         self.suspended = SuspendedRequests(loop)
+        self.issued = IssuedIds()
         self.loop = loop
         self._workspace = workspace
         self._sessions = sessions
@@ -63,7 +66,7 @@ class ClientRequestBroker:
         assert message.id is not UNSET
         origin = ChildRequest(peer.transport, bytes(message.id))
         method = str(message.method)
-        owner = owner_of(child, peer, self._sessions)
+        owner = owner_of(child, peer, self._sessions, self.issued, message.params)
         if owner is None:
             self._answer_without_host(child, origin, method)
             return
@@ -83,6 +86,9 @@ class ClientRequestBroker:
             self.suspended.suspend(owner.request, origin, method, message.params)
         else:
             params = b"{}" if message.params is UNSET else bytes(message.params)
+            elicitation = result_ids.elicitation(message.params) if method == ELICITATION else ""
+            if elicitation:
+                self.issued.issue(owner.session, child, IdKind.ELICITATION, elicitation)
             self.send(owner.session, owner.request, method, params, partial(_relay_response, origin), origin)
 
     def send(
@@ -152,6 +158,7 @@ class ClientRequestBroker:
             client_request.timer.cancel()
             client_request.on_response(_error_response("The host has disconnected."))
         self.suspended.session_closed(session)
+        self.issued.session_closed(session)
 
     def _expire(self, session: Session, id: bytes) -> None:
         pending = session.pending_client_requests[id]

@@ -1,64 +1,77 @@
-"""Requests forwarded to a child as they are: direct tools, prompts, resources, completion, and unknown methods.
+"""Requests forwarded to a child as they are: direct tools, prompts, resources, tasks, completion, and unknown methods.
 
 Only names that identify the child are rewritten; the result is returned unchanged apart from its protocol version.
+`call_path` sends them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, IncomingRequest
-from switchboard_mcp.gateway.request import HostRequest, RequestSuite
+from switchboard_mcp.gateway.issued_ids import IdKind
+from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.tasks import TASK_TIMEOUT_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.method_traits import traits_of
+from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.transport.rpc import next_id
 
-Rewrite = Callable[[Raw], bytes]
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
+
+TOOLS, PROMPTS, RESOURCES = "tools/list", "prompts/list", "resources/list"
 
 
-class ForwardingSuite(RequestSuite, Protocol):
-    """The suite of a child that requests are forwarded to. `redact_args` names the arguments to redact."""
+class Relay:
+    """How one method is relayed. By default the request is sent as it is, and the result returned as it came."""
 
-    redact_args: list[str]
+    def send(self, request: ForwardedRequest, child: Child) -> bool:
+        """Send the request in a way of its own and return True, or return False."""
+        return False
 
-    def redact_arguments(self, args: Raw | UnsetType) -> None:
-        """Redact the values that `redactArgs` names from everything that is logged or reported about the call."""
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Return the result for the host."""
+        return result
+
+
+AS_IT_IS = Relay()
 
 
 class ForwardedRequest(HostRequest):
-    """A request forwarded to one child. `rewrite` replaces names in the result with those the host knows."""
+    """A request forwarded to one child. `match` is the item it is about, under the child's own name."""
 
-    __slots__ = ("inbound", "members", "method", "rewrite")
+    __slots__ = ("inbound", "match", "members", "method", "relay", "was_refreshed")
+
+    suite: ChildSuite
 
     def __init__(
         self,
         inbound: IncomingRequest,
-        suite: ForwardingSuite,
-        method: str,
+        match: ResolvedName,
         members: dict[str, Raw],
-        rewrite: Rewrite | None = None,
+        relay: Relay = AS_IT_IS,
     ) -> None:
         self.inbound = inbound
         self.session = inbound.session
         self.channel = inbound.channel
         self.host_id = inbound.id
         self.meta = inbound.meta
-        self.suite = suite
-        self.child = suite.child
-        self.method = method
+        self.suite = match.suite
+        self.child = match.suite.child
+        self.match = match
+        self.method = inbound.method
         self.members = {name: value for name, value in members.items() if name != "_meta"}
-        self.rewrite = rewrite
+        self.relay = relay
+        self.was_refreshed = False
         self.id = b""
-        if suite.redact_args and method == "tools/call":
-            suite.redact_arguments(members.get("arguments", UNSET))
 
     @property
     def cacheable(self) -> bool:  # type: ignore[override]
@@ -70,49 +83,84 @@ class ForwardedRequest(HostRequest):
         return TASK_TIMEOUT_S if traits_of(self.method).awaits_task else super().call_timeout_s(child)
 
     def on_ready(self, child: Child) -> None:
-        """Send the request. A `requestState` that we did not issue is the child's own, if the child is stateless."""
-        if self.is_stateless and not child.is_stateless and "requestState" in self.members:
-            error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
-            self.finish_with_error(jsonrpc.encode(error))
-        elif child.inventory.governed and traits_of(self.method).prompt_name is not None:
-            if child.inventory.is_complete:
-                self._send(child)
-            else:
-                child.inventory.when_fetched("prompts/list", partial(self._continue, child))
+        """Send the request if its `requestState` is this host's and the child offers the item."""
+        if self.is_stateless and not self.may_resume(child, self.members.get("requestState", UNSET)):
+            self.finish_with_error(UNKNOWN_STATE)
         else:
+            self._send_if_offered(child)
+
+    def _send_if_offered(self, child: Child) -> None:
+        """Send the request if the child lists the item; lists that are not known yet or may be stale are fetched."""
+        listed_in, inventory = self.match.listed_in, child.inventory
+        fetched = listed_in in ("", TOOLS) or inventory.is_complete
+        if not fetched and inventory.governed:
+            inventory.when_fetched(listed_in, partial(self._continue, child))  # compared with the lock first
+        elif not listed_in or self._is_offered(child):
             self._send(child)
+        elif not fetched:
+            inventory.when_fetched(listed_in, partial(self._continue, child), refetch=True)
+        elif not self.was_refreshed:
+            self.was_refreshed = True
+            child.refresh_list_for(listed_in, self.match.name, RefreshWaiter(self))
+        else:
+            self._refuse_unlisted(child)
+
+    def _is_offered(self, child: Child) -> bool:
+        """Return True if the child lists the item, or has handed this host a link to it."""
+        name, inventory = self.match.name, child.inventory
+        if self.match.listed_in == TOOLS:
+            return name in inventory.tools
+        if self.match.listed_in == PROMPTS:
+            return name in inventory.names(PROMPTS)
+        issued = self.session.broker.issued
+        return (
+            inventory.offers_resource(name)
+            or issued.find(self.session, child, IdKind.RESOURCE, name) is not None
+        )
 
     def _continue(self, child: Child) -> None:
-        """Continue once the child has listed its prompts or has exited; a cancelled request does nothing."""
+        """Continue once the child has listed its items or has exited; a cancelled request does nothing."""
         if not self.is_awaited:
             return
         if child.peer is None:
             self.on_failed(child.unavailable_reason())
         else:
-            self._send(child)
+            self._send_if_offered(child)
 
     def _send(self, child: Child) -> None:
         blocked = self._lock_failure(child) if child.inventory.governed else None
         if blocked is not None:
             self.on_failed(blocked)
-        else:
+        elif not self.relay.send(self, child):
             id = next_id()
             self.dispatch(child, id, self.build(child, id))
 
     def _lock_failure(self, child: Child) -> Failure | None:
         """Return the failure for an item that is unlocked or differs from its lock, or None."""
-        prompt_name = traits_of(self.method).prompt_name
-        if prompt_name is not None:
-            prompt = prompt_name(self.members)
-            return child.inventory.prompt_blocked_reason(prompt) if prompt is not None else None
-        name = message_meta.decode_text(self.members.get("name")) if self.method == "tools/call" else None
-        if name is None or name in child.inventory.tools:
-            return None
-        message = f"Child '{child.name}' has no tool '{name}' that was locked."
-        unknown = failure(
-            "subtool_unknown", message, child=child.name, hint=child.inventory.removed_tool_hint(name)
-        )
-        return child.inventory.tool_blocked_reason(name) or unknown
+        name, inventory = self.match.name, child.inventory
+        if self.match.listed_in == PROMPTS:
+            return inventory.prompt_blocked_reason(name)
+        return inventory.tool_blocked_reason(name) if self.match.listed_in == TOOLS else None
+
+    def _refuse_unlisted(self, child: Child) -> None:
+        """Answer that the child has no such item, or that its lock blocks it."""
+        name, inventory = self.match.name, child.inventory
+        blocked = self._lock_failure(child) if inventory.governed else None
+        if blocked is not None:
+            self.on_failed(blocked)
+        elif self.match.listed_in == TOOLS and inventory.governed:
+            message = f"Child '{child.name}' has no tool '{name}' that was locked."
+            hint = inventory.removed_tool_hint(name)
+            self.on_failed(failure("subtool_unknown", message, child=child.name, hint=hint))
+        elif self.match.listed_in == TOOLS:
+            known = [tool.name for tool in self.suite.permitted(inventory.tools.values())]
+            self.refuse(rpc_error(unknown_tool(name, known)), "unknown_tool")
+        else:
+            self.refuse(unknown_item(self.inbound, self.match.listed_in), "item_unknown")
+
+    def refuse(self, error: bytes, outcome: str) -> None:
+        """Answer with a JSON-RPC error. `outcome` is recorded."""
+        self.finish_with_error(error)
 
     def build(self, child: Child, id: bytes) -> bytes:
         """Return the request with the `_meta` of this hop."""
@@ -140,9 +188,8 @@ class ForwardedRequest(HostRequest):
         error = jsonrpc.get_error(answer)
         if error is None:
             result: Raw = answer.result  # type: ignore[assignment]  # set, since there is no error
-            if self.rewrite is not None:
-                result = Raw(self.rewrite(result))
-            self.handle_result(result)
+            self.record_issued_ids(result)
+            self.handle_result(self.relay.receive(self, result))
         elif not self.relist_and_retry(error) and not self.answer_host_error(error):
             native = self.child.is_stateless is self.is_stateless
             body = message_meta.translate_error(
@@ -161,11 +208,51 @@ class ForwardedRequest(HostRequest):
     @property
     def runs_as_task(self) -> bool:
         """True for a tool that only runs as a task, called by a host without task support."""
-        only = self.child.inventory.task_only_tools
-        if self.method != "tools/call" or not self.is_stateless or not only:
-            return False
-        return message_meta.decode_text(self.members.get("name")) in only
+        return (
+            self.method == "tools/call"
+            and self.is_stateless
+            and self.match.name in self.child.inventory.task_only_tools
+        )
 
     def _uri(self) -> str:
         """Return the resource it is about, as the host calls it."""
         return message_meta.decode_text(self.inbound.members.get("uri")) or ""
+
+
+class RefreshWaiter(ReadyWaiter):
+    """Continues a request for an unlisted item once the child has listed its items again."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: ForwardedRequest) -> None:
+        self._request = request
+
+    def on_ready(self, child: Child) -> None:
+        """Continue, unless the host has cancelled meanwhile."""
+        if self._request.is_awaited:
+            self._request.on_ready(child)
+
+    def on_failed(self, problem: Failure) -> None:
+        """Fail the request: the child stopped meanwhile."""
+        self._request.on_failed(problem)
+
+
+def unknown_tool(name: str, known: list[str]) -> Failure:
+    """Return the failure for a tool that no child offers."""
+    near = nearest(name, known)
+    suggestion = f" Did you mean {', '.join(near)}?" if near else ""
+    return failure("unknown_tool", f"Unknown tool '{name}'.{suggestion}", nearest=near)
+
+
+def unknown_item(inbound: IncomingRequest, listed_in: str) -> bytes:
+    """Return the JSON-RPC error for a prompt or resource that no child offers, in the host's words."""
+    if inbound.method == "completion/complete":
+        ref = jsonrpc.decode_members(inbound.members["ref"])
+        name = message_meta.decode_text(ref.get("name")) or message_meta.decode_text(ref.get("uri")) or ""
+        return jsonrpc.encode({"code": INVALID_PARAMS, "message": f"Unknown reference '{name}'."})
+    if listed_in == PROMPTS:
+        name = message_meta.decode_text(inbound.members.get("name")) or ""
+        return jsonrpc.encode({"code": INVALID_PARAMS, "message": f"Unknown prompt '{name}'."})
+    uri = message_meta.decode_text(inbound.members.get("uri")) or ""
+    code = INVALID_PARAMS if inbound.is_stateless else message_meta.RESOURCE_NOT_FOUND
+    return jsonrpc.encode({"code": code, "message": f"Unknown resource '{uri}'.", "data": {"uri": uri}})

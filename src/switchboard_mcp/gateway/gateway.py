@@ -27,12 +27,14 @@ from switchboard_mcp.errors import (
     Failure,
 )
 from switchboard_mcp.gateway import methods
+from switchboard_mcp.gateway.call_path import send_without_answer
 from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
+from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import NO_PARAMS, IncomingRequest, refuse_call
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter
 from switchboard_mcp.gateway.session import HostTransport, ReplyChannel, Session, unsubscribe_all
 from switchboard_mcp.gateway.suites import child_suite
-from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Suite
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.observability.call_record import CallRecord
@@ -65,6 +67,33 @@ _decode_meta = msgspec.json.Decoder(Meta).decode
 NULL = b"null"
 # First bytes of a valid request id: a string or a number.
 ID_BEGINS = frozenset(b'"-0123456789')
+
+
+class LevelRelay(Relay):
+    """Sets the log level of a child."""
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+
+    def send(self, request: ForwardedRequest, child: Child) -> bool:
+        """Set the level of the child, or of all its processes."""
+        request.suite.child.set_log_level(self._level)
+        request.finish(b"{}")
+        return True
+
+
+class NotificationRelay(Relay):
+    """Sends a notification, unless the child is stateless: a stateless server receives none."""
+
+    def __init__(self, params: Raw | UnsetType) -> None:
+        self._params = params
+
+    def send(self, request: ForwardedRequest, child: Child) -> bool:
+        """Send the notification."""
+        if child.peer is not None and not child.is_stateless:
+            child.peer.notify(request.method, None if self._params is UNSET else bytes(self._params))
+        request.finish(b"{}")
+        return True
 
 
 class Gateway:
@@ -159,6 +188,12 @@ class Gateway:
             principal = session.principal or self.default_principal
             self.records.record(CallRecord("decision", principal, child, subtool, outcome=problem.code))
 
+    def record_unknown(self, inbound: IncomingRequest, outcome: str) -> None:
+        """Record a request for something that no child in the host's view offers."""
+        if self.audit is not None:
+            principal = inbound.session.principal or self.default_principal
+            self.audit.record(CallRecord("decision", principal, "", inbound.method, outcome=outcome))
+
     def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a transport that carries all its messages."""
         session = self.open(link)
@@ -186,7 +221,7 @@ class Gateway:
             for suite in self.all_suites.values():
                 suite.child.release_session(session)
         if session.log_level:
-            self.propagate_log_level()
+            self.restore_log_levels()
 
     def stop_listening(self, session: Session) -> None:
         """Stop expecting messages from a host that still receives its answers, and fail what waits for it."""
@@ -225,13 +260,31 @@ class Gateway:
             callback, self.on_first_response = self.on_first_response, None
             callback()
 
-    def propagate_log_level(self) -> None:
-        """Set the log level of the children to the lowest that any host has requested."""
-        wanted = [session.log_level for session in self.sessions if session.log_level]
-        if wanted:
-            lowest = min(wanted, key=message_meta.LEVELS.index)
-            for suite in self.all_suites.values():
-                suite.child.set_log_level(lowest)
+    def set_log_level(self, inbound: IncomingRequest) -> None:
+        """Set the log level of the children in a host's view, as the host has requested."""
+        for suite in self.view_of(inbound.session.principal).suites.values():
+            level = self._lowest_log_level(suite.source)
+            if suite.child.is_running(inbound.session.process_owner):
+                relay, match = LevelRelay(level), ResolvedName(suite, "", "")
+                send_without_answer(inbound.session, inbound.method, match, relay, inbound.members)
+            else:
+                suite.child.set_log_level(level)  # for its next run
+
+    def restore_log_levels(self) -> None:
+        """Set the log level of every child to what the remaining hosts want."""
+        for suite in self.all_suites.values():
+            level = self._lowest_log_level(suite.source)
+            if level:
+                suite.child.set_log_level(level)
+
+    def _lowest_log_level(self, child: str) -> str:
+        """Return the lowest log level that any host which sees a child has requested; empty if none has."""
+        wanted = [
+            session.log_level
+            for session in self.sessions
+            if session.log_level and self.view_of(session.principal).shows(child)
+        ]
+        return min(wanted, key=message_meta.LEVELS.index) if wanted else ""
 
     def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""
@@ -338,10 +391,9 @@ class Gateway:
     def _notify_child(
         self, suite: ChildSuite, session: Session, method: str, params: Raw | UnsetType
     ) -> None:
-        """Send a notification to a running child, unless it is stateless: a stateless server receives none."""
-        for child in suite.child.processes(session.process_owner):
-            if child.peer is not None and not child.is_stateless:
-                child.peer.notify(method, None if params is UNSET else bytes(params))
+        """Send a notification to a running child; it starts none."""
+        if suite.child.is_running(session.process_owner):
+            send_without_answer(session, method, ResolvedName(suite, "", ""), NotificationRelay(params))
 
     def _receive_malformed(
         self, session: Session, channel: ReplyChannel, data: bytes, problem: Malformed

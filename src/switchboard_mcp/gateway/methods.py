@@ -10,21 +10,21 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
-from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, failure, tool_result
+from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, tool_result
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.client_request import ResumeResult
-from switchboard_mcp.gateway.forward import ForwardedRequest
-from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
-from switchboard_mcp.gateway.subscriptions import SubscribeRequest, listen, unsubscribe
-from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.gateway.call_path import send
+from switchboard_mcp.gateway.forward import AS_IT_IS, PROMPTS, RESOURCES, Relay, unknown_item, unknown_tool
+from switchboard_mcp.gateway.incoming import NO_PARAMS, IncomingRequest
+from switchboard_mcp.gateway.subscriptions import SubscribeRelay, listen, unsubscribe
+from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
+from switchboard_mcp.gateway.task_methods import PAGED, TOOL_CALL, holds_cursor, list_tasks, use_task
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.protocol.method_traits import PROMPT_REF, traits_of
 from switchboard_mcp.suites import suite_arguments
-from switchboard_mcp.suites.fuzzy import nearest
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -120,7 +120,7 @@ def set_level(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_PARAMS, f"Unknown log level '{level}'; use one of {', '.join(LEVELS)}.")
         return
     inbound.session.log_level = level
-    gateway.propagate_log_level()
+    gateway.set_log_level(inbound)
     inbound.answer(b"{}")
 
 
@@ -175,26 +175,19 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     view = gateway.view_of(inbound.session.principal)
     own = view.tool_list.direct()
     match = own.get(name)
-    alone = view.tool_list.sole_child()
-    if (
-        match is None
-        and alone is not None
-        and alone.access.permits(name)
-        and not alone.child.inventory.governed
-    ):
-        match = ResolvedName(alone, name)  # let the child itself report an unknown tool
     if match is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
         gateway.record_refusal(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
         return
+    only = view.tool_list.only_direct()
+    if match is None and only is not None:
+        match = ResolvedName(only, name)  # its list may be stale: fetched again before the call is refused
     if match is None:
-        near = nearest(name, [*view.tools, *own])
-        suggestion = f" Did you mean {', '.join(near)}?" if near else ""
-        problem = failure("unknown_tool", f"Unknown tool '{name}'.{suggestion}", nearest=near)
+        problem = unknown_tool(name, [*view.tools, *own])
         gateway.record_refusal(inbound.session, "", name, problem)
         inbound.fail(problem)
         return
-    _forward(inbound, match, "tools/call")
+    _send_item(inbound, match, TOOL_CALL)
 
 
 def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -202,34 +195,41 @@ def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
     name = inbound.text("name")
     match = prompts_resources.find_prompt(gateway.view_of(inbound.session.principal).suites.values(), name)
     if match is None:
-        inbound.refuse(INVALID_PARAMS, f"Unknown prompt '{name}'.")
+        _refuse_unknown(gateway, inbound, PROMPTS)
     else:
-        _forward(inbound, match, "prompts/get")
+        _send_item(inbound, match)
 
 
 def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Forward to the child that has the resource."""
     match = _resolve_resource(gateway, inbound)
     if match is not None:
-        rename = partial(prompts_resources.rename_contents, match.suite, inbound.text("uri"), match.name)
-        _forward(inbound, match, "resources/read", rename)
+        _send_item(inbound, match, prompts_resources.ReadRelay())
 
 
 def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Subscribe to changes of a resource."""
     match = _resolve_resource(gateway, inbound)
     if match is not None:
-        SubscribeRequest(inbound, match).begin()
+        _send_item(inbound, match, SubscribeRelay())
 
 
 def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
     """Return the resource a request names; if there is none, answer with an error and return None."""
     uri = inbound.text("uri")
-    match = prompts_resources.find_resource(gateway.view_of(inbound.session.principal).suites.values(), uri)
+    suites = gateway.view_of(inbound.session.principal).suites.values()
+    match = prompts_resources.find_resource(suites, uri) or prompts_resources.find_link(
+        suites, uri, inbound.session
+    )
     if match is None:
-        code = INVALID_PARAMS if inbound.is_stateless else message_meta.RESOURCE_NOT_FOUND
-        inbound.refuse(code, f"Unknown resource '{uri}'.", Raw(jsonrpc.encode({"uri": uri})))
+        _refuse_unknown(gateway, inbound, RESOURCES)
     return match
+
+
+def _refuse_unknown(gateway: Gateway, inbound: IncomingRequest, listed_in: str) -> None:
+    """Answer that no child offers a prompt or a resource, and record it."""
+    gateway.record_unknown(inbound, "item_unknown")
+    inbound.channel.answer(jsonrpc.error_body(inbound.id, unknown_item(inbound, listed_in)))
 
 
 def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -243,62 +243,39 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
         match = prompts_resources.find_resource(all_suites, reference.uri)
         name = "uri"
     if match is None:
+        gateway.record_unknown(inbound, "item_unknown")
         inbound.refuse(INVALID_PARAMS, f"Unknown reference '{reference.name or reference.uri}'.")
         return
-    members = decode_members(inbound.members["ref"])
-    reference_members = {**members, name: Raw(jsonrpc.encode(match.name))}
-    inbound.members["ref"] = Raw(jsonrpc.encode(reference_members))
-    _forward(inbound, match, "completion/complete")
+    own = {**decode_members(inbound.members["ref"]), name: Raw(jsonrpc.encode(match.name))}
+    send(inbound, match, {**inbound.members, "ref": Raw(jsonrpc.encode(own))})
 
 
 def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Forward an unknown method to the one directly exposed child, if there is one.
+    """Forward an unknown method to the one directly exposed child, if there is one that nothing restricts.
 
-    A governed child only receives what was locked; its tasks come from locked calls.
+    A governed child only receives what was locked. A child with allow or deny lists only receives what these can be
+    applied to: a method of its own could be another way to a denied tool.
     """
-    method = inbound.method
     only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
-    if only is not None and only.child.inventory.governed and not method.startswith("tasks/"):
-        only = None
-    if only is None or (method.startswith("tasks/") and inbound.is_stateless is not _is_stateless(only)):
-        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {method}")
-    else:
-        ForwardedRequest(inbound, only, method, inbound.members).begin()
+    known = inbound.method.startswith("tasks/")
+    if only is None or known or only.child.inventory.governed or only.access.restricts:
+        gateway.record_unknown(inbound, "method_unknown")
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
+    elif holds_cursor(inbound, only):
+        send(inbound, ResolvedName(only, "", ""), inbound.members, PAGED)
 
 
-def _is_stateless(suite: ChildSuite) -> bool:
-    """Return True if a child is known to be stateless."""
-    knowledge = suite.child.snapshot
-    return knowledge is not None and versions.is_stateless(knowledge.protocol)
-
-
-def _forward(
-    inbound: IncomingRequest,
-    match: ResolvedName,
-    method: str,
-    rewrite: Callable[[Raw], bytes] | None = None,
-) -> None:
-    """Forward a request under the child's own name for the item, or resume one that was suspended."""
-    members, item_param = inbound.members, traits_of(method).item_param
-    if item_param:
-        members = {**members, item_param: Raw(jsonrpc.encode(match.name))}
-    if match.suite.observer is not None:
-        match.suite.observer.begin_request(inbound, match.name)
-    fingerprint = ForwardedRequest(inbound, match.suite, method, members).fingerprint()
-    request_state, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
-    resumed = inbound.session.broker.suspended.resume(inbound, fingerprint, request_state, input)
-    if resumed is ResumeResult.FRESH:
-        members = {name: value for name, value in members.items() if name not in RETRY_MEMBERS}
-    if resumed is not ResumeResult.HANDLED:
-        request = ForwardedRequest(inbound, match.suite, method, members, rewrite)
-        chain = match.suite.pipeline
-        (request if chain is None else chain.forward(request)).begin()
+def _send_item(inbound: IncomingRequest, match: ResolvedName, relay: Relay = AS_IT_IS) -> None:
+    """Send a request that names an item, under the child's own name for it."""
+    name = Raw(jsonrpc.encode(match.name))
+    send(inbound, match, {**inbound.members, traits_of(inbound.method).item_param: name}, relay)
 
 
 class Method(Struct, frozen=True):
-    """A method, and the protocol versions it exists in."""
+    """A method, and the protocol versions it exists in. One that `reaches_child` takes the path of `call_path.send`."""
 
     serve: Callable[[Gateway, IncomingRequest], None]
+    reaches_child: bool
     legacy: bool = True
     stateless: bool = True
 
@@ -306,19 +283,24 @@ class Method(Struct, frozen=True):
 # What else has to be known about a method (the param that names its item, cache hints, …) is in
 # `protocol.method_traits`; the capabilities that announce it are in `gateway.capabilities`.
 METHODS: dict[str, Method] = {
-    "initialize": Method(initialize, stateless=False),
-    "server/discover": Method(discover, legacy=False),
-    "ping": Method(ping, stateless=False),
-    "logging/setLevel": Method(set_level, stateless=False),
-    "tools/list": Method(list_tools),
-    "tools/call": Method(call_tool),
-    "prompts/list": Method(list_items),
-    "prompts/get": Method(get_prompt),
-    "resources/list": Method(list_items),
-    "resources/templates/list": Method(list_items),
-    "resources/read": Method(read_resource),
-    "resources/subscribe": Method(subscribe, stateless=False),
-    "resources/unsubscribe": Method(unsubscribe, stateless=False),
-    "completion/complete": Method(complete),
-    "subscriptions/listen": Method(listen, legacy=False),
+    "initialize": Method(initialize, reaches_child=False, stateless=False),
+    "server/discover": Method(discover, reaches_child=False, legacy=False),
+    "ping": Method(ping, reaches_child=False, stateless=False),
+    "logging/setLevel": Method(set_level, reaches_child=True, stateless=False),
+    "tools/list": Method(list_tools, reaches_child=False),
+    "tools/call": Method(call_tool, reaches_child=True),
+    "prompts/list": Method(list_items, reaches_child=False),
+    "prompts/get": Method(get_prompt, reaches_child=True),
+    "resources/list": Method(list_items, reaches_child=False),
+    "resources/templates/list": Method(list_items, reaches_child=False),
+    "resources/read": Method(read_resource, reaches_child=True),
+    "resources/subscribe": Method(subscribe, reaches_child=True, stateless=False),
+    "resources/unsubscribe": Method(unsubscribe, reaches_child=True, stateless=False),
+    "completion/complete": Method(complete, reaches_child=True),
+    "tasks/get": Method(use_task, reaches_child=True),
+    "tasks/result": Method(use_task, reaches_child=True, stateless=False),
+    "tasks/list": Method(list_tasks, reaches_child=True, stateless=False),
+    "tasks/update": Method(use_task, reaches_child=True, legacy=False),
+    "tasks/cancel": Method(use_task, reaches_child=True),
+    "subscriptions/listen": Method(listen, reaches_child=True, legacy=False),
 }

@@ -11,10 +11,11 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.children.context import ChildHandle
 from switchboard_mcp.children.resource_subscriptions import UPDATED
 from switchboard_mcp.config.sections import USAGE_NOTIFICATION
-from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests_in_flight
+from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests_in_flight, session_owner
+from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import ReplyChannel, Session, SubscribedResource, meets_level
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol import jsonrpc, message_meta, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import UNREADABLE, Peer
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
+ELICITED = "notifications/elicitation/complete"
 # Notifications that do not exist in the stateless protocol.
-LEGACY_ONLY = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
+LEGACY_ONLY = frozenset({ELICITED, "notifications/tasks/status"})
 
 
 class LogHead(Struct):
@@ -63,6 +65,14 @@ class NotificationRouter:
     def _suite_of(self, child: str) -> ChildSuite | None:
         return next((suite for suite in self._gateway.all_suites.values() if suite.source == child), None)
 
+    def _may_see(self, owner: MessageOwner | None, child: ChildHandle, params: Raw) -> bool:
+        """Return True if a host sees a child's own URIs, and this one is not denied to it."""
+        uri = message_meta.decode_text(decode_members(params).get("uri"))
+        if owner is None or uri is None:
+            return False
+        suite = self._gateway.view_of(owner.session.principal).suite_of(child.name)
+        return suite is not None and suite.direct and suite.access.permits_uri(uri)
+
     def _is_direct(self, child: str) -> bool:
         """Return True if a child is exposed directly."""
         suite = self._suite_of(child)
@@ -78,14 +88,18 @@ class NotificationRouter:
                 self._gateway.record_ask_usage(child.name, params)
         elif method == "notifications/message" and params is not UNSET:
             self._relay_log(child, peer, params)
-        elif (
-            method == UPDATED
-            and params is not UNSET
-            and (self._notify_subscribers(child, params) or not self._is_direct(child.name))
-        ):
-            return  # subscribers were notified; to other hosts the URI means nothing
+        elif method == UPDATED and params is not UNSET:
+            owner = owner_of(child, peer, self._sessions, self._broker.issued)
+            # To hosts that have not subscribed the URI means nothing, unless the child is direct.
+            if not self._notify_subscribers(child, params) and self._may_see(owner, child, params):
+                self._relay(owner, method, params)
+        elif method == ELICITED:
+            session = self._broker.issued.session_of(
+                child, IdKind.ELICITATION, result_ids.elicitation(params)
+            )
+            self._relay(session_owner(session, peer) if session is not None else None, method, params)
         else:
-            self._relay(owner_of(child, peer, self._sessions), method, params)
+            self._relay(owner_of(child, peer, self._sessions, self._broker.issued, params), method, params)
 
     def _relay(self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
         stateless = owner is not None and owner.request is not None and owner.request.is_stateless
@@ -94,7 +108,7 @@ class NotificationRouter:
             channel.send(jsonrpc.notification(method, None if params is UNSET else params))
 
     def _relay_log(self, child: ChildHandle, peer: Peer, params: Raw) -> None:
-        owner = owner_of(child, peer, self._sessions)
+        owner = owner_of(child, peer, self._sessions, self._broker.issued, params)
         channel = self._log_channel(owner, peer, _decode_log(params).level) if owner is not None else None
         if channel is None:
             return
@@ -124,6 +138,11 @@ class NotificationRouter:
             return False
         delivered = False
         for session in list(self._sessions):
+            suite = self._gateway.view_of(session.principal).suite_of(child.name)
+            if suite is None or not suite.access.permits_uri(updated):
+                continue
+            if _affected_any(session, child, updated):
+                self._broker.issued.issue(session, child, IdKind.RESOURCE, updated)
             for uri in _affected(session.subscribed, child, updated):
                 delivered = True
                 params_for_host = jsonrpc.encode({**_without_subscription_meta(members), "uri": uri})
@@ -155,6 +174,12 @@ def _affected(
         for uri, resource in subscribed.items()
         if resource.child is child and resource.covers(updated)
     ]
+
+
+def _affected_any(session: Session, child: ChildHandle, updated: str) -> bool:
+    """Return True if a host has subscribed to the changed resource in any way."""
+    subscribed = [session.subscribed, *(listen.subscribed for listen in session.listens.values())]
+    return any(_affected(each, child, updated) for each in subscribed)
 
 
 def _without_subscription_meta(members: dict[str, Raw]) -> dict[str, Raw]:

@@ -12,7 +12,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw, Struct
 
+from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
+from switchboard_mcp.gateway.issued_ids import IdKind
+from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.policy.resource_uris import matches_template
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
@@ -63,7 +67,8 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
         for raw in suite.child.inventory.listed(kind.method):
             entry = _decode_or_empty(sanitize.clean_tool(raw) if governed else raw)
             own = message_meta.decode_text(entry.get(kind.key))
-            if own is None or not suite.access.permits(own):
+            permitted = suite.access.permits if kind.key == "name" else suite.access.permits_uri
+            if own is None or not permitted(own):
                 continue
             name = display_name(suite, kind, own, taken)
             if name not in taken:
@@ -73,23 +78,23 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
 
 
 def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
-    """Return the child and its own name for a prompt that a host names."""
+    """Return the child that may have a prompt, and its own name for it. The child's list decides in the end."""
     candidates = list(suites)
     direct = [suite for suite in candidates if suite.direct]
     known = [suite for suite in direct if name in suite.child.inventory.names(PROMPTS)]
     if known:
-        return _resolve_permitted(known[0], name)
+        return ResolvedName(known[0], name, PROMPTS)
     marked = [suite for suite in candidates if name.startswith(suite.child.name + SEPARATOR)]
     # One child's name may be a prefix of another's, so try the longest first.
     marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
     for suite in marked:
         own = name.removeprefix(suite.child.name + SEPARATOR)
         if own in suite.child.inventory.names(PROMPTS):
-            return _resolve_permitted(suite, own)
+            return ResolvedName(suite, own, PROMPTS)
     for suite in marked:
         if not suite.direct:
-            return _resolve_permitted(suite, name.removeprefix(suite.child.name + SEPARATOR))
-    return _resolve_permitted(direct[0], name) if len(direct) == 1 else None
+            return ResolvedName(suite, name.removeprefix(suite.child.name + SEPARATOR), PROMPTS)
+    return ResolvedName(direct[0], name, PROMPTS) if len(direct) == 1 else None
 
 
 def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
@@ -98,21 +103,21 @@ def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None
     if uri.startswith(SCHEME):
         for suite in candidates:
             if suite.built_in and (_lists_resource(suite, uri) or _has_matching_template(suite, uri)):
-                return _resolve_permitted(suite, uri)
+                return ResolvedName(suite, uri, RESOURCES)
         for suite in candidates:
             start = resource_prefix(suite)
             if uri.startswith(start):
-                return _resolve_permitted(suite, uri.removeprefix(start))
+                return ResolvedName(suite, uri.removeprefix(start), RESOURCES)
     direct = [suite for suite in candidates if suite.direct]
     others = [suite for suite in candidates if not suite.direct]
     for known in (_lists_resource, _has_matching_template):
         owners = [suite for suite in direct if known(suite, uri)]
         if owners:
-            return _resolve_permitted(owners[0], uri)
+            return ResolvedName(owners[0], uri, RESOURCES)
         owners = [suite for suite in others if known(suite, uri)]
         if len(owners) == 1:
-            return _resolve_permitted(owners[0], uri)
-    return _resolve_permitted(direct[0], uri) if len(direct) == 1 else None
+            return ResolvedName(owners[0], uri, RESOURCES)
+    return ResolvedName(direct[0], uri, RESOURCES) if len(direct) == 1 else None
 
 
 def _lists_resource(suite: ChildSuite, uri: str) -> bool:
@@ -124,15 +129,21 @@ def _has_matching_template(suite: ChildSuite, uri: str) -> bool:
     return any(matches_template(template, uri) for template in suite.child.inventory.names(TEMPLATES))
 
 
-def matches_template(template: str, uri: str) -> bool:
-    """Return True if a URI may result from a template: it begins and ends as the template does."""
-    start, brace, rest = template.partition("{")
-    end = rest.rpartition("}")[2]
-    return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)
+def find_link(suites: Iterable[ChildSuite], uri: str, session: Session) -> ResolvedName | None:
+    """Return the child that has handed this host a link with the URI."""
+    for suite in suites:
+        for child in suite.child.processes(session.process_owner):
+            if session.broker.issued.find(session, child, IdKind.RESOURCE, uri) is not None:
+                return ResolvedName(suite, uri, RESOURCES)
+    return None
 
 
-def _resolve_permitted(suite: ChildSuite, name: str) -> ResolvedName | None:
-    return ResolvedName(suite, name) if suite.access.permits(name) else None
+class ReadRelay(Relay):
+    """`resources/read`: the contents have the URIs that the host uses."""
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Rename the contents."""
+        return Raw(rename_contents(request.suite, request.inbound.text("uri"), request.match.name, result))
 
 
 def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) -> bytes:

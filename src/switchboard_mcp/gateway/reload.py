@@ -221,7 +221,7 @@ def migrate_sessions(gateway: Gateway, old_views: Mapping[Session, View], change
             send_list_changed(session, method)
         for subscribed in (session.subscribed, *(listen.subscribed for listen in session.listens.values())):
             _resubscribe(session, view, subscribed, changed)
-    gateway.propagate_log_level()
+    gateway.restore_log_levels()
 
 
 def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
@@ -252,7 +252,7 @@ def _resubscribe(
         if resource.child.name in changed or suite is None:
             del subscribed[uri]
             resource.child.subscriptions.unsubscribe(resource.uri)
-            if suite is not None and suite.access.permits(resource.uri):
+            if suite is not None and suite.access.permits_uri(resource.uri):
                 suite.child.acquire(ResubscribeWaiter(session, subscribed, uri, resource.uri))
 
 

@@ -13,12 +13,13 @@ from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
-from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure, rpc_error
+from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, rpc_error
 from switchboard_mcp.gateway.input_required import InputRound, RetryWaiter
+from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.request_context import HostContext
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.tasks import await_task, cancel_task
-from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, versions
+from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, result_ids, versions
 from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import Meta
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # Progress must increase, and a child's own begins at 0 or more: ours, while it starts, must stay below any real step.
 STARTING_STEP = 1e-6
 URL_MODE = Raw(b'{"mode":"url"}')
+UNKNOWN_STATE = jsonrpc.encode({"code": INVALID_PARAMS, "message": "Unknown or expired requestState."})
 
 
 class RequestSuite(Protocol):
@@ -166,6 +168,29 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             **{name: {**missing.get(name, {}), **more} for name, more in capability.items()},
         }
 
+    def may_resume(self, child: Child, state: Raw | UnsetType) -> bool:
+        """Return True if the request has no `requestState`, or one that the stateless child gave to this client.
+
+        The states of our own suspended requests never come this far.
+        """
+        if state is UNSET:
+            return True
+        text = message_meta.decode_text(state)
+        return (
+            text is not None
+            and self.session.broker.issued.find(self.session, child, IdKind.REQUEST_STATE, text) is not None
+        )
+
+    def record_issued_ids(self, result: Raw) -> None:
+        """Record the ids that a result hands to the host: it alone may use them."""
+        body, issued = bytes(result), self.session.broker.issued
+        state = result_ids.request_state(body) if self.is_stateless and self.child.is_stateless else ""
+        if state:
+            issued.issue(self.session, self.child, IdKind.REQUEST_STATE, state)
+        if self.child.inventory.has_resources:
+            for uri in result_ids.links(body):
+                issued.issue(self.session, self.child, IdKind.RESOURCE, uri)
+
     def handle_result(self, result: Raw) -> None:
         """Handle a result that cannot be relayed as it is: of a task, or of a stateless child."""
         if not self.child.is_stateless:
@@ -196,14 +221,17 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         if getattr(self, "relisted", False):
             return False
         self.relisted = True
-        self.child.refresh_tools(RetryWaiter(self, getattr(self, "extra_params", b"")))
+        self.child.refresh_list("tools/list", RetryWaiter(self, getattr(self, "extra_params", b"")))
         return True
 
     def answer_host_error(self, error: Raw) -> bool:
         """Answer the host if the error is about the host itself, such as a missing capability; else return False."""
-        if not self.is_stateless:
-            return False
         parsed = jsonrpc.parse_error(error)
+        if not self.is_stateless:
+            if parsed.code == URL_ELICITATION_REQUIRED:
+                for id in result_ids.required_elicitations(parsed.data):
+                    self.session.broker.issued.issue(self.session, self.child, IdKind.ELICITATION, id)
+            return False
         missing: Capability | None = getattr(self, "missing_capabilities", None)
         if missing is None and parsed.code == URL_ELICITATION_REQUIRED and not self.child.is_stateless:
             urls = client_requests.url_input_requests(parsed.data)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Failure
+from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.forward import ForwardedRequest
+from switchboard_mcp.gateway.call_path import permits, send_without_answer
+from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
-from switchboard_mcp.gateway.request_context import DelegatedWaiter
 from switchboard_mcp.gateway.session import ListenSubscription, SubscribedResource
-from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.protocol.jsonrpc import RpcMessage
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -62,99 +61,78 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     acknowledged: dict[str, object] = dict.fromkeys(kinds, True)
     suites = gateway.view_of(inbound.session.principal).suites.values()
     resolved = [(uri, prompts_resources.find_resource(suites, uri)) for uri in params.resource_subscriptions]
-    honoured = {uri: match for uri, match in resolved if match is not None}
+    honoured = {uri: match for uri, match in resolved if match is not None and permits(match)}
     if honoured:
         acknowledged["resourceSubscriptions"] = list(honoured)
     subscription.notify(
         "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(acknowledged))}
     )
     for uri, match in honoured.items():
-        match.suite.child.acquire(ListenWaiter(inbound, subscription, uri, match))
+        members = {"uri": Raw(jsonrpc.encode(match.name))}
+        relay = ListenRelay(subscription, uri)
+        send_without_answer(inbound.session, inbound.method, match, relay, members, like=inbound)
 
 
-class ListenWaiter(DelegatedWaiter):
-    """Subscribes a stateless host to a resource, once its child is ready."""
+class ListenRelay(Relay):
+    """Subscribes a stateless host to a resource, as a part of its listen request."""
 
-    __slots__ = ("inbound", "listen", "match", "uri")
+    def __init__(self, listen: ListenSubscription, uri: str) -> None:
+        self._listen = listen
+        self._uri = uri
 
-    def __init__(
-        self, inbound: IncomingRequest, listen: ListenSubscription, uri: str, match: ResolvedName
-    ) -> None:
-        super().__init__(inbound)
-        self.inbound = inbound
-        self.listen = listen
-        self.uri = uri
-        self.match = match
-
-    def on_ready(self, child: Child) -> None:
+    def send(self, request: ForwardedRequest, child: Child) -> bool:
         """Subscribe, if the host still listens."""
-        if (
-            self.inbound.session.listens.get(self.listen.id) is self.listen
-            and self.uri not in self.listen.subscribed
-        ):
-            self.listen.subscribed[self.uri] = SubscribedResource(child, self.match.name)
-            child.subscriptions.subscribe(self.match.name)
-
-    def on_failed(self, problem: Failure) -> None:
-        """Ignore it: a child that cannot be started sends no updates either."""
+        listen = self._listen
+        if request.session.listens.get(listen.id) is listen and self._uri not in listen.subscribed:
+            listen.subscribed[self._uri] = SubscribedResource(child, request.match.name)
+            child.subscriptions.subscribe(request.match.name)
+        request.finish(b"{}")
+        return True
 
 
-class SubscribeRequest(ForwardedRequest):
-    """`resources/subscribe` of a legacy host."""
+class SubscribeRelay(Relay):
+    """`resources/subscribe` of a legacy host: by listening to a stateless child, as it is to any other."""
 
-    __slots__ = ("resource",)
-
-    def __init__(self, inbound: IncomingRequest, match: ResolvedName) -> None:
-        super().__init__(
-            inbound,
-            match.suite,
-            "resources/subscribe",
-            {**inbound.members, "uri": Raw(jsonrpc.encode(match.name))},
-        )
-        self.resource = SubscribedResource(match.suite.child, match.name)
-
-    def on_ready(self, child: Child) -> None:
-        """Subscribe: by listening to a stateless child, with `resources/subscribe` to any other."""
-        self.resource = SubscribedResource(child, self.resource.uri)
+    def send(self, request: ForwardedRequest, child: Child) -> bool:
+        """Subscribe by listening, if the child is stateless."""
         if child.is_stateless:
-            child.subscriptions.subscribe(self.resource.uri, self._on_subscribed)
-        else:
-            super().on_ready(child)
+            child.subscriptions.subscribe(request.match.name, partial(self._on_subscribed, request))
+        return child.is_stateless
 
-    def answered(self, answer: RpcMessage) -> None:
-        """Record the subscription if the child has accepted it."""
-        if jsonrpc.get_error(answer) is None and self.is_awaited and self._record():
-            self.child.subscriptions.subscribe(self.resource.uri, already_sent=True)
-        super().answered(answer)
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Record the subscription: the child has accepted it."""
+        if request.is_awaited and self._record(request):
+            request.child.subscriptions.subscribe(request.match.name, already_sent=True)
+        return result
 
-    def _on_subscribed(self, in_force: bool) -> None:
-        if in_force and self.is_awaited and self._record():
-            self.finish(b"{}")
+    def _on_subscribed(self, request: ForwardedRequest, in_force: bool) -> None:
+        child = request.child
+        if in_force and request.is_awaited and self._record(request):
+            request.finish(b"{}")
             return
-        self.child.subscriptions.unsubscribe(
-            self.resource.uri
-        )  # refused, cancelled, or already subscribed by this host
+        # Refused, cancelled, or already subscribed by this host.
+        child.subscriptions.unsubscribe(request.match.name)
         if in_force:
-            self.finish(b"{}")
+            request.finish(b"{}")
         else:
-            error = {
-                "code": METHOD_NOT_FOUND,
-                "message": f"Child '{self.child.name}' does not support subscriptions.",
-            }
-            self.finish_with_error(jsonrpc.encode(error))
+            message = f"Child '{child.name}' does not support subscriptions."
+            request.finish_with_error(jsonrpc.encode({"code": METHOD_NOT_FOUND, "message": message}))
 
-    def _record(self) -> bool:
+    def _record(self, request: ForwardedRequest) -> bool:
         """Record the subscription; return False if the host already has it."""
-        name = self.inbound.text("uri")
-        if name in self.session.subscribed:
+        uri = request.inbound.text("uri")
+        if uri in request.session.subscribed:
             return False
-        self.session.subscribed[name] = self.resource
+        request.session.subscribed[uri] = SubscribedResource(request.child, request.match.name)
         return True
 
 
 def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """End a host's subscription; the child is told when no host is left."""
+    """End a host's own subscription; never refused, but recorded. The child is told when no host is left."""
     followed = inbound.session.subscribed.pop(inbound.text("uri"), None)
     if followed is not None:
         followed.child.subscriptions.unsubscribe(followed.uri)
+        suite = gateway.view_of(inbound.session.principal).suite_of(followed.child.name)
+        if suite is not None and suite.pipeline is not None:
+            suite.pipeline.record_decision(inbound.method, inbound.session, followed.uri, "ok")
     inbound.answer(b"{}")

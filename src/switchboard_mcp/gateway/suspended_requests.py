@@ -8,6 +8,7 @@ open; if the child answers meanwhile, the answer is kept until the host resumes 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -100,7 +101,7 @@ class SuspendedRequests:
     def resume(
         self,
         inbound: IncomingRequest,
-        fingerprint: bytes,
+        fingerprint: Callable[[], bytes],
         request_state: Raw | UnsetType,
         input: Raw | UnsetType,
     ) -> ResumeResult:
@@ -114,7 +115,7 @@ class SuspendedRequests:
         if not self._prefix or not state.startswith(self._prefix):
             return ResumeResult.FOREIGN
         suspended = self._by_state.get(state)
-        if suspended is None or not _matches(suspended, inbound, fingerprint):
+        if suspended is None or not _matches(suspended, inbound, fingerprint()):
             inbound.refuse(INVALID_PARAMS, "Unknown or expired requestState.")
         elif inbound.is_duplicate:
             inbound.refuse(INVALID_REQUEST, "A request with this id is still in progress.")
@@ -228,6 +229,11 @@ class SuspendedRequests:
 
 
 def _matches(suspended: SuspendedRequest, inbound: IncomingRequest, fingerprint: bytes) -> bool:
-    """Return True if a request resumes this suspended one."""
-    principal = suspended.request.session.principal
-    return principal == inbound.session.principal and suspended.fingerprint == fingerprint
+    """Return True if a request of the same client resumes this suspended one."""
+    session = suspended.request.session
+    same_client = session is inbound.session if not session.ephemeral else inbound.session.ephemeral
+    return (
+        same_client
+        and session.principal == inbound.session.principal
+        and suspended.fingerprint == fingerprint
+    )

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.policy.resource_uris import spellings
 
 _WILD = "*?["
 # Callers choose the names, so the memo is bounded in number and length.
@@ -24,6 +25,10 @@ class Patterns(Struct, frozen=True):
 
     names: frozenset[str]
     globs: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Return True if there is any pattern."""
+        return bool(self.names or self.globs)
 
     def match(self, name: str) -> bool:
         """Return True if any pattern matches."""
@@ -53,6 +58,24 @@ class Access(Struct):
                     self.memo.clear()
                 self.memo[subtool] = known
         return known
+
+    @property
+    def restricts(self) -> bool:
+        """True if there is any rule."""
+        return self.allow is not None or bool(self.deny)
+
+    def permits_uri(self, uri: str) -> bool:
+        """Return True if a resource may be listed and read.
+
+        With any rule, a URI must be unambiguous, allowed as it is and in its canonical form, and denied in none of its
+        spellings. Without rules URIs are opaque, as MCP has them.
+        """
+        if not self.restricts:
+            return True
+        forms = spellings(uri)
+        if not forms or any(self.deny.match(form) for form in forms):
+            return False
+        return self.allow is None or all(self.allow.match(form) for form in forms[:2])
 
 
 def access(expose: Expose, *, governed: bool = False) -> Access:

@@ -29,6 +29,7 @@ CLIENT = PREFIX + "clientInfo"
 LEVEL = PREFIX + "logLevel"
 SERVER = PREFIX + "serverInfo"
 SUBSCRIPTION = PREFIX + "subscriptionId"
+RELATED_TASK = PREFIX + "related-task"
 
 IDENTITY = Raw(msgspec.json.encode({"name": "switchboard", "version": __version__}))
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

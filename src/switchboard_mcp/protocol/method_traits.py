@@ -52,6 +52,7 @@ METHOD_TRAITS: dict[str, MethodTraits] = {
     "resources/list": MethodTraits(cacheable=True),
     "resources/templates/list": MethodTraits(cacheable=True),
     "resources/read": MethodTraits(item_param="uri", may_request_input=True, cacheable=True),
+    "resources/subscribe": MethodTraits(item_param="uri"),
     "completion/complete": MethodTraits(prompt_name=_completed_prompt),
     "tasks/get": MethodTraits(item_param="taskId"),
     "tasks/update": MethodTraits(item_param="taskId"),

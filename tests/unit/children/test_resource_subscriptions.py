@@ -199,7 +199,7 @@ def test_following_again_before_the_first_is_in_force_loses_nobody(board: Board)
 
 
 def test_a_missed_update_is_told_once_it_is_listened_to_again(board: Board) -> None:
-    kid = board.child(era="modern", exposure="direct")
+    kid = board.child(era="modern", exposure="direct", lists={"resources/list": [{"uri": "mem://a"}]})
     host = board.host()
     request = host.ask("resources/subscribe", {"uri": "mem://a"})
     acknowledge(kid)

@@ -344,11 +344,18 @@ class Board:
         self.suites[name] = SuiteSettings(**suite)
         return self._add(name, self._maker(name, era, tools, lists, capabilities, script))
 
-    def isolated(self, name: str = "kid", era: str = "legacy", most: int = 16, **suite: Any) -> FakeIsolated:
+    def isolated(
+        self,
+        name: str = "kid",
+        era: str = "legacy",
+        most: int = 16,
+        lists: dict[str, list[Json]] | None = None,
+        **suite: Any,
+    ) -> FakeIsolated:
         """A child of which each host has its own."""
         self.suites[name] = SuiteSettings(isolation="session", isolation_max=most, **suite)
         child = FakeIsolated(_spec(name), self.config, self.services, most)
-        child.make, child.made = self._maker(name, era, None, None, None, None), []
+        child.make, child.made = self._maker(name, era, None, lists, None, None), []
         self.children[name] = child
         return child
 

@@ -11,6 +11,14 @@ from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeCh
 TASKS = PREFIX + "tasks"
 
 
+def start_task(kid: FakeChild, host: Host, task: str, tool: str = "echo") -> None:
+    """Have a host call a direct tool that becomes a task."""
+    called = host.ask("tools/call", {"name": tool, "task": {}})
+    flat = {"resultType": "task", "taskId": task, "status": "working"}
+    kid.server.give(kid.server.last(), flat if host.modern else {"task": {"taskId": task}})
+    assert task in str(host.result(called))
+
+
 def tool_names(host: Host) -> list[str]:
     return [tool["name"] for tool in host.get("tools/list")["tools"]]
 
@@ -118,12 +126,22 @@ def test_a_denied_tool_is_unknown(board: Board) -> None:
     assert kid.server.requests("tools/call") == []
 
 
-def test_a_tool_the_only_child_did_not_list_is_its_own_matter(board: Board) -> None:
+def test_a_tool_that_the_only_child_does_not_list_does_not_reach_it(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
-    request_id = host.ask("tools/call", {"name": "hidden"})
-    kid.server.give(kid.server.last(), {"isError": True, "content": []})
-    assert host.result(request_id)["isError"] is True
+    lists = len(kid.server.requests("tools/list"))
+    assert host.error(host.ask("tools/call", {"name": "hidden"}))["code"] == -32602
+    assert kid.server.requests("tools/call") == []
+    assert len(kid.server.requests("tools/list")) == lists + 1  # it may have changed without a notification
+
+
+def test_a_tool_that_the_child_has_added_without_a_notification_is_called(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    host.get("tools/list")
+    kid.lists["tools/list"].append({"name": "fresh"})
+    host.ask("tools/call", {"name": "fresh"})
+    assert kid.server.last()["params"]["name"] == "fresh"
 
 
 def test_a_call_without_an_id_is_no_way_around_a_deny_list(board: Board) -> None:
@@ -277,16 +295,19 @@ def test_a_modern_childs_tools_hide_what_a_host_of_old_cannot_read(board: Board)
     assert board.host().get("tools/list")["tools"] == [{"name": "t", "inputSchema": {}}]
 
 
-@pytest.mark.parametrize(("era", "modern"), [("legacy", False), ("modern", True)])
 @pytest.mark.parametrize(
-    "method", ["tasks/get", "tasks/cancel", "tasks/update", "tasks/result", "tasks/list"]
+    ("era", "modern", "method"),
+    [
+        *(("legacy", False, f"tasks/{verb}") for verb in ("get", "cancel", "result")),
+        *(("modern", True, f"tasks/{verb}") for verb in ("get", "cancel", "update")),
+    ],
 )
 def test_tasks_reach_the_child_where_both_are_of_one_era(
     board: Board, era: str, modern: bool, method: str
 ) -> None:
     kid = board.child(era=era, exposure="direct")
     host = board.host(modern=modern)
-    host.get("tools/list")
+    start_task(kid, host, "t1")
     request_id = host.ask(method, {"taskId": "t1"})
     assert kid.server.last(method)["params"]["taskId"] == "t1"
     kid.server.give(kid.server.last(method), {"status": "working"})
@@ -324,6 +345,7 @@ def test_inside_a_suite_a_child_is_not_told_of_tasks(board: Board) -> None:
 def test_waiting_for_a_task_takes_as_long_as_the_task(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
+    start_task(kid, host, "t")
     request_id = host.ask("tasks/result", {"taskId": "t"})
     board.advance(3600)
     kid.server.give(kid.server.last("tasks/result"), {"content": []})
@@ -333,6 +355,7 @@ def test_waiting_for_a_task_takes_as_long_as_the_task(board: Board) -> None:
 def test_waiting_for_a_task_that_asks_takes_as_long_as_any(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host(EVERYTHING)
+    start_task(kid, host, "t")
     request_id = host.ask("tasks/result", {"taskId": "t"})
     kid.server.ask("elicitation/create", {"message": "Which?"})
     host.reply(host.heard("elicitation/create")[0], {"action": "accept"})

@@ -258,6 +258,9 @@ def test_answers_without_a_state_pass_as_well(board: Board, kid: FakeChild) -> N
 
 def test_a_state_of_another_switchboard_behind_us_passes(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
+    called = host.call()
+    kid.server.give(kid.server.last(), wants(who=ASK, state="switchboard:abc:def"))
+    assert host.result(called)["requestState"] == "switchboard:abc:def"
     host.call(params={"requestState": "switchboard:abc:def"})
     assert kid.server.last()["params"]["requestState"] == "switchboard:abc:def"
 

@@ -182,7 +182,7 @@ def test_a_direct_child_is_isolated_as_well(board: Board) -> None:
 
 
 def test_a_followed_resource_is_followed_in_the_hosts_own_process(board: Board) -> None:
-    kid = board.isolated(exposure="direct")
+    kid = board.isolated(exposure="direct", lists={"resources/list": [{"uri": "mem://a"}]})
     one, two = board.host(), board.host()
     one.get("resources/subscribe", {"uri": "mem://a"})
     two.ask("tools/call", {"name": "echo"})

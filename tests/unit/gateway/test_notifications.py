@@ -171,14 +171,15 @@ def test_an_unknown_notification_reaches_the_host_at_work(board: Board, kid: Fak
 def test_what_only_the_handshake_era_has_is_not_told_to_a_modern_host(
     board: Board, kid: FakeChild, method: str
 ) -> None:
-    old = board.host()
+    old = board.host(EVERYTHING)
     old.call()
+    kid.server.ask("elicitation/create", {"mode": "url", "url": "https://x", "elicitationId": "e"})
     kid.server.notify(method, {"elicitationId": "e"})
     assert old.notifications(method) == [{"elicitationId": "e"}]
     kid.server.give(kid.server.last(), {})
     new = board.host(modern=True)
     new.call()
-    kid.server.notify(method, {"elicitationId": "e"})
+    kid.server.notify(method, {"elicitationId": "other"})
     assert new.heard(method) == []
     assert len(old.heard(method)) == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.gateway.prompts_resources import matches_template
+from switchboard_mcp.policy.resource_uris import matches_template
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
@@ -119,6 +119,7 @@ def test_of_two_names_that_begin_alike_the_one_that_is_known_is_meant(board: Boa
     assert one.server.last("prompts/get")["params"]["name"] == "b__c"
     host.ask("prompts/get", {"name": "a__b__x"})
     assert two.server.last("prompts/get")["params"]["name"] == "x"
+    two.lists[PROMPTS].append({"name": "new"})  # without a notification
     host.ask("prompts/get", {"name": "a__b__new"})
     assert two.server.last("prompts/get")["params"]["name"] == "new"
 

@@ -1,7 +1,7 @@
 """Requests to a child whose suite has a pipeline: recorded, limited, paged, cached and passed through middleware.
 
 Each class is the plain request with its start and its ends overridden. Limits and records apply to every request;
-middleware and cache only to tool calls, and only if configured: then the request has an `Interception`. Progress,
+so does middleware, if configured, and the cache to tool calls: then the request has an `Interception`. Progress,
 requests from the child to the host and cancellation work as without a pipeline.
 """
 
@@ -13,15 +13,19 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
-from switchboard_mcp.gateway.forward import ForwardedRequest
+from switchboard_mcp.gateway.call_path import permits
+from switchboard_mcp.gateway.forward import RESOURCES, ForwardedRequest
+from switchboard_mcp.gateway.incoming import RETRY_MEMBERS
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.suites.suite_calls import SubtoolCall
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import Answer, ToolCall, is_error
 from switchboard_mcp.observability.call_record import CallRecord
-from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 CALL = "tools/call"
+# Methods whose params have an item and its arguments.
+WITH_ARGUMENTS = frozenset({CALL, "prompts/get"})
 # Outcomes of results that came from the child. Any other result is the middleware's own.
 FROM_CHILD = frozenset({"ok", "cached"})
 _STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
@@ -54,6 +60,10 @@ class PipelineRequest(HostRequest):
     @abstractmethod
     def target(self) -> tuple[str, bytes]:
         """Return the name of what is called, as the child knows it, and the arguments as JSON."""
+
+    @abstractmethod
+    def permits(self, subtool: str) -> bool:
+        """Return True if middleware may let the request go on with this subtool."""
 
     @abstractmethod
     def replace_call(self, subtool: str, args: bytes) -> None:
@@ -123,7 +133,7 @@ class PipelineRequest(HostRequest):
     def finish_with_error(self, body: Raw | bytes) -> None:
         """Answer the host with a JSON-RPC error, past any middleware."""
         if not self.finished:
-            self.close("protocol_error")
+            self.close(self.outcome or "protocol_error")
             super().finish_with_error(body)
 
     def answer_host_error(self, error: Raw) -> bool:
@@ -250,8 +260,9 @@ class Interception:
             self._task.cancel()
 
     def _proceed(self) -> None:
-        if self._request.pipeline.cache is None or not self._answer_from_cache():
-            self._request.proceed(self._request.pipeline.now())
+        request = self._request
+        if request.kind != "call" or request.pipeline.cache is None or not self._answer_from_cache():
+            request.proceed(request.pipeline.now())
 
     def _answer_from_cache(self) -> bool:
         """Answer from the cache and return True if possible. A call that may change something clears it."""
@@ -296,7 +307,8 @@ class Interception:
             subtool=subtool,
             args=args,
             meta=request.meta if isinstance(request.meta, dict) else {},
-            read_only=pipeline.is_read_only(subtool) is True,
+            read_only=request.kind == "call" and pipeline.is_read_only(subtool) is True,
+            method=CALL if request.kind == "call" else request.kind,
         )
         try:
             async with timeout(request.call_timeout_s(request.child)) as self._deadline:
@@ -322,9 +334,8 @@ class Interception:
         request, pipeline = self._request, self._request.pipeline
         if self._result is not None and not self._result.done():
             raise RuntimeError("`next` was called while an earlier call of it is still running")
-        suite = pipeline.suite
-        if not suite.access.permits(call.subtool):
-            return suite.refusal(call.subtool)
+        if not request.permits(call.subtool):
+            return pipeline.suite.refusal(call.subtool)
         if (call.subtool, call.args) != request.target():
             self.original_fingerprint = self.original_fingerprint or request.fingerprint()
             request.replace_call(call.subtool, call.args)
@@ -386,6 +397,10 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         arguments = self.params.arguments
         return arguments.subtool, bytes(arguments.args)  # type: ignore[arg-type]  # settled, so never UNSET
 
+    def permits(self, subtool: str) -> bool:
+        """Return True if the subtool is not denied."""
+        return self.suite.access.permits(subtool)
+
     def replace_call(self, subtool: str, args: bytes) -> None:
         """Call a different subtool, or the same one with different arguments."""
         old = self.params
@@ -394,18 +409,19 @@ class PipelineCall(PipelineRequest, SubtoolCall):
 
 
 class PipelineForward(PipelineRequest, ForwardedRequest):
-    """A direct tool, a prompt or a resource of a child whose suite has a pipeline."""
+    """A forwarded request to a child whose suite has a pipeline."""
 
     __slots__ = _STATE
 
     def __init__(self, plain: ForwardedRequest, pipeline: CallPipeline) -> None:
-        super().__init__(plain.inbound, pipeline.suite, plain.method, plain.members, plain.rewrite)
+        super().__init__(plain.inbound, plain.match, plain.members, plain.relay)
         self.pipeline = pipeline
         self.started_at = pipeline.now()
         self.limiter = None
         self.outcome = ""
         self.finished = False
-        self.interception = Interception(self) if pipeline.intercepts and self.kind == "call" else None
+        intercepts = pipeline.intercepts if self.kind == "call" else bool(pipeline.middleware)
+        self.interception = Interception(self) if intercepts else None
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -413,11 +429,39 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
         return "call" if self.method == CALL else self.method
 
     def target(self) -> tuple[str, bytes]:
-        """Return the name of the tool or prompt, or the URI of the resource, and the arguments."""
-        name = self.members.get("name") or self.members.get("uri")
-        text = (message_meta.decode_text(name) if name is not None else None) or ""
-        return text, bytes(self.members.get("arguments", Raw(b"{}")))
+        """Return the item, as the child knows it, and the arguments, or the other params of a request without any."""
+        if self.method in WITH_ARGUMENTS:
+            return self.match.name, bytes(self.members.get("arguments", Raw(b"{}")))
+        left_out = (
+            traits_of(self.method).item_param if self.match.listed_in == RESOURCES else "",
+            *RETRY_MEMBERS,
+        )
+        others = {name: value for name, value in self.members.items() if name not in left_out}
+        return self.match.name, jsonrpc.encode(others)
+
+    def permits(self, subtool: str) -> bool:
+        """Return True if the item is not denied. Only a request that names its item can be for another."""
+        match = replace(self.match, name=subtool)
+        return permits(match) and (subtool == self.match.name or self._item_param != "")
 
     def replace_call(self, subtool: str, args: bytes) -> None:
-        """Call a different tool, or the same one with different arguments."""
-        self.members = {**self.members, "name": Raw(jsonrpc.encode(subtool)), "arguments": Raw(args)}
+        """Send the request for a different item, or for the same one with different arguments."""
+        if self.method in WITH_ARGUMENTS:
+            self.members = {**self.members, "arguments": Raw(args)}
+        else:
+            kept = {name: self.members[name] for name in RETRY_MEMBERS if name in self.members}
+            self.members = {**jsonrpc.decode_members(args), **kept}
+        if self._item_param:
+            self.members = {**self.members, self._item_param: Raw(jsonrpc.encode(subtool))}
+        self.match = replace(self.match, name=subtool)
+
+    def refuse(self, error: bytes, outcome: str) -> None:
+        """Answer with a JSON-RPC error, and record the outcome."""
+        self.outcome = outcome
+        super().refuse(error, outcome)
+
+    @property
+    def _item_param(self) -> str:
+        """The param that names the item; empty if the request is not for a tool, prompt or resource by its name."""
+        named = self.method in WITH_ARGUMENTS or self.match.listed_in == RESOURCES
+        return traits_of(self.method).item_param if named else ""

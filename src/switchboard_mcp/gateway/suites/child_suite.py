@@ -7,6 +7,7 @@ prompts and resources are in `gateway.prompts_resources`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -148,7 +149,7 @@ class ChildSuite:
     ) -> bool:
         """Resume a suspended request that the host retries with its input; return whether that settles the call."""
         inbound = suite_call(session, channel, id, params.meta)
-        call_fingerprint = fingerprint(params.name, params.arguments)
+        call_fingerprint = partial(fingerprint, params.name, params.arguments)
         result = session.broker.suspended.resume(
             inbound, call_fingerprint, params.request_state, params.input_responses
         )
@@ -169,10 +170,14 @@ class ChildSuite:
 
 
 class ResolvedName(Struct, frozen=True):
-    """A tool, prompt or resource of a child under the name that the child uses."""
+    """A tool, prompt or resource of a child under the name that the child uses.
+
+    `listed_in` is the list that must have it; empty for what is in no list.
+    """
 
     suite: ChildSuite
     name: str
+    listed_in: str = TOOLS
 
 
 def direct_descriptor(name: str, resolved: ResolvedName, *, stateless: bool) -> Raw:

@@ -30,6 +30,15 @@ class IntersectedAccess(Access, kw_only=True):
         """Return whether the subtool may be listed and called."""
         return super().permits(subtool) and self.base.permits(subtool)
 
+    @property
+    def restricts(self) -> bool:
+        """True if there is any rule."""
+        return super().restricts or self.base.restricts
+
+    def permits_uri(self, uri: str) -> bool:
+        """Return True if a resource may be listed and read."""
+        return super().permits_uri(uri) and self.base.permits_uri(uri)
+
 
 class ProfileSuite(ChildSuite):
     """A suite of which a profile shows a part. It shares everything else with the whole suite."""

@@ -14,7 +14,7 @@ from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
-from switchboard_mcp.gateway.request import HostRequest
+from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.protocol import jsonrpc
@@ -132,10 +132,9 @@ class SubtoolCall(HostRequest):
         """Send the call to the child, if it has the subtool. `dispatch` is inlined: this is the hot path."""
         params, inventory = self.params, child.inventory
         arguments = params.arguments
-        if params.request_state is not UNSET and not child.is_stateless:
-            # Not a state of ours, or `ChildSuite` would have resumed the request; and this child issues none.
-            error = {"code": INVALID_PARAMS, "message": "Unknown or expired requestState."}
-            self.finish_with_error(jsonrpc.encode(error))
+        if params.request_state is not UNSET and not self.may_resume(child, params.request_state):
+            # Not a state of ours, or `ChildSuite` would have resumed the request; nor one of the child for this host.
+            self.finish_with_error(UNKNOWN_STATE)
             return
         prefix = inventory.call_prefixes.get(arguments.subtool)
         if prefix is None:
@@ -144,7 +143,7 @@ class SubtoolCall(HostRequest):
                 self.on_failed(blocked)
                 return
             # A child may change its tools without a notification, so list them again before refusing.
-            child.refresh_tools_for(arguments.subtool, RelistThenCall(self))
+            child.refresh_list_for("tools/list", arguments.subtool, RelistThenCall(self))
             return
         id = next_id()
         args = bytes(arguments.args)  # type: ignore[arg-type]  # complete, so never UNSET
@@ -191,6 +190,7 @@ class SubtoolCall(HostRequest):
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # present if there is no error
         if self.child.inventory.needs_result_check:
+            self.record_issued_ids(result)
             self.handle_result(result)
         else:
             self.finish(result)

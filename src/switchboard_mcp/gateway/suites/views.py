@@ -37,4 +37,8 @@ class View:
 
     def shows(self, child: str) -> bool:
         """Return whether the view has a suite of the child."""
-        return any(suite.source == child for suite in self.suites.values())
+        return self.suite_of(child) is not None
+
+    def suite_of(self, child: str) -> ChildSuite | None:
+        """Return the suite of a child, or None if the view does not show it."""
+        return next((suite for suite in self.suites.values() if suite.source == child), None)

@@ -1,0 +1,121 @@
+"""The one path of a host's message to a child, other than the calls of a suite tool.
+
+Direct tools, prompts, resources, subscriptions, tasks, completions, unknown methods and notifications all pass `send`.
+Calls of a suite tool pass `ChildSuite.begin`, which takes the same steps with the params it has already decoded: they
+are the hot path. What reaches a child in any other way is Switchboard's own: the handshake, lists, probes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw
+
+from switchboard_mcp.gateway.client_request import ResumeResult
+from switchboard_mcp.gateway.forward import (
+    AS_IT_IS,
+    RESOURCES,
+    TOOLS,
+    ForwardedRequest,
+    Relay,
+    unknown_item,
+    unknown_tool,
+)
+from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.transport.rpc import next_id
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.session import Session
+    from switchboard_mcp.gateway.suites.child_suite import ResolvedName
+
+
+def send(
+    inbound: IncomingRequest,
+    match: ResolvedName,
+    members: dict[str, Raw],
+    relay: Relay = AS_IT_IS,
+) -> None:
+    """Send a host's request to the child that has the item, under the child's own name for it.
+
+    | step | done by |
+    | --- | --- |
+    | view: the host sees the child | the caller, which has found `match` in the host's view |
+    | access: the allow and deny lists permit the item | `permits`; a denied item is reported as unknown |
+    | redaction of arguments | `suite.redact_arguments` |
+    | input for a request of this host that waits for it | `resume` |
+    | audit, middleware, limits | the suite's pipeline, if any of it is configured |
+    | the child is running, and its launch approved | `Child.acquire` |
+    | the child lists the item, as locked | `ForwardedRequest.on_ready` |
+    | ids in the result belong to this host | `HostRequest.record_issued_ids` |
+    """
+    suite = match.suite
+    if not permits(match):
+        refuse(inbound, match)
+        return
+    if suite.redact_args:
+        suite.redact_arguments(members.get("arguments", UNSET))
+    if suite.observer is not None:
+        suite.observer.begin_request(inbound, match.name)
+    request = ForwardedRequest(inbound, match, members, relay)
+    state, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
+    resumed = inbound.session.broker.suspended.resume(inbound, request.fingerprint, state, input)
+    if resumed is ResumeResult.FRESH:
+        for name in RETRY_MEMBERS:
+            request.members.pop(name, None)
+    if resumed is not ResumeResult.HANDLED:
+        pipeline = suite.pipeline
+        (request if pipeline is None else pipeline.forward(request)).begin()
+
+
+def permits(match: ResolvedName) -> bool:
+    """Return True if the allow and deny lists of the view permit an item. What has no name is not in any list."""
+    if not match.listed_in:
+        return True
+    access = match.suite.access
+    return access.permits_uri(match.name) if match.listed_in == RESOURCES else access.permits(match.name)
+
+
+def refuse(inbound: IncomingRequest, match: ResolvedName) -> None:
+    """Answer as if the item did not exist, and record the decision."""
+    pipeline = match.suite.pipeline
+    if pipeline is not None:
+        pipeline.record_decision("decision", inbound.session, match.name, "subtool_denied")
+    if match.listed_in == TOOLS:
+        known = [tool.name for tool in match.suite.direct_tools()]
+        inbound.fail(unknown_tool(match.name, known))
+    else:
+        inbound.channel.answer(jsonrpc.error_body(inbound.id, unknown_item(inbound, match.listed_in)))
+
+
+def send_without_answer(
+    session: Session,
+    method: str,
+    match: ResolvedName,
+    relay: Relay,
+    members: dict[str, Raw] | None = None,
+    *,
+    like: IncomingRequest | None = None,
+) -> None:
+    """Send something to a child that the host expects no answer to, such as a notification.
+
+    It takes the path of a request whose answer is dropped. `like` is the host's request that caused it, if any.
+    """
+    # Not JSON, so it differs from every id of a host.
+    id = b"!" + next_id()
+    meta = like.meta if like is not None else UNSET
+    inbound = IncomingRequest(session, NO_REPLY, id, method, NO_PARAMS, members or {}, meta)
+    send(inbound, match, inbound.members, relay)
+
+
+class NoReply:
+    """The reply channel of something without an answer."""
+
+    def send(self, message: bytes) -> None:
+        """Drop the message."""
+
+    def answer(self, message: bytes) -> None:
+        """Drop the answer."""
+
+
+NO_REPLY = NoReply()

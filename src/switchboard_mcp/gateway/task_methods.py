@@ -1,0 +1,130 @@
+"""`tasks/*` of hosts: a task is used by the client that started it, while it may call the tool that runs it.
+
+Every other client is told that there is no such task. Tasks of legacy children that hosts do not see as tasks are in
+`tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from switchboard_mcp.gateway.call_path import send
+from switchboard_mcp.gateway.forward import TOOLS, ForwardedRequest, Relay
+from switchboard_mcp.gateway.incoming import IncomingRequest
+from switchboard_mcp.gateway.issued_ids import IdKind
+from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.protocol import jsonrpc, message_meta, result_ids, versions
+from switchboard_mcp.protocol.jsonrpc import decode_members
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.gateway import Gateway
+
+
+class ToolCallRelay(Relay):
+    """`tools/call` of a direct tool: a task that it starts belongs to the caller."""
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Record the task that a result announces."""
+        task = result_ids.created_task(bytes(result)) if not request.runs_as_task else ""
+        if task:
+            issued = request.session.broker.issued
+            issued.issue(request.session, request.child, IdKind.TASK, task, request.match.name)
+        return result
+
+
+class PagedRelay(Relay):
+    """A method with pages: the cursor of the next page belongs to the host that receives it."""
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Record the cursor."""
+        cursor = result_ids.next_cursor(bytes(result))
+        if cursor is not None:
+            request.session.broker.issued.issue(request.session, request.child, IdKind.CURSOR, cursor)
+        return result
+
+
+class TaskListRelay(PagedRelay):
+    """`tasks/list`: of all the child's tasks, those of the host."""
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Remove the tasks of other clients."""
+        result = super().receive(request, result)
+        try:
+            members = decode_members(result)
+            tasks = msgspec.json.decode(members.get("tasks", Raw(b"[]")), type=list[dict[str, Raw]])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            members, tasks = {}, []
+        own = [task for task in tasks if self._is_own(request, message_meta.decode_text(task.get("taskId")))]
+        return Raw(jsonrpc.encode({**members, "tasks": own}))
+
+    def _is_own(self, request: ForwardedRequest, task: str | None) -> bool:
+        issued = request.session.broker.issued
+        found = issued.find(request.session, request.child, IdKind.TASK, task) if task is not None else None
+        return found is not None and request.suite.access.permits(found.item)
+
+
+TOOL_CALL, PAGED, TASK_LIST = ToolCallRelay(), PagedRelay(), TaskListRelay()
+
+
+def use_task(gateway: Gateway, inbound: IncomingRequest) -> None:
+    """Forward a request about one task to the child that runs it."""
+    task = inbound.text("taskId")
+    match = _find_task(gateway, inbound, task)
+    if match is not None:
+        send(inbound, match, inbound.members)
+    elif next(_suites_with_tasks(gateway, inbound), None) is None:
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
+    else:
+        gateway.record_unknown(inbound, "task_unknown")
+        inbound.refuse(INVALID_PARAMS, "Unknown or expired task.")
+
+
+def list_tasks(gateway: Gateway, inbound: IncomingRequest) -> None:
+    """List the host's own tasks at the one direct child."""
+    only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
+    if only is None or _is_stateless(only) is not inbound.is_stateless:
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
+    elif holds_cursor(inbound, only):
+        send(inbound, ResolvedName(only, "", ""), inbound.members, TASK_LIST)
+
+
+def holds_cursor(inbound: IncomingRequest, suite: ChildSuite) -> bool:
+    """Return True if a request has no cursor, or one that the child gave to this host; else refuse the request."""
+    cursor = message_meta.decode_text(inbound.members.get("cursor"))
+    if "cursor" not in inbound.members:
+        return True
+    session, issued = inbound.session, inbound.session.broker.issued
+    for child in suite.child.processes(session.process_owner):
+        if cursor is not None and issued.find(session, child, IdKind.CURSOR, cursor) is not None:
+            return True
+    inbound.refuse(INVALID_PARAMS, "Unknown or expired cursor.")
+    return False
+
+
+def _find_task(gateway: Gateway, inbound: IncomingRequest, task: str) -> ResolvedName | None:
+    """Return the tool that runs a task of this host."""
+    session, issued = inbound.session, inbound.session.broker.issued
+    for suite in _suites_with_tasks(gateway, inbound):
+        for child in suite.child.processes(session.process_owner):
+            found = issued.find(session, child, IdKind.TASK, task)
+            if found is not None:
+                return ResolvedName(suite, found.item, TOOLS)
+    return None
+
+
+def _suites_with_tasks(gateway: Gateway, inbound: IncomingRequest) -> Iterator[ChildSuite]:
+    """Yield the suites whose own tools the host sees, and whose tasks are those of its protocol version family."""
+    for suite in gateway.view_of(inbound.session.principal).suites.values():
+        if suite.lists_own_entries(TOOLS) and _is_stateless(suite) is inbound.is_stateless:
+            yield suite
+
+
+def _is_stateless(suite: ChildSuite) -> bool:
+    """Return True if a child is known to be stateless."""
+    knowledge = suite.child.snapshot
+    return knowledge is not None and versions.is_stateless(knowledge.protocol)

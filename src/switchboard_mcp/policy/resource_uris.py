@@ -1,0 +1,88 @@
+"""Decides which spellings of a resource's URI allow and deny lists may be compared with.
+
+Servers read a URI in their own way: some resolve `..`, some decode `%2f`, some ignore case, a query or a trailing
+slash. A URI that a server may read as another one is either refused, or must be permitted in every one of its
+spellings.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# Characters that separate the parts of a URI, or may be read as such.
+_STRUCTURE = "/\\.%?#:@;&="
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+# White space and control characters, which some servers strip; they have no place in a URI but a blank within it.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff]|^ | $")
+
+
+@lru_cache(maxsize=1024)
+def spellings(uri: str) -> tuple[str, ...]:
+    """Return the spellings of a URI that a server may read as the same one, the URI itself first.
+
+    Empty if the URI is ambiguous: with dot segments, empty segments, backslashes, a fragment, invalid or double
+    escapes, or escaped separators.
+    """
+    plain = _decode_unreserved(uri)
+    if plain is None or _UNPRINTABLE.search(uri) is not None:
+        return ()
+    if not plain.isascii():
+        from unicodedata import normalize  # only for the URIs that need it
+
+        folded = normalize("NFKC", plain)
+        if any(folded.count(mark) != plain.count(mark) for mark in _STRUCTURE):
+            return ()
+        plain = folded
+    scheme = _SCHEME.match(plain)
+    start = scheme.end() if scheme is not None else 0
+    rest = plain[start:]
+    if "\\" in rest or "#" in rest or _has_dot_segment(rest):
+        return ()
+    authority, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    if "//" in (path.partition("?")[0] if not slash else slash + path.partition("?")[0]):
+        return ()
+    lowered = plain[:start].lower() + (
+        f"//{_lower_host(authority)}{slash}{path}" if rest[:2] == "//" else rest
+    )
+    without_query = lowered.partition("?")[0]
+    found = (uri, plain, lowered, lowered.rstrip("/"), without_query, without_query.rstrip("/"))
+    return tuple(dict.fromkeys(found))
+
+
+def _decode_unreserved(uri: str) -> str | None:
+    """Decode the escapes that never need one; None if an escape is invalid, or hides a separator or another escape."""
+    if "%" not in uri:
+        return uri
+    if uri.count("%") != len(_ESCAPE.findall(uri)):
+        return None
+    ambiguous = False
+
+    def decoded(match: re.Match[str]) -> str:
+        nonlocal ambiguous
+        character = chr(int(match[1], 16))
+        # `%25` is a percent sign: what follows may be decoded once more.
+        ambiguous = ambiguous or character in "/\\%" or character < " " or character == "\x7f"
+        return character if character in _UNRESERVED else match[0].upper()
+
+    plain = _ESCAPE.sub(decoded, uri)
+    return None if ambiguous else plain
+
+
+def _has_dot_segment(text: str) -> bool:
+    """Return True if any part between separators is `.` or `..`."""
+    return any(part in (".", "..") for part in re.split(r"[/?&;=:]", text))
+
+
+def _lower_host(authority: str) -> str:
+    user, at, host = authority.rpartition("@")
+    return user + at + host.lower()
+
+
+def matches_template(template: str, uri: str) -> bool:
+    """Return True if a URI may result from a template: it begins and ends as the template does."""
+    start, brace, rest = template.partition("{")
+    end = rest.rpartition("}")[2]
+    return bool(brace and start) and uri.startswith(start) and uri[len(start) :].endswith(end)

@@ -1,0 +1,165 @@
+"""Finds the ids in what a child sends: tasks, cursors, request states, elicitations and links to resources.
+
+Nothing is decoded unless the name of a member occurs in the body. A body that cannot be decoded has no ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.protocol.message_meta import RELATED_TASK
+
+# A result with more links than this is a list, and a host reads few of them.
+MAX_LINKS = 1_000
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Task(Struct, rename="camel"):
+    task_id: str = ""
+
+
+class _Created(Struct, rename="camel"):
+    task: _Task | UnsetType = UNSET
+    task_id: str = ""
+    result_type: str = ""
+
+
+class _State(Struct, rename="camel"):
+    request_state: str = ""
+
+
+class _Page(Struct, rename="camel"):
+    next_cursor: str | None = None
+
+
+class _Elicitation(Struct, rename="camel"):
+    elicitation_id: str = ""
+
+
+class _Elicitations(Struct):
+    elicitations: list[_Elicitation] = []
+
+
+class _Resource(Struct):
+    uri: str = ""
+
+
+class _Block(Struct):
+    uri: str = ""
+    resource: _Resource | UnsetType = UNSET
+
+
+class _Content(Struct):
+    content: Raw | UnsetType = UNSET
+    contents: Raw | UnsetType = UNSET
+    messages: Raw | UnsetType = UNSET
+
+
+class _About(Struct, rename="camel"):
+    task_id: str = ""
+    meta: dict[str, Raw] = msgspec.field(name="_meta", default={})
+
+
+_decode_created = msgspec.json.Decoder(_Created).decode
+_decode_state = msgspec.json.Decoder(_State).decode
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
+_decode_elicitations = msgspec.json.Decoder(_Elicitations).decode
+_decode_block = msgspec.json.Decoder(_Block).decode
+_decode_content = msgspec.json.Decoder(_Content).decode
+_decode_blocks = msgspec.json.Decoder(list[Raw]).decode
+_decode_about = msgspec.json.Decoder(_About).decode
+_decode_task = msgspec.json.Decoder(_Task).decode
+
+
+def created_task(result: bytes) -> str:
+    """Return the id of the task that the result of a call announces; empty if there is none."""
+    if b'"taskId"' not in result:
+        return ""
+    try:
+        created = _decode_created(result)
+    except _UNREADABLE:
+        return ""
+    if created.task is not UNSET:
+        return created.task.task_id
+    return created.task_id if created.result_type == "task" else ""
+
+
+def request_state(result: bytes) -> str:
+    """Return the `requestState` of a result; empty if there is none."""
+    try:
+        return _decode_state(result).request_state if b'"requestState"' in result else ""
+    except _UNREADABLE:
+        return ""
+
+
+def next_cursor(result: bytes) -> str | None:
+    """Return the cursor of the next page; None if there is none. An empty one is valid."""
+    try:
+        return _decode_page(result).next_cursor if b'"nextCursor"' in result else None
+    except _UNREADABLE:
+        return None
+
+
+def elicitation(params: Raw | UnsetType) -> str:
+    """Return the id in the params of `elicitation/create` or of the notification that completes it."""
+    try:
+        return _decode_elicitation(params).elicitation_id if params is not UNSET else ""
+    except _UNREADABLE:
+        return ""
+
+
+def required_elicitations(data: Raw | UnsetType) -> list[str]:
+    """Return the ids in the data of the error that requires elicitations."""
+    try:
+        found = _decode_elicitations(data).elicitations if data is not UNSET else []
+    except _UNREADABLE:
+        return []
+    return [one.elicitation_id for one in found if one.elicitation_id]
+
+
+def task_concerned(params: Raw | UnsetType) -> str:
+    """Return the task that a message of a child is about; empty if it names none."""
+    if params is UNSET or (b"taskId" not in bytes(params)):
+        return ""
+    try:
+        about = _decode_about(params)
+        related = about.meta.get(RELATED_TASK)
+        return about.task_id or (_decode_task(related).task_id if related is not None else "")
+    except _UNREADABLE:
+        return ""
+
+
+def links(result: bytes) -> Iterator[str]:
+    """Yield the URIs of the resources that a result of a tool, prompt or resource links to or contains."""
+    if b'"uri"' not in result:
+        return
+    try:
+        content = _decode_content(result)
+        blocks = [*_blocks(content.content), *_blocks(content.contents), *_messages(content.messages)]
+    except _UNREADABLE:
+        return
+    for raw in blocks[:MAX_LINKS]:
+        try:
+            block = _decode_block(raw)
+        except _UNREADABLE:
+            continue
+        if block.uri:
+            yield block.uri
+        if block.resource is not UNSET and block.resource.uri:
+            yield block.resource.uri
+
+
+def _blocks(raw: Raw | UnsetType) -> list[Raw]:
+    """Return the blocks of a list; a single block is a list of one."""
+    if raw is UNSET:
+        return []
+    return _decode_blocks(raw) if bytes(raw)[:1] == b"[" else [raw]
+
+
+def _messages(raw: Raw | UnsetType) -> Iterator[Raw]:
+    for message in _blocks(raw):
+        yield from _blocks(_decode_content(message).content)

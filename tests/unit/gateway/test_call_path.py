@@ -1,0 +1,502 @@
+"""Every method that reaches a child takes one path: view, access, ownership, lock, limits, middleware, audit.
+
+The cases come from the table of methods: a method without a decision here fails the first test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from switchboard_mcp.config.models import Expose
+from switchboard_mcp.config.sections import LimitSettings, Profile
+from switchboard_mcp.errors import failure
+from switchboard_mcp.gateway.methods import METHODS
+from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
+from switchboard_mcp.gateway.suites.profile_suite import profile_view
+from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse
+from switchboard_mcp.policy.access import access
+from switchboard_mcp.protocol.method_traits import METHOD_TRAITS
+from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
+from tests.unit.gateway.pipeline.chained import Recorder, chained
+
+ALL_LISTS: dict[str, list[Json]] = {
+    "prompts/list": [{"name": "p"}],
+    "resources/list": [{"uri": "mem://a"}],
+    "resources/templates/list": [{"uriTemplate": "mem://t/{id}"}],
+}
+CLIENT = {**EVERYTHING, "extensions": {PREFIX + "tasks": {}}}
+
+
+class Case(NamedTuple):
+    """One way to a child: what a host sends, and what is to be seen of it."""
+
+    method: str
+    params: Json
+    item: str = ""
+    """The name that allow and deny lists are compared with; empty if there is none."""
+    notification: bool = False
+    legacy: bool = True
+    modern: bool = True
+    released: bool = False
+    """It only gives something up, so nothing but the record applies."""
+    restricted: bool = False
+    """Refused as soon as there is any allow or deny list."""
+    governed: bool = True
+    """Can be served in governed mode."""
+
+
+LISTEN = {"notifications": {"resourceSubscriptions": ["mem://a"]}}
+CASES = (
+    Case("tools/call", {"name": "echo", "arguments": {}}, "echo"),
+    Case("prompts/get", {"name": "p"}, "p"),
+    Case("resources/read", {"uri": "mem://a"}, "mem://a"),
+    Case("resources/read", {"uri": "mem://t/1"}, "mem://t/1"),
+    Case("resources/subscribe", {"uri": "mem://a"}, "mem://a", modern=False),
+    Case("resources/unsubscribe", {"uri": "mem://a"}, "mem://a", modern=False, released=True),
+    Case("subscriptions/listen", LISTEN, "mem://a", legacy=False),
+    Case("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {}}, "p"),
+    Case(
+        "completion/complete",
+        {"ref": {"type": "ref/resource", "uri": "mem://t/{id}"}, "argument": {}},
+        "mem://t/{id}",
+    ),
+    Case("tasks/get", {"taskId": "t"}, "echo"),
+    Case("tasks/cancel", {"taskId": "t"}, "echo"),
+    Case("tasks/result", {"taskId": "t"}, "echo", modern=False),
+    Case("tasks/list", {}, modern=False),
+    Case("tasks/update", {"taskId": "t"}, "echo", legacy=False),
+    Case("logging/setLevel", {"level": "debug"}, modern=False),
+    Case("vendor/run", {"name": "echo"}, restricted=True, governed=False),
+    Case("notifications/roots/list_changed", {}, notification=True, modern=False),
+    Case("notifications/vendor", {}, notification=True, modern=False, governed=False),
+)
+WAYS = [
+    (case, modern) for case in CASES for modern in (False, True) if (case.modern if modern else case.legacy)
+]
+
+
+def ways(only: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorator:
+    """Every case in each protocol version family that has it."""
+    chosen = [way for way in WAYS if only(way[0])]
+    ids = [f"{case.method} {case.item} {'modern' if modern else 'legacy'}" for case, modern in chosen]
+    return pytest.mark.parametrize(("case", "modern"), chosen, ids=ids)
+
+
+every_way = ways()
+
+
+def test_every_method_has_a_decision() -> None:
+    decided = {case.method for case in CASES}
+    assert {name for name, method in METHODS.items() if not method.reaches_child}.isdisjoint(decided)
+    assert METHOD_TRAITS.keys() <= METHODS.keys()
+    for name, method in METHODS.items():
+        if method.reaches_child:
+            families = {modern for case, modern in WAYS if case.method == name}
+            assert families == {
+                modern for modern, exists in ((False, method.legacy), (True, method.stateless)) if exists
+            }, f"{name} has no case here: decide which steps of the path apply to it"
+
+
+@pytest.mark.parametrize(
+    "method", sorted(name for name, method in METHODS.items() if not method.reaches_child)
+)
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_method_that_reaches_no_child_sends_it_nothing_of_the_hosts(
+    board: Board, method: str, modern: bool
+) -> None:
+    scene = Scene(board, modern)
+    before = len(scene.kid.server.heard)
+    scene.host.ask(method, {"name": "echo", "uri": "mem://a", "cursor": "x"})
+    assert len(scene.kid.server.heard) == before
+
+
+class Scene:
+    """A direct child, and a host that has already got from it whatever a request may need."""
+
+    def __init__(self, board: Board, modern: bool) -> None:
+        self.board = board
+        self.kid: FakeChild = board.child(
+            era="modern" if modern else "legacy", exposure="direct", lists=ALL_LISTS
+        )
+        self.host = board.host(CLIENT, modern=modern, principal="ann")
+        self.suite = board.gateway.all_suites["kid_suite"]
+        started = self.host.ask("tools/call", {"name": "echo", "task": {}})
+        flat = {"resultType": "task", "taskId": "t", "status": "working"}
+        self.kid.server.give(self.kid.server.last(), flat if modern else {"task": {"taskId": "t"}})
+        assert self.host.answer(started) is not None
+
+    def prepare(self, case: Case) -> None:
+        if case.method == "resources/unsubscribe":
+            self.host.get("resources/subscribe", case.params)
+
+    def send(self, case: Case, host: Host | None = None) -> int | str | None:
+        """Send it, and return the id of the request, if it is one."""
+        host = host or self.host
+        if case.notification:
+            host.notify(case.method, case.params)
+            return None
+        return host.ask(case.method, case.params)
+
+    def reached(self, case: Case, before: int) -> bool:
+        """Whether the child has received it since then."""
+        for heard in self.kid.server.heard[before:]:
+            followed = heard.get("params", {}).get("notifications", {}).get("resourceSubscriptions")
+            if heard.get("method") == case.method and (case.method != "subscriptions/listen" or followed):
+                return True
+        return False
+
+    def reaches(self, case: Case, host: Host | None = None) -> bool:
+        """Send it; return whether the child receives it. A request is answered or waits for the child."""
+        before = len(self.kid.server.heard)
+        id = self.send(case, host)
+        reached = self.reached(case, before)
+        if id is not None and not reached and case.method not in ("subscriptions/listen", "logging/setLevel"):
+            assert (host or self.host).answer(id) is not None, "refused without an answer"
+        return reached
+
+
+@pytest.fixture(name="scene")
+def _scene(board: Board, case: Case, modern: bool) -> Scene:
+    scene = Scene(board, modern)
+    scene.prepare(case)
+    return scene
+
+
+@every_way
+def test_it_reaches_the_child_of_a_host_that_may(scene: Scene, case: Case) -> None:
+    assert scene.reaches(case)
+
+
+@every_way
+def test_not_past_the_view(scene: Scene, case: Case) -> None:
+    board = scene.board
+    board.gateway.views["ann"] = profile_view(
+        board.gateway.all_suites, Profile(suites=[]), board.services.log
+    )
+    assert scene.reaches(case) is case.released
+
+
+@every_way
+def test_not_past_a_deny_list(scene: Scene, case: Case) -> None:
+    scene.suite.access = access(Expose(deny=[case.item or "other"]))
+    stopped = bool(case.item) and not case.released
+    assert scene.reaches(case) is not (stopped or case.restricted)
+
+
+@every_way
+def test_not_past_an_allow_list(scene: Scene, case: Case) -> None:
+    scene.suite.access = access(Expose(allow=["other"]))
+    stopped = bool(case.item) and not case.released
+    assert scene.reaches(case) is not (stopped or case.restricted)
+
+
+@every_way
+def test_not_past_the_deny_list_of_a_profile(scene: Scene, case: Case) -> None:
+    profile = Profile(suites=["*"], expose={"kid": Expose(deny=[case.item or "other"])})
+    board = scene.board
+    board.gateway.views["ann"] = profile_view(board.gateway.all_suites, profile, board.services.log)
+    stopped = bool(case.item) and not case.released
+    assert scene.reaches(case) is not (stopped or case.restricted)
+
+
+@every_way
+def test_not_past_the_limits(scene: Scene, case: Case) -> None:
+    chained(scene.board, limits=LimitSettings(calls_per_minute=1, burst=1))
+    pipeline = scene.suite.pipeline
+    assert pipeline is not None
+    assert pipeline.limiters is not None
+    pipeline.limiters.for_principal("ann").acquire(Anything(), scene.board.loop.time())
+    assert scene.reaches(case) is case.released
+
+
+class Anything:
+    """Takes the last token of a limiter."""
+
+    limiter: RateLimiter | None = None
+
+    def on_admitted(self) -> None: ...
+
+    def on_failed(self, problem: object) -> None: ...
+
+
+@every_way
+def test_not_past_middleware(scene: Scene, case: Case) -> None:
+    calls: list[ToolCall] = []
+
+    async def never(call: ToolCall, next: Next) -> Answer:
+        calls.append(call)
+        return refuse(call, "Never.")
+
+    chained(scene.board, never)
+    assert scene.reaches(case) is case.released
+    if not case.released:
+        assert [(call.method, call.subtool, call.principal) for call in calls] == [
+            (case.method, case.item, "ann")
+        ]
+
+
+@every_way
+def test_through_middleware_it_passes_unchanged(scene: Scene, case: Case) -> None:
+    async def same(call: ToolCall, next: Next) -> Answer:
+        return await next(call.with_arguments(call.arguments()))
+
+    chained(scene.board, same)
+    before = len(scene.kid.server.heard)
+    scene.send(case)
+    scene.board.settle()
+    assert scene.reached(case, before)
+    if not case.notification and case.method not in ("subscriptions/listen", "logging/setLevel"):
+        params = dict(scene.kid.server.last(case.method)["params"])
+        params.pop("_meta", None)
+        assert params == case.params
+
+
+@every_way
+def test_not_past_a_broken_audit_log(scene: Scene, case: Case) -> None:
+    recorder = chained(scene.board)
+    recorder.fail_closed = True
+    recorder.write_failure = failure("audit_failed", "The disk is full.")
+    assert scene.reaches(case) is case.released
+
+
+def record_of(recorder: Recorder, case: Case) -> tuple[str, str, str, str]:
+    kind = "call" if case.method == "tools/call" else case.method
+    (found,) = (record for record in recorder.records if record[0] == kind)
+    return found[1], found[2], found[3], found[5]
+
+
+@every_way
+def test_it_is_recorded_with_its_principal(scene: Scene, case: Case) -> None:
+    recorder = chained(scene.board)
+    id = scene.send(case)
+    pending = scene.kid.server.requests(case.method)
+    if id is not None and scene.host.answer(id) is None and pending:
+        scene.kid.server.give(pending[-1], {"tasks": []})
+    assert record_of(recorder, case) == ("ann", "kid", case.item, "ok")
+
+
+@ways(lambda case: bool(case.item) and not case.released and case.method != "subscriptions/listen")
+def test_a_refusal_is_recorded_too(scene: Scene, case: Case) -> None:
+    recorder = chained(scene.board)
+    scene.suite.access = access(Expose(deny=[case.item]))
+    scene.send(case)
+    assert [(record[0], record[1], record[3]) for record in recorder.records] == [
+        ("decision", "ann", case.item)
+    ]
+
+
+OTHERS: dict[str, Callable[[Board, bool], Host]] = {
+    "another principal": lambda board, modern: board.host(CLIENT, modern=modern, principal="bob"),
+    "another session of the principal": lambda board, modern: board.host(
+        CLIENT, modern=modern, principal="ann"
+    ),
+    "another client without a name": lambda board, modern: board.host(CLIENT, modern=modern),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@ways(lambda case: "taskId" in case.params)
+def test_a_task_is_nobody_elses(scene: Scene, case: Case, modern: bool, other: str) -> None:
+    stranger = OTHERS[other](scene.board, modern)
+    assert not scene.reaches(case, stranger)
+    unknown = stranger.ask(case.method, {**case.params, "taskId": "never"})
+    asked = stranger.ask(case.method, case.params)
+    assert stranger.error(asked) == stranger.error(unknown)  # not even that it exists
+
+
+def test_a_list_of_tasks_has_only_ones_own(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    bob = board.host(CLIENT, principal="bob")
+    tasks = [{"taskId": "t", "status": "working"}, {"taskId": "u"}, {"odd": 1}]
+    for host, own in ((scene.host, ["t"]), (bob, [])):
+        id = host.ask("tasks/list", {})
+        scene.kid.server.give(scene.kid.server.last("tasks/list"), {"tasks": tasks, "vendor": 1})
+        result = host.result(id)
+        assert [task["taskId"] for task in result["tasks"]] == own
+        assert result["vendor"] == 1
+
+
+@pytest.mark.parametrize("method", ["tasks/list", "vendor/list"])
+def test_a_cursor_is_nobody_elses(board: Board, method: str) -> None:
+    scene = Scene(board, modern=False)
+    bob = board.host(CLIENT, principal="bob")
+    id = scene.host.ask(method, {})
+    scene.kid.server.give(scene.kid.server.last(method), {"tasks": [], "nextCursor": "c2"})
+    assert scene.host.result(id)["nextCursor"] == "c2"
+    before = len(scene.kid.server.requests(method))
+    for host, cursor in ((bob, "c2"), (scene.host, "guess"), (bob, 7)):
+        assert host.error(host.ask(method, {"cursor": cursor}))["code"] == -32602
+    assert len(scene.kid.server.requests(method)) == before
+    scene.host.ask(method, {"cursor": "c2"})
+    assert scene.kid.server.last(method)["params"]["cursor"] == "c2"
+
+
+@pytest.mark.parametrize("exposure", ["direct", "suite"])
+def test_a_request_state_of_a_child_is_nobody_elses(board: Board, exposure: str) -> None:
+    kid = board.child(era="modern", exposure=exposure)
+
+    def call(host: Host, **more: object) -> int | str:
+        if exposure == "suite":
+            return host.call(params=more)
+        return host.ask("tools/call", {"name": "echo", "arguments": {}, **more})
+
+    ann = board.passer(EVERYTHING, principal="ann")
+    called = call(ann)
+    wanted = {"resultType": "input_required", "requestState": "s", "inputRequests": {}}
+    kid.server.give(kid.server.last(), wanted)
+    assert ann.result(called) == wanted
+    ann.leave()
+    bob = board.passer(EVERYTHING, principal="bob")
+    before = len(kid.server.requests("tools/call"))
+    assert bob.error(call(bob, requestState="s"))["code"] == -32602
+    assert len(kid.server.requests("tools/call")) == before
+    again = board.passer(EVERYTHING, principal="ann")
+    call(again, requestState="s")
+    assert kid.server.last()["params"]["requestState"] == "s"
+
+
+def test_a_client_that_reconnects_has_its_tasks_again(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    scene.host.leave()
+    bob, ann = board.host(CLIENT, principal="bob"), board.host(CLIENT, principal="ann")
+    assert bob.error(bob.ask("tasks/get", {"taskId": "t"}))["code"] == -32602
+    ann.ask("tasks/get", {"taskId": "t"})
+    assert scene.kid.server.last("tasks/get")["params"]["taskId"] == "t"
+
+
+def test_requests_without_a_session_share_the_tasks_of_their_principal(board: Board) -> None:
+    kid = board.child(era="modern", exposure="direct")
+    ann = board.passer(CLIENT, principal="ann")
+    called = ann.ask("tools/call", {"name": "echo"})
+    kid.server.give(kid.server.last(), {"resultType": "task", "taskId": "t", "status": "working"})
+    assert ann.result(called)["taskId"] == "t"
+    ann.leave()
+    board.passer(CLIENT, principal="ann").ask("tasks/get", {"taskId": "t"})
+    assert len(kid.server.requests("tasks/get")) == 1
+    bob = board.passer(CLIENT, principal="bob")
+    assert bob.error(bob.ask("tasks/get", {"taskId": "t"}))["code"] == -32602
+
+
+def test_a_task_ends_with_the_process_that_ran_it(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    scene.kid.server.die()
+    bob = board.host(CLIENT, principal="bob")
+    board.advance(5)
+    started = bob.ask("tools/call", {"name": "echo", "task": {}})
+    scene.kid.server.give(
+        scene.kid.server.last(), {"task": {"taskId": "t"}}
+    )  # counts from the beginning again
+    assert bob.result(started) == {"task": {"taskId": "t"}}
+    assert scene.host.error(scene.host.ask("tasks/get", {"taskId": "t"}))["code"] == -32602
+    bob.ask("tasks/get", {"taskId": "t"})
+    assert len(scene.kid.server.requests("tasks/get")) == 1
+
+
+def test_a_task_that_a_child_hands_out_twice_stays_with_the_first(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    bob = board.host(CLIENT, principal="bob")
+    started = bob.ask("tools/call", {"name": "echo", "task": {}})
+    scene.kid.server.give(scene.kid.server.last(), {"task": {"taskId": "t"}})
+    assert bob.answer(started) is not None
+    assert bob.error(bob.ask("tasks/get", {"taskId": "t"}))["code"] == -32602
+    assert scene.reaches(Case("tasks/get", {"taskId": "t"}))
+
+
+def test_what_a_task_asks_and_reports_reaches_its_owner_alone(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    bob = board.host(CLIENT, principal="bob")
+    bob.ask("tools/call", {"name": "echo"})  # the only request in flight
+    related = {PREFIX + "related-task": {"taskId": "t"}}
+    scene.kid.server.ask("elicitation/create", {"message": "Sure?", "_meta": related})
+    scene.kid.server.notify("notifications/tasks/status", {"taskId": "t", "status": "working"})
+    scene.kid.server.notify("notifications/tasks/status", {"taskId": "unknown", "status": "working"})
+    assert (len(bob.heard("elicitation/create")), bob.heard("notifications/tasks/status")) == (0, [])
+    assert len(scene.host.heard("elicitation/create")) == 1
+    assert len(scene.host.heard("notifications/tasks/status")) == 1
+
+
+def test_the_end_of_an_elicitation_reaches_the_host_that_has_it_alone(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    ann, bob = scene.host, board.host(CLIENT, principal="bob")
+    first = ann.ask("tools/call", {"name": "echo"})
+    url = {"mode": "url", "url": "https://x", "message": "m"}
+    scene.kid.server.ask("elicitation/create", {**url, "elicitationId": "e"})
+    scene.kid.server.give(scene.kid.server.last(), {"content": []})
+    second = ann.ask("tools/call", {"name": "echo"})
+    data = {"elicitations": [{**url, "elicitationId": "f"}]}
+    scene.kid.server.refuse(scene.kid.server.last(), -32042, "visit", data)
+    assert ann.answer(first) is not None
+    assert ann.answer(second) is not None
+    bob.ask("tools/call", {"name": "echo"})
+    for id in ("e", "f", "unknown"):
+        scene.kid.server.notify("notifications/elicitation/complete", {"elicitationId": id})
+    complete = [params["elicitationId"] for params in ann.notifications("notifications/elicitation/complete")]
+    assert complete == ["e", "f"]
+    assert bob.heard("notifications/elicitation/complete") == []
+
+
+def test_a_link_is_readable_by_the_host_that_received_it(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    ann, bob = scene.host, board.host(CLIENT, principal="bob")
+    called = ann.ask("tools/call", {"name": "echo"})
+    link = {"type": "resource_link", "uri": "mem://made/1", "name": "n"}
+    scene.kid.server.give(scene.kid.server.last(), {"content": [link]})
+    assert ann.answer(called) is not None
+    assert bob.error(bob.ask("resources/read", {"uri": "mem://made/1"}))["code"] == -32002
+    assert scene.kid.server.requests("resources/read") == []
+    ann.ask("resources/read", {"uri": "mem://made/1"})
+    assert scene.kid.server.last("resources/read")["params"]["uri"] == "mem://made/1"
+
+
+def test_a_log_level_reaches_only_the_children_that_a_host_sees(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    board.gateway.views["bob"] = profile_view(
+        board.gateway.all_suites, Profile(suites=[]), board.services.log
+    )
+    bob = board.host(CLIENT, principal="bob")
+    bob.get("logging/setLevel", {"level": "debug"})
+    assert scene.kid.server.requests("logging/setLevel") == []
+    scene.host.get("logging/setLevel", {"level": "warning"})
+    assert scene.kid.server.last("logging/setLevel")["params"] == {"level": "warning"}
+    scene.host.get("logging/setLevel", {"level": "warning"})
+    assert len(scene.kid.server.requests("logging/setLevel")) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "hidden"}),
+        ("prompts/get", {"name": "hidden"}),
+        ("resources/read", {"uri": "mem://hidden"}),
+        ("resources/subscribe", {"uri": "mem://hidden"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "hidden"}, "argument": {}}),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "mem://hidden/{x}"}, "argument": {}}),
+    ],
+)
+def test_what_a_child_does_not_list_does_not_reach_it(board: Board, method: str, params: Json) -> None:
+    scene = Scene(board, modern=False)
+    assert not scene.reaches(Case(method, params))
+
+
+@pytest.mark.parametrize(
+    ("listed", "entry", "case"),
+    [
+        ("tools/list", {"name": "new"}, Case("tools/call", {"name": "new"})),
+        ("prompts/list", {"name": "new"}, Case("prompts/get", {"name": "new"})),
+        ("resources/list", {"uri": "mem://new"}, Case("resources/read", {"uri": "mem://new"})),
+        (
+            "resources/templates/list",
+            {"uriTemplate": "new://{x}"},
+            Case("resources/read", {"uri": "new://1"}),
+        ),
+    ],
+)
+def test_a_stale_list_is_fetched_again_before_something_is_refused(
+    board: Board, listed: str, entry: Json, case: Case
+) -> None:
+    scene = Scene(board, modern=False)
+    scene.kid.lists[listed] = [*scene.kid.lists[listed], entry]
+    assert scene.reaches(case)
