@@ -74,11 +74,13 @@ def _owner_of_task(child: ChildHandle, peer: Peer, issued: IssuedIds, task: str)
         if getattr(request, "task", None) == task:
             return MessageOwner(request.session, request)
     session = issued.session_of(child, IdKind.TASK, task)
-    return session_owner(session, peer) if session is not None else None
+    return session_owner(session, peer)
 
 
-def session_owner(session: Session, peer: Peer) -> MessageOwner:
-    """Return a session as an owner, with its latest request that the child works on, if any."""
+def session_owner(session: object, peer: Peer) -> MessageOwner | None:
+    """Return a session as an owner, with its latest request that the child works on; None if it is not connected."""
+    if not isinstance(session, Session):
+        return None
     own = [
         request for request in requests_in_flight(peer) if request.session is session and request.is_awaited
     ]

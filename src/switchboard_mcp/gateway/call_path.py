@@ -14,7 +14,6 @@ from msgspec import UNSET, Raw
 from switchboard_mcp.gateway.client_request import ResumeResult
 from switchboard_mcp.gateway.forward import (
     AS_IT_IS,
-    RESOURCES,
     TOOLS,
     ForwardedRequest,
     Relay,
@@ -41,7 +40,7 @@ def send(
     | step | done by |
     | --- | --- |
     | view: the host sees the child | the caller, which has found `match` in the host's view |
-    | access: the allow and deny lists permit the item | `permits`; a denied item is reported as unknown |
+    | access: the allow and deny lists permit the item | `match.is_permitted`; else it is unknown |
     | redaction of arguments | `suite.redact_arguments` |
     | input for a request of this host that waits for it | `resume` |
     | audit, middleware, limits | the suite's pipeline, if any of it is configured |
@@ -50,7 +49,7 @@ def send(
     | ids in the result belong to this host | `HostRequest.record_issued_ids` |
     """
     suite = match.suite
-    if not permits(match):
+    if not match.is_permitted:
         refuse(inbound, match)
         return
     if suite.redact_args:
@@ -66,14 +65,6 @@ def send(
     if resumed is not ResumeResult.HANDLED:
         pipeline = suite.pipeline
         (request if pipeline is None else pipeline.forward(request)).begin()
-
-
-def permits(match: ResolvedName) -> bool:
-    """Return True if the allow and deny lists of the view permit an item. What has no name is not in any list."""
-    if not match.listed_in:
-        return True
-    access = match.suite.access
-    return access.permits_uri(match.name) if match.listed_in == RESOURCES else access.permits(match.name)
 
 
 def refuse(inbound: IncomingRequest, match: ResolvedName) -> None:

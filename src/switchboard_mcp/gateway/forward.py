@@ -90,11 +90,13 @@ class ForwardedRequest(HostRequest):
             self._send_if_offered(child)
 
     def _send_if_offered(self, child: Child) -> None:
-        """Send the request if the child lists the item; lists that are not known yet or may be stale are fetched."""
+        """Send the request if the child lists the item, as it was locked; lists that may be stale are fetched."""
         listed_in, inventory = self.match.listed_in, child.inventory
         fetched = listed_in in ("", TOOLS) or inventory.is_complete
         if not fetched and inventory.governed:
             inventory.when_fetched(listed_in, partial(self._continue, child))  # compared with the lock first
+        elif inventory.governed and (blocked := self._lock_failure(child)) is not None:
+            self.on_failed(blocked)
         elif not listed_in or self._is_offered(child):
             self._send(child)
         elif not fetched:
@@ -128,10 +130,7 @@ class ForwardedRequest(HostRequest):
             self._send_if_offered(child)
 
     def _send(self, child: Child) -> None:
-        blocked = self._lock_failure(child) if child.inventory.governed else None
-        if blocked is not None:
-            self.on_failed(blocked)
-        elif not self.relay.send(self, child):
+        if not self.relay.send(self, child):
             id = next_id()
             self.dispatch(child, id, self.build(child, id))
 
@@ -143,12 +142,9 @@ class ForwardedRequest(HostRequest):
         return inventory.tool_blocked_reason(name) if self.match.listed_in == TOOLS else None
 
     def _refuse_unlisted(self, child: Child) -> None:
-        """Answer that the child has no such item, or that its lock blocks it."""
+        """Answer that the child has no such item."""
         name, inventory = self.match.name, child.inventory
-        blocked = self._lock_failure(child) if inventory.governed else None
-        if blocked is not None:
-            self.on_failed(blocked)
-        elif self.match.listed_in == TOOLS and inventory.governed:
+        if self.match.listed_in == TOOLS and inventory.governed:
             message = f"Child '{child.name}' has no tool '{name}' that was locked."
             hint = inventory.removed_tool_hint(name)
             self.on_failed(failure("subtool_unknown", message, child=child.name, hint=hint))

@@ -11,13 +11,12 @@ Ids of a child process end with the process: its next run may hand out the same 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildHandle
-    from switchboard_mcp.gateway.session import Session
 
 # The oldest ids of a principal are forgotten first. A host rarely has more than a few tasks, but many links.
 MAX_IDS = 10_000
@@ -26,6 +25,13 @@ MAX_LENGTH = 128
 
 # Kind, child, owner of the child's process, id, and for ids that several clients may hold the one that does.
 Key = tuple["IdKind", str, object, str, object]
+
+
+class ClientSession(Protocol):
+    """A session, as far as ownership needs it."""
+
+    principal: str
+    ephemeral: bool
 
 
 class IdKind(Enum):
@@ -46,7 +52,7 @@ class IssuedId(Struct):
     """An id in the hands of a client. `item` is the tool that created a task."""
 
     principal: str
-    session: Session | None  # None if every session of the principal may use it
+    session: ClientSession | None  # None if every session of the principal may use it
     run: object  # the run of the child process that issued it; None if the id outlives runs
     item: str = ""
 
@@ -58,7 +64,9 @@ class IssuedIds:
         self._ids: dict[Key, IssuedId] = {}
         self._by_principal: dict[str, dict[Key, None]] = {}  # oldest first
 
-    def issue(self, session: Session, child: ChildHandle, kind: IdKind, id: str, item: str = "") -> None:
+    def issue(
+        self, session: ClientSession, child: ChildHandle, kind: IdKind, id: str, item: str = ""
+    ) -> None:
         """Record an id that a session receives. A task or elicitation of another client stays with that client."""
         owner = None if session.ephemeral else session
         key = _key(child, kind, id, owner or session.principal)
@@ -73,7 +81,7 @@ class IssuedIds:
         if len(ids) > MAX_IDS:
             self._forget(session.principal, next(iter(ids)))
 
-    def find(self, session: Session, child: ChildHandle, kind: IdKind, id: str) -> IssuedId | None:
+    def find(self, session: ClientSession, child: ChildHandle, kind: IdKind, id: str) -> IssuedId | None:
         """Return an id that the session may use, or None."""
         for holder in (session, session.principal):
             known = self._current(_key(child, kind, id, holder), child)
@@ -81,12 +89,12 @@ class IssuedIds:
                 return known
         return None
 
-    def session_of(self, child: ChildHandle, kind: IdKind, id: str) -> Session | None:
+    def session_of(self, child: ChildHandle, kind: IdKind, id: str) -> ClientSession | None:
         """Return the connected session that holds a task or an elicitation, or None."""
         known = self._current(_key(child, kind, id, None), child)
         return known.session if known is not None else None
 
-    def session_closed(self, session: Session) -> None:
+    def session_closed(self, session: ClientSession) -> None:
         """Leave the ids of a session to its principal; those of its own child processes end."""
         if session.ephemeral:
             return
@@ -126,6 +134,6 @@ def _run(child: ChildHandle) -> object:
     return child.peer if child.spec.kind == "stdio" else None
 
 
-def _holds(issued: IssuedId, session: Session) -> bool:
+def _holds(issued: IssuedId, session: ClientSession) -> bool:
     """Return True if a session may use an id."""
     return issued.principal == session.principal and issued.session in (None, session)

@@ -97,7 +97,7 @@ class NotificationRouter:
             session = self._broker.issued.session_of(
                 child, IdKind.ELICITATION, result_ids.elicitation(params)
             )
-            self._relay(session_owner(session, peer) if session is not None else None, method, params)
+            self._relay(session_owner(session, peer), method, params)
         else:
             self._relay(owner_of(child, peer, self._sessions, self._broker.issued, params), method, params)
 

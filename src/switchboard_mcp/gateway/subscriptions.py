@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from switchboard_mcp.gateway import prompts_resources
-from switchboard_mcp.gateway.call_path import permits, send_without_answer
+from switchboard_mcp.gateway.call_path import send_without_answer
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.session import ListenSubscription, SubscribedResource
@@ -61,7 +61,7 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     acknowledged: dict[str, object] = dict.fromkeys(kinds, True)
     suites = gateway.view_of(inbound.session.principal).suites.values()
     resolved = [(uri, prompts_resources.find_resource(suites, uri)) for uri in params.resource_subscriptions]
-    honoured = {uri: match for uri, match in resolved if match is not None and permits(match)}
+    honoured = {uri: match for uri, match in resolved if match is not None and match.is_permitted}
     if honoured:
         acknowledged["resourceSubscriptions"] = list(honoured)
     subscription.notify(

@@ -7,7 +7,7 @@ Every other client is told that there is no such task. Tasks of legacy children 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -18,11 +18,19 @@ from switchboard_mcp.gateway.forward import TOOLS, ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
+from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.protocol import jsonrpc, message_meta, result_ids, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 
-if TYPE_CHECKING:
-    from switchboard_mcp.gateway.gateway import Gateway
+
+class TaskGateway(Protocol):
+    """The gateway, as far as tasks need it."""
+
+    def view_of(self, principal: str) -> View:
+        """Return the view of a principal."""
+
+    def record_unknown(self, inbound: IncomingRequest, outcome: str) -> None:
+        """Record a request for something that no child in the host's view offers."""
 
 
 class ToolCallRelay(Relay):
@@ -71,7 +79,7 @@ class TaskListRelay(PagedRelay):
 TOOL_CALL, PAGED, TASK_LIST = ToolCallRelay(), PagedRelay(), TaskListRelay()
 
 
-def use_task(gateway: Gateway, inbound: IncomingRequest) -> None:
+def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """Forward a request about one task to the child that runs it."""
     task = inbound.text("taskId")
     match = _find_task(gateway, inbound, task)
@@ -84,7 +92,7 @@ def use_task(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_PARAMS, "Unknown or expired task.")
 
 
-def list_tasks(gateway: Gateway, inbound: IncomingRequest) -> None:
+def list_tasks(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """List the host's own tasks at the one direct child."""
     only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
     if only is None or _is_stateless(only) is not inbound.is_stateless:
@@ -106,7 +114,7 @@ def holds_cursor(inbound: IncomingRequest, suite: ChildSuite) -> bool:
     return False
 
 
-def _find_task(gateway: Gateway, inbound: IncomingRequest, task: str) -> ResolvedName | None:
+def _find_task(gateway: TaskGateway, inbound: IncomingRequest, task: str) -> ResolvedName | None:
     """Return the tool that runs a task of this host."""
     session, issued = inbound.session, inbound.session.broker.issued
     for suite in _suites_with_tasks(gateway, inbound):
@@ -117,7 +125,7 @@ def _find_task(gateway: Gateway, inbound: IncomingRequest, task: str) -> Resolve
     return None
 
 
-def _suites_with_tasks(gateway: Gateway, inbound: IncomingRequest) -> Iterator[ChildSuite]:
+def _suites_with_tasks(gateway: TaskGateway, inbound: IncomingRequest) -> Iterator[ChildSuite]:
     """Yield the suites whose own tools the host sees, and whose tasks are those of its protocol version family."""
     for suite in gateway.view_of(inbound.session.principal).suites.values():
         if suite.lists_own_entries(TOOLS) and _is_stateless(suite) is inbound.is_stateless:

@@ -16,7 +16,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
-from switchboard_mcp.gateway.call_path import permits
 from switchboard_mcp.gateway.forward import RESOURCES, ForwardedRequest
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS
 from switchboard_mcp.gateway.request import HostRequest
@@ -441,8 +440,9 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
 
     def permits(self, subtool: str) -> bool:
         """Return True if the item is not denied. Only a request that names its item can be for another."""
-        match = replace(self.match, name=subtool)
-        return permits(match) and (subtool == self.match.name or self._item_param != "")
+        return replace(self.match, name=subtool).is_permitted and (
+            subtool == self.match.name or self._item_param != ""
+        )
 
     def replace_call(self, subtool: str, args: bytes) -> None:
         """Send the request for a different item, or for the same one with different arguments."""

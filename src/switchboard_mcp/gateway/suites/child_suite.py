@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.telemetry import RequestObserver
 
 
-TOOLS = "tools/list"
+TOOLS, RESOURCES = "tools/list", "resources/list"
 
 
 class ChildSuite:
@@ -178,6 +178,14 @@ class ResolvedName(Struct, frozen=True):
     suite: ChildSuite
     name: str
     listed_in: str = TOOLS
+
+    @property
+    def is_permitted(self) -> bool:
+        """True if the allow and deny lists of the view permit it. Only what is listed can be denied."""
+        access = self.suite.access
+        if self.listed_in == RESOURCES:
+            return access.permits_uri(self.name)
+        return not self.listed_in or access.permits(self.name)
 
 
 def direct_descriptor(name: str, resolved: ResolvedName, *, stateless: bool) -> Raw:
