@@ -190,9 +190,9 @@ class Gateway:
 
     def record_unknown(self, inbound: IncomingRequest, outcome: str) -> None:
         """Record a request for something that no child in the host's view offers."""
-        if self.audit is not None:
+        if self.records is not None:
             principal = inbound.session.principal or self.default_principal
-            self.audit.record(CallRecord("decision", principal, "", inbound.method, outcome=outcome))
+            self.records.record(CallRecord("decision", principal, "", inbound.method, outcome=outcome))
 
     def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a transport that carries all its messages."""
