@@ -23,6 +23,10 @@ from switchboard_mcp.server.http.front import HttpServer
 
 # Over HTTP a child serves hosts with different capabilities; each of its requests is checked against the host's own.
 SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
+# The server speaks plain HTTP.
+EXPOSED_HINT = (
+    "Other machines can connect, and tokens are not encrypted. Listen on 127.0.0.1, or use a proxy with TLS."
+)
 
 
 async def serve_http(
@@ -52,7 +56,15 @@ async def serve_http(
         front.bus_folder = workspace.folder if relay is not None else ""
         front.replicas = replicas
         server_info.write(address.folder, address.info)
-        log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
+        log.info(
+            "serving",
+            url=address.url,
+            listening=address.listening,
+            auth=address.token_file,
+            dashboard=link,
+        )
+        if address.is_exposed:
+            log.warning("http.exposed", listening=address.listening, hint=EXPOSED_HINT)
         try:
             await done.wait()
             log.info("stopping")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.web import (
@@ -40,6 +41,40 @@ def test_where_it_serves_is_in_a_file_until_it_ends(workspace: Path) -> None:
         assert answer["startedAt"].endswith("Z")
         assert stop(web.process) == 0
     assert not (folder / "server_info.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "bound", "host"),
+    [
+        ("127.0.0.1:0", "127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0:0", "0.0.0.0", "127.0.0.1"),
+        ("0:0", "0.0.0.0", "127.0.0.1"),
+        ("[::]:0", "::", "::1"),
+        ("[0::0]:0", "::", "::1"),
+        ("[::1]:0", "::1", "::1"),
+        ("127.0.0.5:0", "127.0.0.5", "127.0.0.5"),
+    ],
+)
+def test_the_address_is_true_and_one_that_others_can_reach_is_a_warning(
+    workspace: Path, address: str, bound: str, host: str
+) -> None:
+    with start(workspace, address, log=workspace / "log") as process:
+        try:
+            web = Web(process, workspace, workspace / "log")
+            info = json.loads((workspace / ".switchboard" / "server_info.json").read_text())
+            assert (info["bindAddress"], info["host"]) == (bound, host)
+            assert web.ask("GET", "/health").status == 200  # where the file says
+            listening = {
+                (connection.laddr.ip, connection.laddr.port)
+                for connection in psutil.Process(process.pid).net_connections()
+                if connection.status == psutil.CONN_LISTEN
+            }
+            assert listening == {(bound, info["port"])}
+        finally:
+            stop(process)
+    log = (workspace / "log").read_text()
+    assert f"{info['port']}/mcp" in log
+    assert ("http.exposed" in log) is (bound in ("0.0.0.0", "::"))
 
 
 @pytest.mark.parametrize("left", ["a dead process", "another program", "no JSON"])

@@ -9,12 +9,17 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
+from mcp import Client
+from mcp.client.sse import sse_client
 
 from tests.e2e.host import Json
 from tests.e2e.test_http_front import GATE, raw_post, text_of
+from tests.e2e.test_telemetry import Collector
+from tests.e2e.test_telemetry import collector as collector  # a fixture
 from tests.e2e.web import Answer, Web, call, headers_of, modern, request, serving, start
 from tests.e2e.workspaces import add_child, configure
 from tests.patience import PATIENCE_S
@@ -23,6 +28,14 @@ ADA, BOB = "ada's-own-token-0123456789", "bob's-own-token-0123456789"
 PAGE = "https://app.example.com"
 LIST = modern("tools/list")
 MIB = 1024 * 1024
+DASHBOARD = (
+    "/api/overview",
+    "/api/children",
+    "/api/children/gate",
+    "/api/calls",
+    "/api/history",
+    "/api/audit",
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +90,15 @@ def test_the_scheme_is_read_in_any_case(web: Web) -> None:
     assert ask(web, Authorization=f"bEARER  {web.token}").status == 200
 
 
-def test_a_token_in_the_address_is_not_taken(web: Web) -> None:
-    assert ask(web, path=f"/mcp?token={web.token}", Authorization=None).status == 401
+@pytest.mark.parametrize("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages", "GET /status"])
+def test_a_token_in_the_address_is_not_taken(web: Web, requested: str) -> None:
+    method, path = requested.split()
+    body = LIST if method == "POST" else None
+    answer = web.ask(method, f"{path}?token={web.token}", body, {"Authorization": None})
+    assert answer.status == 401
+    assert b"http.queryToken" in answer.body
+    assert web.token.encode() not in answer.body
+    assert b"queryToken" not in web.ask(method, path, body, {"Authorization": None}).body
 
 
 def test_where_the_config_allows_it_the_token_may_be_in_the_address_and_is_not_logged(
@@ -94,6 +114,58 @@ def test_where_the_config_allows_it_the_token_may_be_in_the_address_and_is_not_l
             broken.sendall(f"GET /mcp?token={web.token} NONSENSE\r\n\r\n".encode())
             assert b" 400 " in broken.recv(1000)
     assert web.token not in web.log.read_text()
+
+
+async def test_an_sse_client_with_the_token_in_its_address_can_post(workspace: Path) -> None:
+    """The official SDK posts to the address of the `endpoint` event, and sends no headers of its own."""
+    named = "ada's token+/&=%?#-0123456789"
+    configure(workspace, {"http": {"queryToken": True, "tokens": {"ada": named}}})
+    with serving(workspace) as web:
+        for token in (web.token, named):
+            address = f"{web.url}/sse?token={quote(token, safe='')}"
+            async with Client(sse_client(address), mode="legacy") as client:
+                assert (await client.list_tools()).tools == []
+        with web.open("GET", "/sse") as stream:  # with the header, the address has no token
+            endpoint = stream.event()
+            assert endpoint is not None
+            assert "token" not in endpoint.data
+
+
+def test_a_token_in_the_address_is_in_no_record(workspace: Path, collector: Collector) -> None:
+    """Neither in the log, the audit log, traces, metrics, the status, nor in what the dashboard shows."""
+    configure(
+        workspace,
+        {
+            "http": {"queryToken": True, "tokens": {"ada": ADA}},
+            "audit": {"enabled": True},
+            "telemetry": {"metrics": True, "otel": True},
+        },
+    )
+    add_child(workspace, "gate", GATE)
+    forms = [ADA, quote(ADA), quote(ADA, safe="").lower(), "".join(f"%{byte:02x}" for byte in ADA.encode())]
+    env = {"XDG_CACHE_HOME": str(workspace / "cache"), **collector.environ}
+    with serving(workspace, "--log-level", "debug", env=env) as web:
+        for form in forms:
+            message = modern("tools/call", call("echo", "hello"))
+            answer = web.ask("POST", f"/mcp?token={form}", message, headers_of(message, Authorization=None))
+            assert answer.status == 200
+            assert web.ask("GET", f"/nowhere?token={form}").status == 404
+            with web.socket() as broken:
+                broken.sendall(f"GET /mcp?token={form} NONSENSE\r\n\r\n".encode())
+                assert b" 400 " in broken.recv(1000)
+        shown = [web.ask("GET", path) for path in (*DASHBOARD, "/status", "/metrics", "/health")]
+        assert {answer.status for answer in shown} == {200}
+    written = [
+        file.read_bytes()
+        for file in workspace.rglob("*")
+        if file.is_file() and file.name != "switchboard.config.json"
+    ]
+    assert any(b'"ada"' in data for data in written)  # the audit log names who called
+    traces = [str(span).encode() for _, span in collector.spans]
+    assert traces
+    for form in forms:
+        everything = [*(answer.body for answer in shown), *written, *traces]
+        assert not [data for data in everything if form.encode() in data]
 
 
 def test_no_token_is_ever_logged(web: Web) -> None:
@@ -182,7 +254,21 @@ def test_a_token_that_is_none_is_refused_at_the_start(
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example.com", "evil.example.com:{port}", "127.0.0.1.evil.com", "", "0.0.0.0"]
+    "host",
+    [
+        "evil.example.com",
+        "evil.example.com:{port}",
+        "127.0.0.1.evil.com",
+        "",
+        "0.0.0.0",
+        "[::1].evil",
+        "[::1]evil:{port}",
+        "[::1",
+        "localhost:{port}.evil.com",
+        "localhost:",
+        "evil.com@localhost",
+        "localhost,evil.com",
+    ],
 )
 @pytest.mark.parametrize("path", ["/mcp", "/health"])
 def test_under_a_name_of_somebody_else_nothing_is_served(web: Web, host: str, path: str) -> None:
@@ -197,6 +283,14 @@ def test_under_a_name_of_somebody_else_nothing_is_served(web: Web, host: str, pa
 )
 def test_under_its_own_names_it_is_served(web: Web, host: str) -> None:
     assert ask(web, Host=host.format(port=web.port)).status == 200
+
+
+@pytest.mark.parametrize("hosts", [("evil.com", "localhost"), ("localhost", "evil.com"), ("localhost",) * 2])
+def test_under_two_names_nothing_is_served(web: Web, hosts: tuple[str, ...]) -> None:
+    with web.socket() as connection:
+        lines = "".join(f"Host: {host}\r\n" for host in hosts)
+        connection.sendall(f"GET /health HTTP/1.1\r\n{lines}\r\n".encode())
+        assert b" 400 " in connection.recv(1000)
 
 
 def test_without_a_name_nothing_is_served(web: Web) -> None:

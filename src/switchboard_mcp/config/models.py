@@ -128,7 +128,8 @@ class HttpSettings(ConfigModel, frozen=True):
     """Additional tokens, by the name of the agent or person who holds it: the token, or an object with `token` and
     `profile`. `${VAR}` is expanded from the environment."""
     query_token: bool = False
-    """Also accept the token as `?token=` in the URL, where it may end up in the logs of proxies."""
+    """Also accept the token as `?token=` in the URL, for clients that cannot send headers. It may end up in the logs of
+    proxies."""
     max_body_bytes: Annotated[int, Meta(ge=1)] = 4_194_304
     """Maximum size of a request body, in bytes."""
     max_connections: Annotated[int, Meta(ge=1)] = 512

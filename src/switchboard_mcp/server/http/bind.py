@@ -18,8 +18,14 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.server_info import ServerInfo
-from switchboard_mcp.server.http.sockets import connect_host, format_address, listen, raise_file_limit
-from switchboard_mcp.server.http.transport_security import split_address
+from switchboard_mcp.server.http.sockets import (
+    bound_address,
+    connect_host,
+    format_address,
+    listen,
+    raise_file_limit,
+)
+from switchboard_mcp.server.http.transport_security import is_loopback, split_address
 
 
 class BindAddress(Struct):
@@ -35,6 +41,16 @@ class BindAddress(Struct):
     def url(self) -> str:
         """Return the URL of the MCP endpoint."""
         return f"http://{format_address(self.info.host, self.info.port)}{self.info.mcp_endpoint}"
+
+    @property
+    def listening(self) -> str:
+        """Return the address and port listened on."""
+        return format_address(self.info.bind_address, self.info.port)
+
+    @property
+    def is_exposed(self) -> bool:
+        """True if other machines can reach the address."""
+        return not is_loopback(self.info.bind_address)
 
     @property
     def token_file(self) -> str:
@@ -61,7 +77,12 @@ def bind(
     for secret in (token, *tokens.values()):
         hide(secret)
     started = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    address_bound = bound_address(listener)
     info = ServerInfo(
-        port=listener.getsockname()[1], host=connect_host(host), pid=os.getpid(), started_at=started
+        port=listener.getsockname()[1],
+        host=connect_host(address_bound),
+        bind_address=address_bound,
+        pid=os.getpid(),
+        started_at=started,
     )
     return BindAddress(listener, host, folder, TokenTable({"": token, **tokens}), info)

@@ -15,7 +15,10 @@ JSON_TYPE, EVENT_TYPE = b"application/json", b"text/event-stream"
 
 
 class HttpExchange(Struct):
-    """One request. `extra` headers go with every response; `principal` is the authenticated client."""
+    """One request. `extra` headers go with every response; `principal` is the authenticated client.
+
+    `query_token` is the token of a client that sent it in the URL.
+    """
 
     method: str
     path: str
@@ -27,6 +30,7 @@ class HttpExchange(Struct):
     send: Send
     extra: tuple[tuple[bytes, bytes], ...] = ()
     principal: str = ""
+    query_token: str = ""
     body_read: bool = False
 
     def accepts(self, kind: bytes) -> bool:

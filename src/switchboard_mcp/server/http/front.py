@@ -35,7 +35,7 @@ from switchboard_mcp.server.http.connection_limits import ConnectionGuard, Conne
 from switchboard_mcp.server.http.exchange import EVENT_TYPE, JSON_TYPE, HttpExchange
 from switchboard_mcp.server.http.legacy_sse import MESSAGES, LegacySseHandler
 from switchboard_mcp.server.http.sessions import Sessions
-from switchboard_mcp.server.http.sockets import BACKLOG
+from switchboard_mcp.server.http.sockets import BACKLOG, bound_address
 from switchboard_mcp.server.http.status_endpoint import PATH as STATUS
 from switchboard_mcp.server.http.status_endpoint import ServerStatus
 from switchboard_mcp.server.http.streamable_http_session import SessionHandler
@@ -56,6 +56,10 @@ FLUSH_S = 2.0
 POLL_S = 0.02
 # Paths of the dashboard. The page itself, at `/`, has an empty path here.
 DASHBOARD_PATHS, DASHBOARD_PREFIXES = ("", "/events"), ("/api/", "/static/")
+NO_TOKEN = "A bearer token is required. Send the header 'Authorization: Bearer TOKEN'."
+QUERY_TOKEN_OFF = (
+    "A token in the URL is not accepted. Send 'Authorization: Bearer TOKEN', or set http.queryToken."
+)
 STOPPING = "Switchboard is stopping."
 STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 
@@ -69,7 +73,8 @@ class HttpServer:
         self._http = http
         self._tokens = tokens
         self._log = log
-        self._allowed_hosts = transport_security.allowed_hosts(host, http.allowed_hosts)
+        self._host = host
+        self._allowed_hosts: frozenset[str] = frozenset()  # known once it listens
         self._allowed_origins = frozenset(page.lower().rstrip("/") for page in http.allowed_origins)
         self._started = time.monotonic()
         self._loop = loop
@@ -115,6 +120,9 @@ class HttpServer:
 
     async def listen(self, listener: socket) -> None:
         """Start serving."""
+        self._allowed_hosts = transport_security.allowed_hosts(
+            self._host, bound_address(listener), self._http.allowed_hosts
+        )
         self._server = await self._loop.create_server(
             self._protocol_factory(), sock=listener, backlog=BACKLOG
         )
@@ -172,6 +180,9 @@ class HttpServer:
     async def _serve(self, exchange: HttpExchange) -> None:
         headers = exchange.headers
         host = headers.get(b"host", b"").decode("latin-1")
+        if len(headers) < len(exchange.pairs) and sum(name == b"host" for name, _ in exchange.pairs) > 1:
+            await exchange.refuse(400, "The request has several Host headers.")
+            return
         if transport_security.host_name(host) not in self._allowed_hosts:
             await exchange.refuse(421, f"Host '{host[:100]}' is not allowed. Add it to http.allowedHosts.")
             return
@@ -197,7 +208,10 @@ class HttpServer:
         elif self._stopping and exchange.method == "GET":
             await exchange.refuse(503, STOPPING, asgi.CLOSE)
         elif (principal := self._principal(exchange)) is None:
-            await exchange.refuse(401, "A bearer token is required.", (b"www-authenticate", b"Bearer"))
+            message = (
+                NO_TOKEN if not _has_query_token(exchange) or self._http.query_token else QUERY_TOKEN_OFF
+            )
+            await exchange.refuse(401, message, (b"www-authenticate", b"Bearer"))
         else:
             exchange.principal = principal
             await self._dispatch(exchange)
@@ -351,9 +365,9 @@ class HttpServer:
         if header is not None:
             token = auth.bearer(header)
             return None if token is None else self._tokens.principal(token)
-        if self._http.query_token and b"token=" in exchange.query:
-            tokens = parse_qs(exchange.query.decode("latin-1")).get("token", [""])
-            return self._tokens.principal(tokens[0].encode())
+        if self._http.query_token and _has_query_token(exchange):
+            exchange.query_token = _query_token(exchange)
+            return self._tokens.principal(exchange.query_token.encode())
         return None
 
     def _protocol_factory(self) -> Callable[[], ConnectionGuard]:
@@ -392,6 +406,14 @@ async def _poll_until(condition: Callable[[], bool], seconds: float) -> None:
         if condition():
             return
         await asyncio.sleep(POLL_S)
+
+
+def _has_query_token(exchange: HttpExchange) -> bool:
+    return b"token=" in exchange.query and bool(_query_token(exchange))
+
+
+def _query_token(exchange: HttpExchange) -> str:
+    return parse_qs(exchange.query.decode("latin-1")).get("token", [""])[0]
 
 
 def _is_stateless_version(exchange: HttpExchange) -> bool:

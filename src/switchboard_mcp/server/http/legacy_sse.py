@@ -6,7 +6,7 @@ The session is the stream: when the stream ends, its requests are cancelled.
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.server.http.event_stream import EventStream, event
@@ -56,7 +56,10 @@ class LegacySseHandler:
         key = new_key()
         self.all[key] = channel
         self.opened += 1
-        channel.output.put(f"event: endpoint\ndata: {MESSAGES}?sessionId={key}\n\n".encode())
+        endpoint = f"{MESSAGES}?sessionId={key}"
+        if exchange.query_token:  # a client that cannot send headers posts to exactly this URL
+            endpoint += f"&token={quote(exchange.query_token, safe='')}"
+        channel.output.put(f"event: endpoint\ndata: {endpoint}\n\n".encode())
         try:
             await exchange.stream(channel.output)
         finally:

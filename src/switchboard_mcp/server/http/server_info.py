@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import refused
+from switchboard_mcp.server.http.sockets import format_address
 from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.processes import is_running
 
@@ -27,10 +28,11 @@ T = TypeVar("T")
 
 
 class ServerInfo(Struct, rename="camel", kw_only=True):
-    """Content of the file."""
+    """Content of the file. `host` is for clients on this machine, `bind_address` is the address listened on."""
 
     port: int
     host: str
+    bind_address: str = ""
     transport: str = "sse"
     transports: tuple[str, ...] = ("streamable-http", "sse")
     mcp_endpoint: str = "/mcp"
@@ -59,7 +61,8 @@ def require_free(folder: str) -> None:
     """Raise if another server serves this workspace."""
     info = read(folder)
     if info is not None and info.pid != os.getpid() and is_alive(info):
-        message = f"Switchboard (process {info.pid}) already serves this workspace at http://{info.host}:{info.port}."
+        url = f"http://{format_address(info.host, info.port)}"
+        message = f"Switchboard (process {info.pid}) already serves this workspace at {url}."
         raise refused("already_serving", message)
 
 

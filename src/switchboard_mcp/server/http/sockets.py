@@ -35,11 +35,16 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def connect_host(host: str) -> str:
-    """Return the address on which this machine reaches a listener on `host`."""
-    if host not in ANY_ADDRESS:
-        return host
-    return "::1" if host == "::" else "127.0.0.1"
+def bound_address(listener: socket.socket) -> str:
+    """Return the address that a socket listens on."""
+    return str(listener.getsockname()[0])
+
+
+def connect_host(address: str) -> str:
+    """Return the address on which this machine reaches a listener on `address`."""
+    if address not in ANY_ADDRESS:
+        return address
+    return "::1" if address == "::" else "127.0.0.1"
 
 
 def raise_file_limit(connections: int) -> None:

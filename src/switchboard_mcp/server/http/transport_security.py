@@ -6,17 +6,22 @@ host name must be one of ours, and the page's origin must be allowed. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANY_ADDRESS = ("", "0.0.0.0", "::")
+MAX_PORT = 65_535
+
+# Stricter than RFC 3986: no user, no escapes, no empty port.
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f.]*:[0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 
 
-def allowed_hosts(host: str, allowed: Iterable[str]) -> frozenset[str]:
-    """Return the accepted host names of a server that listens on `host`."""
+def allowed_hosts(host: str, address: str, allowed: Iterable[str]) -> frozenset[str]:
+    """Return the accepted host names of a server configured for `host` that listens on `address`."""
     names = {name.strip("[]").lower() for name in allowed}
-    names.add(host.lower())
-    if host in ANY_ADDRESS or is_loopback(host):
+    names.update((host.lower(), address.lower()))
+    if address in ANY_ADDRESS or is_loopback(address):
         names.update(LOOPBACK)
     return frozenset(names - set(ANY_ADDRESS))
 
@@ -27,11 +32,12 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(authority: str) -> str:
-    """Return the name in `name:port` or `[address]:port`."""
-    if authority.startswith("["):
-        return authority[1:].partition("]")[0].lower()
-    name, colon, port = authority.rpartition(":")
-    return (name if colon and port.isdigit() else authority).lower()
+    """Return the name in `name`, `name:port` or `[address]:port`, empty if it is none of them."""
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        return ""
+    address, name, port = match.groups()
+    return (address or name).lower() if int(port or 0) <= MAX_PORT else ""
 
 
 def is_origin_allowed(origin: str, host: str, allowed: frozenset[str]) -> bool:
@@ -50,4 +56,4 @@ def split_address(text: str, host: str) -> tuple[str, int] | None:
         host = before[1:-1] if bracketed else before
         if not host or (":" in host and not bracketed):
             return None
-    return (host, int(port)) if port.isdecimal() and port.isascii() and int(port) < 65_536 else None
+    return (host, int(port)) if port.isdecimal() and port.isascii() and int(port) <= MAX_PORT else None

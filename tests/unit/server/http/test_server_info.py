@@ -14,7 +14,9 @@ from tests.unit.server.http.front import front
 
 
 def info(port: int, pid: int) -> ServerInfo:
-    return ServerInfo(port=port, host="127.0.0.1", pid=pid, started_at="2025-01-01T00:00:00.000Z")
+    return ServerInfo(
+        port=port, host="127.0.0.1", bind_address="0.0.0.0", pid=pid, started_at="2025-01-01T00:00:00.000Z"
+    )
 
 
 def test_it_says_all_that_older_agents_look_for(tmp_path: Path) -> None:
@@ -23,6 +25,7 @@ def test_it_says_all_that_older_agents_look_for(tmp_path: Path) -> None:
     assert result == {
         "port": 3100,
         "host": "127.0.0.1",
+        "bindAddress": "0.0.0.0",
         "transport": "sse",
         "transports": ["streamable-http", "sse"],
         "mcpEndpoint": "/mcp",

@@ -9,6 +9,61 @@ from switchboard_mcp.server.http.transport_security import (
     split_address,
 )
 
+MALFORMED = (
+    ":80",
+    ":",
+    "a:b",
+    "localhost:",
+    "localhost: 80",
+    "localhost :80",
+    " localhost",
+    "localhost ",
+    "localhost\t",
+    "localhost:80 ",
+    "localhost:+80",
+    "localhost:-80",
+    "localhost:65536",
+    "localhost:99999999999",
+    "localhost:\xb2",
+    "localhost:80.evil",
+    "localhost:80:80",
+    "localhost@evil.com",
+    "evil.com@localhost",
+    "evil.com#localhost",
+    "localhost/",
+    "localhost/evil.com",
+    "localhost?x",
+    "localhost,evil.com",
+    "localhost%2eevil.com",
+    "localhost%00",
+    "localhost\x00.evil",
+    "localhost\\evil",
+    "http://localhost",
+    "//localhost",
+    "[::1].evil",
+    "[::1]evil",
+    "[::1]evil:80",
+    "[::1]:80.evil",
+    "[::1]:",
+    "[::1]:evil",
+    "[::1]]",
+    "[[::1]]",
+    "[::1",
+    "::1]",
+    "::1",
+    "::1:80",
+    "[]",
+    "[]:80",
+    "[localhost]",
+    "[127.0.0.1]",
+    "[::1%lo]",
+    "[::1%25lo]:80",
+    "[v1.x]",
+    "evil.com:80:80",
+    "l\xf6calhost",
+    "*",
+)
+
 
 @pytest.mark.parametrize(
     ("authority", "name"),
@@ -19,10 +74,9 @@ from switchboard_mcp.server.http.transport_security import (
         ("[::1]:3100", "::1"),
         ("[::1]", "::1"),
         ("", ""),
-        (":80", ""),
-        ("a:b", "a:b"),
-        ("localhost@evil.com", "localhost@evil.com"),
-        ("evil.com:80:80", "evil.com:80"),
+        ("[fd00::1.2.3.4]:1", "fd00::1.2.3.4"),
+        ("my_host-1.internal:65535", "my_host-1.internal"),
+        *((malformed, "") for malformed in MALFORMED),
     ],
 )
 def test_the_name_in_an_authority(authority: str, name: str) -> None:
@@ -30,18 +84,25 @@ def test_the_name_in_an_authority(authority: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "allowed", "names"),
+    ("host", "address", "allowed", "names"),
     [
-        ("127.0.0.1", [], {"127.0.0.1", "localhost", "::1"}),
-        ("127.1.2.3", [], {"127.1.2.3", "127.0.0.1", "localhost", "::1"}),
-        ("192.168.1.5", [], {"192.168.1.5"}),
-        ("0.0.0.0", [], {"127.0.0.1", "localhost", "::1"}),
-        ("::", ["Gateway.Internal"], {"127.0.0.1", "localhost", "::1", "gateway.internal"}),
-        ("gateway", ["[fd00::1]"], {"gateway", "fd00::1"}),
+        ("127.0.0.1", "127.0.0.1", [], {"127.0.0.1", "localhost", "::1"}),
+        ("127.1.2.3", "127.1.2.3", [], {"127.1.2.3", "127.0.0.1", "localhost", "::1"}),
+        ("192.168.1.5", "192.168.1.5", [], {"192.168.1.5"}),
+        ("0.0.0.0", "0.0.0.0", [], {"127.0.0.1", "localhost", "::1"}),
+        ("0", "0.0.0.0", [], {"0", "127.0.0.1", "localhost", "::1"}),
+        ("::", "::", ["Gateway.Internal"], {"127.0.0.1", "localhost", "::1", "gateway.internal"}),
+        ("gateway", "192.168.1.5", ["[fd00::1]"], {"gateway", "192.168.1.5", "fd00::1"}),
     ],
 )
-def test_the_names_it_goes_by(host: str, allowed: list[str], names: set[str]) -> None:
-    assert allowed_hosts(host, allowed) == names
+def test_the_names_it_goes_by(host: str, address: str, allowed: list[str], names: set[str]) -> None:
+    assert allowed_hosts(host, address, allowed) == names
+
+
+@pytest.mark.parametrize("allowed", ["localhost", "127.0.0.1"])
+@pytest.mark.parametrize("malformed", MALFORMED)
+def test_no_malformed_host_is_allowed(malformed: str, allowed: str) -> None:
+    assert host_name(malformed.replace("localhost", allowed)) not in allowed_hosts(allowed, allowed, [""])
 
 
 @pytest.mark.parametrize(
