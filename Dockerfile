@@ -8,13 +8,14 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /build
-COPY requirements/core.lock requirements/
+COPY requirements/core.lock requirements/image.lock requirements/
 RUN python -m venv /opt/switchboard \
- && python -m pip install --no-cache-dir --require-hashes -r requirements/core.lock
+ && python -m pip install --no-cache-dir --require-hashes -r requirements/core.lock \
+ && /opt/switchboard/bin/pip install --no-cache-dir --require-hashes -r requirements/image.lock
 COPY . .
-RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
- && /opt/switchboard/bin/pip install --no-cache-dir --require-hashes -r requirements/core.lock \
- && /opt/switchboard/bin/pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,http,otel,redis]"
+RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --no-index --wheel-dir /wheels . \
+ && /opt/switchboard/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl \
+ && /opt/switchboard/bin/pip check
 
 FROM python:3.13-slim
 RUN useradd --uid 10001 --create-home switchboard \

@@ -56,13 +56,7 @@ async def serve_http(
         front.bus_folder = workspace.folder if relay is not None else ""
         front.replicas = replicas
         server_info.write(address.folder, address.info)
-        log.info(
-            "serving",
-            url=address.url,
-            listening=address.listening,
-            auth=address.token_file,
-            dashboard=link,
-        )
+        log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
         if address.is_exposed:
             log.warning("http.exposed", listening=address.listening, hint=EXPOSED_HINT)
         try:

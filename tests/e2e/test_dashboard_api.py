@@ -162,6 +162,18 @@ def test_a_token_that_may_look_may_not_act(web: Web) -> None:
     assert sent.status == 403
 
 
+def test_wrong_logins_are_limited_and_the_right_token_still_logs_in(workspace: Path) -> None:
+    with serving(workspace) as web:
+
+        def log_in(token: str) -> Answer:
+            return web.ask("POST", "/api/login", {"token": token}, {"Authorization": None})
+
+        statuses = [log_in("wrong").status for _ in range(25)]
+        assert statuses == [401] * 20 + [429] * 5
+        assert "retry-after" in log_in("wrong").headers
+        assert log_in(web.token).status == 200
+
+
 def test_the_printed_link_logs_one_browser_in_once(web: Web) -> None:
     link = next(
         word for word in web.log.read_text().split() if word.startswith("dashboard=http")

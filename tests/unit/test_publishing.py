@@ -54,6 +54,65 @@ def test_only_the_job_that_publishes_gets_an_identity_and_it_runs_no_code_of_our
     assert release["version"]["needs"] == "test"
 
 
+# Calls that install something. Each must be bound to hashes, or install only what is here.
+INSTALLS = re.compile(r"\bpip3? (?:install|wheel|download|sync)\b|\b(?:pipx|uvx|npx)\b|\bnpm (?:install|i)\b")
+BOUND = re.compile(
+    r"--require-hashes -r requirements/\w+\.lock$|--no-deps .*--no-(?:build-isolation|index)\b"
+)
+
+
+def commands(text: str) -> list[str]:
+    """Shell commands of a file, with their continued lines joined."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    return [part.strip() for line in joined.splitlines() for part in re.split(r"&&|\|\||;", line)]
+
+
+@pytest.mark.parametrize(
+    "path", [REPO / "Dockerfile", *WORKFLOWS, *(REPO / "examples").rglob("*.yml")], ids=lambda path: path.name
+)
+def test_whatever_is_published_installs_by_hash(path: Path) -> None:
+    loose = [
+        command
+        for command in commands(path.read_text(encoding="utf-8"))
+        if not command.startswith("#") and INSTALLS.search(command) and not BOUND.search(command)
+    ]
+    assert loose == []
+
+
+@pytest.mark.parametrize(
+    ("command", "bound"),
+    [
+        ("python -m pip install --require-hashes -r requirements/dev.lock", True),
+        ("pip install --no-deps --no-build-isolation -e .", True),
+        ("pip install --no-deps --no-index /wheels/*.whl", True),
+        ("pip install x", False),
+        ("pip install --require-hashes -r requirements/dev.lock x", False),
+        ("pip install --no-deps x", False),
+        ('pip install "$(ls /wheels/*.whl)[http]"', False),
+        ("pipx run --spec x==1 y", False),
+        ("uvx x", False),
+        ("npm install x", False),
+    ],
+)
+def test_an_install_without_hashes_is_recognised(command: str, bound: bool) -> None:
+    assert INSTALLS.search(command)
+    assert bool(BOUND.search(command)) is bound
+
+
+def test_the_image_has_the_versions_that_were_tested_and_every_package_of_its_extras() -> None:
+    pinned = re.compile(r"^([\w.-]+)==([^ ;]+)", re.MULTILINE)
+    image, dev = (
+        dict(pinned.findall((REPO / "requirements" / f"{name}.lock").read_text()))
+        for name in ("image", "dev")
+    )
+    assert image.items() <= dev.items()
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"]]
+    for extra in ("fast", "http", "otel", "redis"):
+        needed += project["optional-dependencies"][extra]
+    assert {re.split(r"[<>=;\[ ]", one)[0] for one in needed} <= set(image)
+
+
 def test_the_version_is_where_the_release_looks_for_it() -> None:
     settings = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["semantic_release"]
     (place,) = settings["version_variables"]

@@ -23,8 +23,10 @@ LINK_TTL_S = 3600.0
 # A browser unused for this long has to log in again.
 COOKIE_TTL_S = 12 * 3600.0
 MAX_COOKIES = 64
-# Guessing 256 bits is hopeless; this keeps a broken script from using up our time.
+# Guessing 256 bits is hopeless; this keeps a broken script from filling the log. Only invalid logins count, and only
+# they are limited: a valid token always logs in.
 MAX_FAILED_LOGINS, FAILED_LOGINS_WINDOW_S = 20, 60.0
+MAX_ADDRESSES = 1_000
 
 Headers = Mapping[bytes, bytes]
 
@@ -42,6 +44,13 @@ class Viewer(Struct, frozen=True):
         return self.right == ADMIN
 
 
+class LoginLink(Struct, frozen=True):
+    """The one-time link of a start. It expires `LINK_TTL_S` after it was created."""
+
+    code: str
+    created: float
+
+
 class _Login(Struct):
     viewer: Viewer
     last_used: float
@@ -57,16 +66,21 @@ class DashboardAccess:
     """Authenticates requests to the dashboard and manages logins."""
 
     def __init__(
-        self, tokens: TokenTable, allowed: Mapping[str, str], code: str, port: int, now: Callable[[], float]
+        self,
+        tokens: TokenTable,
+        allowed: Mapping[str, str],
+        link: LoginLink,
+        port: int,
+        now: Callable[[], float],
     ) -> None:
         self._tokens = tokens
         self._rights = allowed
-        self._code = sha256(code.encode()).digest() if code else b""
-        self._code_expires = now() + LINK_TTL_S
+        self._code = sha256(link.code.encode()).digest() if link.code else b""
+        self._code_expires = link.created + LINK_TTL_S
         self._cookie = b"switchboard_%d" % port  # a cookie is sent to every port of a host
         self._logins: dict[bytes, _Login] = {}
         self._now = now
-        self._failed_logins: list[float] = []
+        self._failed_logins: dict[str, list[float]] = {}  # times by client address, oldest address first
 
     def viewer(self, headers: Headers) -> Viewer | None:
         """Return the viewer of a request, or None if it has no valid login or its token has no right."""
@@ -81,12 +95,9 @@ class DashboardAccess:
         return login.viewer
 
     def log_in(self, token: str, code: str) -> tuple[Viewer, bytes] | None:
-        """Log in with a token or a code. Return the viewer and the cookie, or None if rejected or rate limited."""
-        if self._is_rate_limited():
-            return None
+        """Log in with a token or a code. Return the viewer and the cookie, or None if it is invalid."""
         viewer = self._viewer_by_token(token.encode()) if token else self._viewer_by_code(code)
         if viewer is None:
-            self._failed_logins.append(self._now())
             return None
         key = secrets.token_urlsafe(TOKEN_BYTES)
         while len(self._logins) >= MAX_COOKIES:
@@ -95,6 +106,18 @@ class DashboardAccess:
             Viewer(viewer.principal, viewer.right, True), self._now()
         )
         return viewer, self._set_cookie(key.encode(), int(COOKIE_TTL_S))
+
+    def record_failure(self, address: str) -> bool:
+        """Count an invalid login of a client address. Return True if it has had too many."""
+        now = self._now()
+        times = [at for at in self._failed_logins.pop(address, ()) if now - at < FAILED_LOGINS_WINDOW_S]
+        is_limited = len(times) >= MAX_FAILED_LOGINS
+        if not is_limited:
+            times.append(now)
+        while len(self._failed_logins) >= MAX_ADDRESSES:
+            del self._failed_logins[next(iter(self._failed_logins))]
+        self._failed_logins[address] = times
+        return is_limited
 
     def log_out(self, headers: Headers) -> bytes:
         """End the login of a browser. Return the header value that removes its cookie."""
@@ -115,10 +138,6 @@ class DashboardAccess:
             return None
         self._code = b""
         return Viewer("", ADMIN)
-
-    def _is_rate_limited(self) -> bool:
-        self._failed_logins = [at for at in self._failed_logins if self._now() - at < FAILED_LOGINS_WINDOW_S]
-        return len(self._failed_logins) >= MAX_FAILED_LOGINS
 
     def _read_cookie(self, headers: Headers) -> bytes:
         for part in headers.get(b"cookie", b"").split(b";"):

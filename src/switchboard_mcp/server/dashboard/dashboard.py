@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
+from switchboard_mcp.server.dashboard.access import FAILED_LOGINS_WINDOW_S
 from switchboard_mcp.server.dashboard.api.routes import ROUTES, ApiRequest, ApiRoute, load_handler
 from switchboard_mcp.server.dashboard.events import DashboardEvents
 from switchboard_mcp.server.http.asgi import BodyFailure, Headers
@@ -206,7 +207,13 @@ class Dashboard:
         except (msgspec.MsgspecError, UnicodeError):
             login = None
         if login is None:
-            self._log.warning("dashboard.refused", what="an invalid token, or a used or expired link")
+            address = exchange_of(request).guard.address[0]
+            if self.access.record_failure(address):
+                headers = {"retry-after": str(int(FAILED_LOGINS_WINDOW_S))}
+                raise HTTPException(429, "Too many invalid logins from this address. Wait a minute.", headers)
+            self._log.warning(
+                "dashboard.refused", what="an invalid token, or a used or expired link", address=address
+            )
             raise HTTPException(401, "This token has no dashboard rights, or the link is used or expired.")
         viewer, cookie = login
         self._log.info("dashboard.login", who=viewer.principal or "the token of this start")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.server.dashboard.access import DashboardAccess, rights
+from switchboard_mcp.server.dashboard.access import DashboardAccess, LoginLink, rights
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.dashboard import Dashboard
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
@@ -23,9 +23,9 @@ def create_dashboard(
     runtime: Runtime,
     call_log: CallLog,
     savings: SavingsHistory,
-    code: str,
+    link: LoginLink,
 ) -> Dashboard:
-    """Return the dashboard of a server; `code` logs one browser in."""
+    """Return the dashboard of a server; `link` logs one browser in."""
     state = DashboardState(
         runtime,
         call_log,
@@ -35,5 +35,5 @@ def create_dashboard(
     )
     allowed = rights(runtime.workspace.config.http.tokens)
     now = asyncio.get_running_loop().time
-    access = DashboardAccess(address.tokens, allowed, code, address.info.port, now)
+    access = DashboardAccess(address.tokens, allowed, link, address.info.port, now)
     return Dashboard(state, access, runtime.context.log, lambda: front.stopping)

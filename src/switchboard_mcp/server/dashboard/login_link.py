@@ -6,10 +6,12 @@ fragment, which neither proxies nor other pages get to see.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
+from switchboard_mcp.server.dashboard.access import LoginLink
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.http.auth import TOKEN_BYTES
@@ -24,14 +26,15 @@ if TYPE_CHECKING:
 
 def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) -> str:
     """Let the HTTP server create the dashboard on first use. Return the link that logs one browser in."""
-    code = secrets.token_urlsafe(TOKEN_BYTES)
+    # Created here and not with the dashboard: the link expires although nobody opens it.
+    link = LoginLink(secrets.token_urlsafe(TOKEN_BYTES), asyncio.get_running_loop().time())
     call_log = runtime.context.recorder
     assert isinstance(call_log, CallLog)
     front.timelines = call_log.timelines
     front.savings = savings = SavingsHistory(front.started_ms)
 
-    front.open_dashboard = partial(_open_dashboard, front, address, runtime, call_log, savings, code)
-    return f"http://{format_address(address.info.host, address.info.port)}/#{code}"
+    front.open_dashboard = partial(_open_dashboard, front, address, runtime, call_log, savings, link)
+    return f"http://{format_address(address.info.host, address.info.port)}/#{link.code}"
 
 
 def _open_dashboard(
@@ -40,8 +43,8 @@ def _open_dashboard(
     runtime: Runtime,
     call_log: CallLog,
     savings: SavingsHistory,
-    code: str,
+    link: LoginLink,
 ) -> Dashboard:
     from switchboard_mcp.server.dashboard.factory import create_dashboard  # loads the web framework
 
-    return create_dashboard(front, address, runtime, call_log, savings, code)
+    return create_dashboard(front, address, runtime, call_log, savings, link)

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
 import pytest
 
 from switchboard_mcp.config.sections import Token
+from switchboard_mcp.server.dashboard import factory
 from switchboard_mcp.server.dashboard.access import (
     COOKIE_TTL_S,
     FAILED_LOGINS_WINDOW_S,
     LINK_TTL_S,
+    MAX_ADDRESSES,
     MAX_COOKIES,
     MAX_FAILED_LOGINS,
     DashboardAccess,
+    LoginLink,
     rights,
 )
+from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http.auth import TokenTable
 
 CODE = "c" * 43
@@ -37,7 +47,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def access(clock: Clock) -> DashboardAccess:
-    return DashboardAccess(TOKENS, rights(CONFIGURED), CODE, 3100, clock)
+    return DashboardAccess(TOKENS, rights(CONFIGURED), LoginLink(CODE, clock.now), 3100, clock)
 
 
 def cookie_of(set_cookie: bytes) -> dict[bytes, bytes]:
@@ -125,9 +135,41 @@ def test_many_logins_push_out_the_one_used_longest_ago(access: DashboardAccess, 
     assert access.viewer(cookies[1]) is not None
 
 
-def test_who_tries_too_often_waits_even_with_the_right_token(access: DashboardAccess, clock: Clock) -> None:
-    for _ in range(MAX_FAILED_LOGINS):
-        assert access.log_in("wrong", "") is None
-    assert access.log_in("start-token", "") is None
-    clock.now += FAILED_LOGINS_WINDOW_S + 1
+async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    created: list[LoginLink] = []
+    monkeypatch.setattr(factory, "create_dashboard", lambda *parts: created.append(parts[-1]))
+    front: Any = SimpleNamespace(started_ms=0)
+    runtime: Any = SimpleNamespace(context=SimpleNamespace(recorder=CallLog(MagicMock())))
+    address: Any = SimpleNamespace(info=SimpleNamespace(host="127.0.0.1", port=3100))
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    url = enable_dashboard(front, address, runtime)
+    after = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: after + LINK_TTL_S + 1)
+    front.open_dashboard()  # the first visit, too late
+    (link,) = created
+    assert url.endswith(f"#{link.code}")
+    assert before <= link.created <= after
+    assert DashboardAccess(TOKENS, {"": "admin"}, link, 3100, loop.time).log_in("", link.code) is None
+
+
+def test_invalid_logins_are_limited_per_address_and_never_block_a_valid_one(
+    access: DashboardAccess, clock: Clock
+) -> None:
+    limited = [access.record_failure("192.0.2.1") for _ in range(MAX_FAILED_LOGINS + 5)]
+    assert limited == [False] * MAX_FAILED_LOGINS + [True] * 5
+    assert not access.record_failure("192.0.2.2")
     assert access.log_in("start-token", "") is not None
+    assert access.log_in("", CODE) is not None
+    clock.now += FAILED_LOGINS_WINDOW_S + 1
+    assert not access.record_failure("192.0.2.1")
+
+
+def test_a_bounded_number_of_addresses_is_remembered(access: DashboardAccess) -> None:
+    for _ in range(MAX_FAILED_LOGINS + 1):
+        access.record_failure("first")
+    for number in range(MAX_ADDRESSES):
+        access.record_failure(str(number))
+    assert not access.record_failure("first")
