@@ -23,7 +23,7 @@ from mcp_types import (
 
 from tests.e2e.host import LATEST, SWITCHBOARD
 from tests.e2e.servers import Servers
-from tests.e2e.workspaces import MOCK_CHILD, add_child, faulty, read_record, recorded
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, read_record, recorded
 
 Mode = Literal["auto", "legacy"]
 # The SDK's own default probes with `server/discover` and must find its way back to `initialize`.
@@ -52,6 +52,20 @@ async def introspect(host: Client, suite: str, **more: str) -> Any:
 
 async def call(host: Client, suite: str, subtool: str, **args: Any) -> CallToolResult:
     return await host.call_tool(suite, {"action": "call", "subtool": subtool, "args": args})
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_it_reads_every_page_of_a_long_list(workspace: Path, mode: Mode) -> None:
+    configure(
+        workspace, {"mcpServers": {f"child-{number:04d}": {"command": "true"} for number in range(1000)}}
+    )
+    async with client(SWITCHBOARD, cwd=workspace, mode=mode) as host:
+        page = await host.list_tools()
+        names = [tool.name for tool in page.tools]
+        while page.next_cursor is not None:
+            page = await host.list_tools(cursor=page.next_cursor)
+            names += [tool.name for tool in page.tools]
+        assert names == [f"child-{number:04d}_suite" for number in range(1000)]
 
 
 @pytest.mark.parametrize("mode", MODES)

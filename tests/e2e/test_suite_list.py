@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.host import switchboard
+from tests.e2e.host import Host, Json, switchboard
+from tests.e2e.shell import run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted, write_child
 
 MAX_LIST_BYTES = 50_000
@@ -165,12 +166,133 @@ def test_two_hundred_children_fit_into_fifty_kilobytes(workspace: Path, descript
     configure(workspace, {"mcpServers": servers, "suites": suites})
     with switchboard(workspace) as host:
         answer = host.raw_answer(host.ask("tools/list"))
-        assert "list_too_long" not in host.stderr
+        assert "list_paged" not in host.stderr
     tools = answer.json["result"]["tools"]
     assert len(answer.result) <= MAX_LIST_BYTES
     assert len(tools) == 200
     assert [tool["name"] for tool in tools] == sorted(tool["name"] for tool in tools)
     assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
+
+
+STATELESS = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+FAMILIES = pytest.mark.parametrize("family", [{}, {"_meta": STATELESS}], ids=["legacy", "stateless"])
+
+
+def crowd(workspace: Path, count: int = 1000) -> list[str]:
+    """Children by the thousand, two built-in suites, a pinned subtool and a favourite. Returns all tool names."""
+    servers: dict[str, Any] = {f"child-{number:04d}": {"command": "true"} for number in range(count)}
+    servers["zoo"] = {"command": MOCK_CHILD[0], "args": MOCK_CHILD[1:]}
+    suites = {"zoo": {"pin": ["echo"]}, "child-0777": {"alwaysLoad": True}}
+    built_in = {"mail": {"enabled": True}, "find": {"enabled": True}}
+    configure(workspace, {"mcpServers": servers, "suites": suites, **built_in})
+    return sorted([*(f"{name}_suite" for name in servers), "mail_suite", "switchboard_suite", "echo"])
+
+
+def read_pages(host: Host, family: Json, page: Json | None = None) -> list[Json]:
+    """Every page from the first, or from the given one, on; each within the limit."""
+    pages = [] if page is None else [page]
+    while not pages or "nextCursor" in pages[-1]:
+        cursor = {"cursor": pages[-1]["nextCursor"]} if pages else {}
+        answer = host.raw_answer(host.ask("tools/list", {**family, **cursor}))
+        assert "result" in answer.json, answer.json
+        assert len(answer.result) <= MAX_LIST_BYTES
+        pages.append(answer.json["result"])
+    return pages
+
+
+def names_in(pages: list[Json]) -> list[str]:
+    return [tool["name"] for page in pages for tool in page["tools"]]
+
+
+@FAMILIES
+def test_a_thousand_children_are_listed_in_pages_and_the_first_holds_what_matters(
+    workspace: Path, family: Json
+) -> None:
+    everything = crowd(workspace)
+    with switchboard(workspace) as host:
+        pages = read_pages(host, family)
+        assert "tools.list_paged" in host.stderr
+        assert host.stderr.count("tools.list_paged") == 1
+    listed = names_in(pages)
+    assert len(pages) > 1
+    assert sorted(listed) == everything
+    assert listed[:5] == ["mail_suite", "switchboard_suite", "echo", "child-0777_suite", "zoo_suite"]
+    assert listed[5:] == sorted(listed[5:])
+    for tool in pages[0]["tools"][:2]:
+        assert tool["inputSchema"] == SCHEMA
+        assert len(tool["description"]) > 40
+
+
+@FAMILIES
+@pytest.mark.parametrize("cursor", ["x", "1", "1.", "1.0123456789abcdef", "0.{stamp}", "-1.{stamp}", "99.{stamp}",
+                                    "1.{stamp}.", "١.{stamp}", "9" * 5000 + ".{stamp}", 5, ["1"]], ids=str)  # fmt: skip
+def test_a_cursor_that_was_never_issued_is_an_invalid_param(
+    workspace: Path, family: Json, cursor: object
+) -> None:
+    crowd(workspace, 600)
+    with switchboard(workspace) as host:
+        _, stamp = host.result("tools/list", family)["nextCursor"].split(".")
+        wrong = cursor.format(stamp=stamp) if isinstance(cursor, str) else cursor
+        assert host.error("tools/list", {**family, "cursor": wrong})["code"] == -32602
+        for first in (None, ""):
+            assert "nextCursor" in host.result("tools/list", {**family, "cursor": first})
+
+
+@FAMILIES
+def test_a_reload_between_two_pages_ends_the_old_list_with_a_clear_error(
+    workspace: Path, family: Json
+) -> None:
+    everything = crowd(workspace)
+    with switchboard(workspace) as host:
+        host.initialize()
+        first = host.result("tools/list", family)
+        add_child(workspace, "new", ["true"])
+        host.notification("notifications/tools/list_changed")
+        error = host.error("tools/list", {**family, "cursor": first["nextCursor"]})
+        assert error["code"] == -32602
+        assert "Call tools/list without a cursor" in error["message"]
+        assert sorted(names_in(read_pages(host, family))) == sorted([*everything, "new_suite"])
+
+
+@FAMILIES
+def test_a_child_that_becomes_known_between_two_pages_leaves_no_gap(workspace: Path, family: Json) -> None:
+    everything = crowd(workspace)
+    servers = json.loads((workspace / "switchboard.config.json").read_text())
+    servers["mcpServers"]["child-0900"] = {"command": MOCK_CHILD[0], "args": MOCK_CHILD[1:]}
+    configure(workspace, servers)
+    with switchboard(workspace) as host:
+        first = host.result("tools/list", family)
+        host.introspect("child-0900_suite")
+        assert host.result("tools/list", family) != first
+        assert sorted(names_in(read_pages(host, family, first))) == everything
+        assert "child-0900_suite" in names_in([host.result("tools/list", family)])
+
+
+def test_the_tools_of_a_direct_child_have_pages_too(workspace: Path) -> None:
+    code = """
+        class Many(Child):
+            def page(self, cursor):
+                return {"tools": [{**tool(f"tool_{i:04d}"), "description": "words " * 100} for i in range(200)]}
+
+        Many().serve()
+    """
+    add_child(workspace, "many", scripted(code))
+    configure(workspace, {"suites": {"many": {"exposure": "direct"}}})
+    with switchboard(workspace) as host:
+        pages = read_pages(host, {})
+        assert len(pages) > 1
+        assert names_in(pages) == [f"tool_{number:04d}" for number in range(200)]
+        last = host.result("tools/call", {"name": "tool_0199", "arguments": {"message": "hi"}})
+        assert last["content"][0]["text"] == "hi"
+
+
+def test_commands_see_every_page(workspace: Path) -> None:
+    everything = crowd(workspace)
+    ran = run(workspace, "list", "--json")
+    assert {tool["name"] for tool in json.loads(ran.stdout)["tools"]} >= {*everything} - {"echo"}
 
 
 def test_a_long_description_is_cut_at_a_word_with_an_ellipsis(workspace: Path) -> None:

@@ -43,6 +43,13 @@ class LogMessage(Struct):
     data: object = None
 
 
+class ToolPage(Struct, rename="camel"):
+    """The members of a `tools/list` result that all pages are collected from."""
+
+    tools: list[Raw] = []
+    next_cursor: str = ""
+
+
 class ToolResult(Struct, rename="camel"):
     """The members of a `tools/call` result that commands use; `raw` is the whole result."""
 
@@ -104,8 +111,18 @@ class LocalClient:
         self._peer.notify("notifications/initialized")
 
     async def list_tools(self) -> Raw:
-        """Return the result of `tools/list`."""
-        return await self._request(AwaitedRequest(self._loop, "tools/list", b"{}", TIMEOUT_S))
+        """Return the result of `tools/list`, with the tools of all its pages."""
+        tools: list[Raw] = []
+        params = b"{}"
+        while True:
+            result = await self._request(AwaitedRequest(self._loop, "tools/list", params, TIMEOUT_S))
+            page = msgspec.json.decode(result, type=ToolPage)
+            if not page.next_cursor and not tools:
+                return result
+            tools += page.tools
+            if not page.next_cursor:
+                return Raw(jsonrpc.encode({"tools": tools}))
+            params = jsonrpc.encode({"cursor": page.next_cursor})
 
     async def call(self, name: str, arguments: object, tell: OnProgress | None = None) -> ToolResult:
         """Return the result of `tools/call`; cancelling it notifies the child."""

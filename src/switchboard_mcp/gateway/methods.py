@@ -29,6 +29,10 @@ from switchboard_mcp.suites import suite_arguments
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
 
+NO_CURSOR = Raw(b"null")
+UNKNOWN_CURSOR = (
+    "Unknown cursor: the tool list has changed since it was issued. Call tools/list without a cursor."
+)
 IDENTITY = {"name": "switchboard", "version": __version__}
 
 
@@ -65,6 +69,7 @@ class Reference(Struct):
 _decode_initialize = msgspec.json.Decoder(InitializeParams).decode
 _decode_level = msgspec.json.Decoder(LevelParams).decode
 _decode_call = msgspec.json.Decoder(CallParams).decode
+_decode_cursor = msgspec.json.Decoder(str | None).decode
 _decode_reference = msgspec.json.Decoder(Reference).decode
 
 
@@ -129,9 +134,14 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         listing = gateway.view_of(inbound.session.principal).tool_list
-        inbound.answer(listing.tools(stateless=inbound.is_stateless))
+        page = listing.page(cursor, stateless=inbound.is_stateless)
+        if page is None:
+            inbound.refuse(INVALID_PARAMS, UNKNOWN_CURSOR)
+        else:
+            inbound.answer(page)
         gateway.notify_first_response()
 
+    cursor = _decode_cursor(inbound.members.get("cursor", NO_CURSOR)) or ""
     when_tools_known(gateway, inbound, "tools/list", answer)
 
 

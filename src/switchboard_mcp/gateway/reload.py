@@ -229,7 +229,7 @@ def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
     visible = any(old.shows(child) or new.shows(child) for child in changed)
     families = (False, True)
     differs = any(
-        old.tool_list.tools(stateless=each) != new.tool_list.tools(stateless=each) for each in families
+        old.tool_list.pages(stateless=each) != new.tool_list.pages(stateless=each) for each in families
     )
     notifications = [TOOLS_CHANGED] if visible or differs else []
     for notification, methods in LISTS.items():

@@ -66,7 +66,7 @@ class ChildSuite:
         self.observer: RequestObserver | None = None  # None without telemetry
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
-        self._always_load = settings.always_load
+        self.always_load = settings.always_load
         self.description = sanitize.clean(
             child.spec.switchboard_description
             or settings.description
@@ -164,7 +164,7 @@ class ChildSuite:
         tool = describe(
             self.name, self.description, names, shape, merged_annotations(tools) if tools else None
         )
-        if self._always_load:
+        if self.always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
         return tool
 

@@ -1,7 +1,7 @@
 """Suite tools: the tool that a host sees instead of a child's own tools.
 
 Defines the interface of every suite and the params of its calls, the description of a suite tool (with a hint of its
-subtools) and the size of the whole list. It is not aware of children: their suites are in `child_suite`.
+subtools), and the size and pages of the whole list. It is not aware of children: their suites are in `child_suite`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
-from msgspec.json import decode, encode
+from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.protocol.message_meta import Meta
@@ -25,6 +25,8 @@ INPUT_SCHEMA = Raw(
     b'"subtool":{"type":"string"},"args":{"type":"object"}},"required":["action"]}'
 )
 MAX_LIST_BYTES = 50_000
+# The part of a page for its cursor and for the members that a stateless host expects.
+PAGE_RESERVE_BYTES = 500
 # Hosts cut tool descriptions at 2 KB.
 DESCRIPTION_CHARS = 1_000
 HINT_CHARS = 160
@@ -141,28 +143,47 @@ def merged_annotations(tools: Iterable[Tool]) -> dict[str, bool]:
 
 
 def list_tools(suites: Iterable[ListedSuite], direct: Sequence[Raw], extra: Mapping[str, Raw]) -> bytes:
-    """Return the `tools/list` result: all suites, in the largest shape that fits, and the direct tools."""
-    body = _encode_within_limit(list(suites))
-    if not direct and not extra:
-        return body
-    suite_tools = decode(body, type=dict[str, list[Raw]])["tools"]
-    return encode({**extra, "tools": [*suite_tools, *direct]})
+    """Return the whole `tools/list` result: all suites, in the largest shape that fits, and the direct tools."""
+    return encode({**extra, "tools": [*encode_suites(list(suites), direct), *direct]})
 
 
-def _encode_within_limit(suites: list[ListedSuite]) -> bytes:
-    """Encode all suites in the largest shape that fits."""
-    body = _encode_tools(suites, SHAPES[0])
+def encode_suites(suites: Sequence[ListedSuite], direct: Sequence[Raw]) -> list[Raw]:
+    """Return the suite tools in the largest shape that fits beside the direct tools, else in the smallest.
+
+    Direct tools have one shape only; they leave at least half of the limit to the suites.
+    """
+    room = MAX_LIST_BYTES - min(_joined_size(direct), MAX_LIST_BYTES // 2)
+    tools = _encode_shape(suites, SHAPES[0])
     low, high = 1, len(SHAPES) - 1
-    if len(body) <= MAX_LIST_BYTES:
-        return body
+    if _joined_size(tools) <= room:
+        return tools
     while low < high:
         middle = (low + high) // 2
-        if len(_encode_tools(suites, SHAPES[middle])) <= MAX_LIST_BYTES:
+        if _joined_size(_encode_shape(suites, SHAPES[middle])) <= room:
             high = middle
         else:
             low = middle + 1
-    return _encode_tools(suites, SHAPES[low])
+    return _encode_shape(suites, SHAPES[low])
 
 
-def _encode_tools(suites: list[ListedSuite], shape: Shape) -> bytes:
-    return encode({"tools": [suite.descriptor(shape) for suite in suites]})
+def split_pages(tools: Sequence[Raw], extra: Mapping[str, Raw]) -> list[list[Raw]]:
+    """Split a tool list into pages within the limit. A tool beyond it has a page of its own."""
+    room = MAX_LIST_BYTES - PAGE_RESERVE_BYTES - len(encode(extra))
+    pages: list[list[Raw]] = [[]]
+    size = 0
+    for tool in tools:
+        size += len(bytes(tool)) + 1
+        if size > room and pages[-1]:
+            pages.append([])
+            size = len(bytes(tool)) + 1
+        pages[-1].append(tool)
+    return pages
+
+
+def _encode_shape(suites: Sequence[ListedSuite], shape: Shape) -> list[Raw]:
+    return [Raw(encode(suite.descriptor(shape))) for suite in suites]
+
+
+def _joined_size(tools: Sequence[Raw]) -> int:
+    """Return the size of a list of tools as JSON, within its result."""
+    return len(b'{"tools":[]}') + sum(len(bytes(tool)) + 1 for tool in tools)

@@ -2,19 +2,30 @@
 
 Direct tools keep their own names; a name that is taken is prefixed with the child's. If exactly one child is direct,
 hosts also see its other capabilities.
+
+The list is sorted by name. One that exceeds the size limit has pages, and since some hosts never ask for the second,
+the tools that matter most come first (`_rank_suite`). A cursor names the list that it continues: if the list changes
+meanwhile, the host gets the rest of the list it began with, or an error, never a gap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.capabilities import server_capabilities
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName, direct_descriptor
-from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES, Suite, list_tools
+from switchboard_mcp.gateway.suites.suite_tools import (
+    MAX_LIST_BYTES,
+    SHAPES,
+    Suite,
+    encode_suites,
+    split_pages,
+)
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.suites.suite_names import unique_tool_name
 
@@ -25,6 +36,19 @@ INSTRUCTIONS = (
 )
 
 
+# Lists that hosts may still be reading, page by page, after a newer one has replaced them.
+KEPT_LISTS = 4
+# The order of a list with pages. Built-in suites can find the tools of the other pages.
+RANK_BUILT_IN, RANK_PINNED, RANK_ALWAYS_LOAD, RANK_USED, RANK_DIRECT, RANK_UNUSED = range(6)
+
+
+class ToolPages(Struct, frozen=True):
+    """The `tools/list` results of one list. `stamp` identifies it in cursors; empty if there is one page."""
+
+    pages: list[bytes]
+    stamp: str = ""
+
+
 class ToolListCache:
     """Builds and caches the tool list of one view."""
 
@@ -32,7 +56,9 @@ class ToolListCache:
         self._suites = suites
         self._tools = tools
         self._log = log
-        self._encoded: dict[bool, bytes] = {}
+        self._encoded: dict[bool, ToolPages] = {}
+        self._kept: dict[tuple[bool, str], ToolPages] = {}
+        self._logged: tuple[int, int] = (0, 0)
         self._direct: dict[str, ResolvedName] | None = None
         self._snapshots: list[ServerSnapshot | None] = []
 
@@ -40,19 +66,68 @@ class ToolListCache:
         """Drop the cache after a child's inventory has changed."""
         self._encoded.clear()
         self._direct = None
+        if any(suite.child.inventory.governed for suite in self._suites.values()):
+            self._kept.clear()  # a tool may have been withdrawn
 
-    def tools(self, *, stateless: bool) -> bytes:
-        """Return the `tools/list` result for a host of the given protocol version family."""
+    def pages(self, *, stateless: bool) -> list[bytes]:
+        """Return the `tools/list` results for a host of the given protocol version family, page by page."""
+        return self._current(stateless).pages
+
+    def page(self, cursor: str, *, stateless: bool) -> bytes | None:
+        """Return the page that a cursor names, or None if it is not known. An empty cursor names the first."""
+        current = self._current(stateless)
+        if not cursor:
+            return current.pages[0]
+        number, _, stamp = cursor.partition(".")
+        named = current if stamp == current.stamp else self._kept.get((stateless, stamp))
+        if named is None or not number.isascii() or not number.isdigit() or len(number) > len("1000000"):
+            return None
+        return named.pages[int(number)] if 0 < int(number) < len(named.pages) else None
+
+    def _current(self, stateless: bool) -> ToolPages:
         self._check_snapshots()
         if stateless not in self._encoded:
-            direct = [
-                direct_descriptor(name, found, stateless=stateless) for name, found in self.direct().items()
-            ]
-            listed = list_tools(self._suite_tools(), direct, self.result_members("tools/list"))
-            if len(listed) > MAX_LIST_BYTES and not direct:
-                self._log.warning("tools.list_too_long", bytes=len(listed), suites=len(self._tools))
-            self._encoded[stateless] = listed
+            listed = self._encoded[stateless] = self._build(stateless)
+            if listed.stamp:
+                self._kept[stateless, listed.stamp] = listed
+                while len(self._kept) > KEPT_LISTS:
+                    del self._kept[next(iter(self._kept))]
         return self._encoded[stateless]
+
+    def _build(self, stateless: bool) -> ToolPages:
+        own = self.direct()
+        direct = [direct_descriptor(name, found, stateless=stateless) for name, found in own.items()]
+        shown = self._suite_tools()
+        suites = encode_suites(shown, direct)
+        extra = self.result_members("tools/list")
+        whole = encode({**extra, "tools": [*suites, *direct]})
+        if len(whole) <= MAX_LIST_BYTES:
+            return ToolPages([whole])
+        from hashlib import blake2b
+
+        ranks = [_rank_suite(self._suites[suite.name]) for suite in shown]
+        for place, suite in enumerate(shown):
+            if ranks[place] == RANK_BUILT_IN:  # these describe how to find the others
+                suites[place] = Raw(encode(suite.descriptor(SHAPES[0])))
+        ranks += [RANK_DIRECT if found.suite.direct else RANK_PINNED for found in own.values()]
+        tools = [*suites, *direct]
+        ordered = [tools[place] for place in sorted(range(len(tools)), key=ranks.__getitem__)]
+        pages = split_pages(ordered, extra)
+        stamp = blake2b(encode([stateless, ordered]), digest_size=8).hexdigest()
+        self._warn_paged(len(pages[0]), len(tools), len(pages))
+        return ToolPages(
+            [
+                encode({**extra, "tools": page, **({"nextCursor": f"{number}.{stamp}"} if more else {})})
+                for number, page in enumerate(pages, 1)
+                for more in (number < len(pages),)
+            ],
+            stamp,
+        )
+
+    def _warn_paged(self, first: int, tools: int, pages: int) -> None:
+        if (first, tools) != self._logged:
+            self._logged = (first, tools)
+            self._log.warning("tools.list_paged", tools=tools, first_page=first, pages=pages)
 
     def direct(self) -> dict[str, ResolvedName]:
         """Return the direct tools by the name that hosts use."""
@@ -118,3 +193,12 @@ class ToolListCache:
         """Return the capabilities for a host of the given protocol version family."""
         suite = self.only_direct()
         return server_capabilities(suite.child.snapshot if suite is not None else None, stateless=stateless)
+
+
+def _rank_suite(suite: ChildSuite) -> int:
+    """Return the place of a suite in a list with pages: built-in, always loaded, run here before, or none of these."""
+    if suite.built_in:
+        return RANK_BUILT_IN
+    if suite.always_load:
+        return RANK_ALWAYS_LOAD
+    return RANK_USED if suite.child.snapshot is not None else RANK_UNUSED
