@@ -390,6 +390,30 @@ def test_a_child_is_added_used_and_removed(tmp_path: Path) -> None:
     assert not (person.workspace / ".switchboard" / "mcps" / "mock").exists()
 
 
+def test_a_child_is_switched_off_and_on_again_and_its_file_is_as_before(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    config = person.workspace / "switchboard.config.json"
+    config.write_text(
+        '{\n  "mcpServers": {\n    "a": { "command": "x" }, // first\n    "b": { "command": "y" }\n  }\n}\n'
+    )
+    own = person.workspace / ".switchboard" / "mcps" / "c" / ".mcp.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{ "name": "c", "command": { "cmd": "z" } }\n')
+    for child, file in (("a", config), ("c", own)):
+        before = file.read_bytes()
+        assert run(person, "disable", child).code == 0
+        listed = run(person, "list", "--json").json
+        assert child not in {each["child"] for each in listed["children"]}
+        assert [each["child"] for each in listed["disabled"]] == [child]
+        assert f"switchboard enable {child}" in run(person, "list").out
+        assert f"switchboard enable {child}" in run(person, "doctor").out
+        assert run(person, "disable", child, "--json").json["changed"] is False
+        assert run(person, "enable", child).code == 0
+        assert child in {each["child"] for each in run(person, "list", "--json").json["children"]}
+        assert file.read_bytes() == before
+    assert run(person, "enable", "nobody").code == 2
+
+
 def test_a_remote_child_is_added(tmp_path: Path) -> None:
     person = Person(tmp_path)
     address = "https://tracker.example/mcp"

@@ -34,6 +34,8 @@ COMMANDS = {
     "add": "commands.add:ADD",
     "remove": "commands.add:REMOVE",
     "import": "commands.add:IMPORT",
+    "enable": "commands.enable:ENABLE",
+    "disable": "commands.enable:DISABLE",
     "revert": "commands.revert:COMMAND",
     "completions": "commands.completions:COMMAND",
     "ask": "commands.ask:COMMAND",

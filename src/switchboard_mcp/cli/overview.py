@@ -16,6 +16,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   revert                undo `init`, byte for byte
   add NAME -- CMD       add a server; or --url URL
   remove NAME           remove a server
+  enable NAME           switch a server on again
+  disable NAME          switch a server off; its entry stays
   import FILE           copy the servers of a file, leaving the file unchanged
   list                  list the suites; starts nothing
   introspect SUITE      show the subtools of a suite

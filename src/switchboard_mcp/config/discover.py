@@ -35,12 +35,13 @@ class _Result(Struct):
     warnings: list[ConfigWarning]
     mentioned: set[str]
     originals: bool = False
+    disabled: dict[str, ChildSpec] = {}
 
 
 def discover(
     folder: str, config: Config, environ: Mapping[str, str], *, source: str = "", originals: bool = False
-) -> tuple[list[ChildSpec], list[ConfigWarning]]:
-    """Return the children of `folder`, and warnings. `source` is the config file.
+) -> tuple[list[ChildSpec], list[ChildSpec], list[ConfigWarning]]:
+    """Return the children of `folder`, those that are disabled, and warnings. `source` is the config file.
 
     With `originals`, each wrapped child is replaced by the child it wraps.
     """
@@ -57,7 +58,8 @@ def discover(
     for spec in result.children.values():
         _check_variables(spec, environ, result.warnings)
     _check_suites(config, source, result)
-    return list(result.children.values()), result.warnings
+    disabled = [spec for name, spec in result.disabled.items() if name not in result.children]
+    return list(result.children.values()), disabled, result.warnings
 
 
 def _mail_child(source: str) -> ChildSpec:
@@ -135,9 +137,9 @@ def _read_original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec 
         warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
         return None
     found = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
-    return (
-        replace(found, wraps="") if found is not None else None
-    )  # otherwise wrappers would start each other forever
+    if found is None or found.disabled:
+        return None
+    return replace(found, wraps="")  # otherwise wrappers would start each other forever
 
 
 def _read_map(servers: Mapping[str, object], location: EntryLocation, result: _Result) -> None:
@@ -149,6 +151,9 @@ def _read_map(servers: Mapping[str, object], location: EntryLocation, result: _R
 
 def _add(spec: ChildSpec | None, result: _Result) -> None:
     if spec is None:
+        return
+    if spec.disabled:
+        result.disabled.setdefault(spec.name, spec)
         return
     first = result.children.setdefault(spec.name, spec)
     if first is spec:

@@ -63,6 +63,8 @@ def read_entry(
 ) -> ChildSpec | None:
     """Return the child in `raw`, or None if it is skipped; the reason is added to `warnings`.
 
+    A disabled child is returned with `disabled` set.
+
     `name` overrides the name in the entry, as the key in a map does; `fallback` is used if the entry has no name.
     """
     try:
@@ -70,10 +72,12 @@ def read_entry(
     except msgspec.ValidationError as problem:
         _warn_invalid(raw, location, str(problem), warnings)
         return None
-    if entry.disabled or not entry.enabled:
-        return None
     if name is None:
         name = fallback if entry.name is None else entry.name
+    if entry.disabled or not entry.enabled:
+        # It may be disabled because something is wrong with it, so nothing is reported.
+        off = _build_spec(entry, name.strip(), location, [])
+        return replace(off, disabled=True) if off is not None and off.name else None
     spec = _build_spec(entry, name.strip(), location, warnings)
     if spec is None or not _is_valid(spec, location, warnings):
         return None

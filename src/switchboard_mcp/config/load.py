@@ -72,7 +72,7 @@ def load_workspace(
     deprecated: list[ConfigWarning] = []
     written = read_config(source, deprecated) if source else Config()
     config = _apply_mail_exposure(written)
-    children, warnings = discover(folder, config, environ, source=source, originals=originals)
+    children, disabled, warnings = discover(folder, config, environ, source=source, originals=originals)
     warnings = deprecated + warnings
     config = describe_suites(config, read_descriptions(folder, warnings), children)
     if any(spec.wraps for spec in children):
@@ -82,7 +82,13 @@ def load_workspace(
 
         config = adjust_for_wrappers(config, children)
     return Workspace(
-        folder=folder, config=config, children=children, warnings=warnings, source=source, written=written
+        folder=folder,
+        config=config,
+        children=children,
+        warnings=warnings,
+        source=source,
+        written=written,
+        disabled=disabled,
     )
 
 

@@ -350,6 +350,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     wraps: str = ""
     stored: StoredVariables = field(default_factory=StoredVariables)
     incomplete: str = ""
+    disabled: bool = False
 
 
 class ConfigWarning(Struct, frozen=True):
@@ -368,8 +369,9 @@ class Workspace(Struct, frozen=True, kw_only=True):
     """A loaded workspace: its folder, settings and children, and the warnings from loading them.
 
     `source` is the config file, if there is one. `written` has the settings as they are in it; `config` is adjusted to
-    wrapped children and to settings that need a restart. `absent` holds children that governed mode does not allow,
-    each with the failure reported for it; `judged` is true once that has been decided.
+    wrapped children and to settings that need a restart. `disabled` holds children that are switched off, `absent`
+    those that governed mode does not allow, each with the failure reported for it; `judged` is true once that has been
+    decided.
     """
 
     folder: str
@@ -378,6 +380,7 @@ class Workspace(Struct, frozen=True, kw_only=True):
     warnings: list[ConfigWarning]
     source: str = ""
     written: Config | None = None
+    disabled: list[ChildSpec] = []
     absent: dict[str, Failure] = {}
     judged: bool = False
 

@@ -27,17 +27,17 @@ class Lab:
         path.write_text(entry if isinstance(entry, str) else json.dumps(entry))
         return str(path)
 
-    def discover(self) -> tuple[list[ChildSpec], list[ConfigWarning]]:
+    def discover(self) -> tuple[list[ChildSpec], list[ChildSpec], list[ConfigWarning]]:
         return discover(str(self.folder), msgspec.convert(self.settings, Config), self.environ)
 
     def children(self) -> list[ChildSpec]:
-        found, warnings = self.discover()
+        found, _, warnings = self.discover()
         assert warnings == []
         return found
 
     def warnings(self) -> list[str]:
         """What is told, with the workspace's folder left out of the paths."""
-        return [str(warning).replace(f"{self.folder}/", "") for warning in self.discover()[1]]
+        return [str(warning).replace(f"{self.folder}/", "") for warning in self.discover()[2]]
 
     def names(self) -> list[str]:
         return [child.name for child in self.discover()[0]]
@@ -211,6 +211,16 @@ def test_a_disabled_child_is_left_out_in_silence(lab: Lab, off: dict[str, bool])
     assert lab.children() == []
 
 
+def test_a_disabled_child_is_known_wherever_it_is(lab: Lab) -> None:
+    lab.settings["mcpServers"] = {"a": {"command": "x", "disabled": True}, "b": {"command": "y"}}
+    lab.child("c", {"command": "z", "enabled": False})
+    lab.child("b", {"command": "other", "disabled": True})
+    children, disabled, warnings = lab.discover()
+    assert [child.name for child in children] == ["b"]
+    assert [(child.name, child.command) for child in disabled] == [("a", "x"), ("c", "z")]
+    assert warnings == []
+
+
 def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
     lab.child(
         "a",
@@ -252,7 +262,7 @@ def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
 ) -> None:
     lab.child("a", entry)
     lab.child("good", {"command": "x"})
-    found, warnings = lab.discover()
+    found, _, warnings = lab.discover()
     assert [child.name for child in found] == ["good"]
     assert [(warning.source, warning.key) for warning in warnings] == [
         (str(lab.folder / "mcps/a/.mcp.json"), key)
@@ -281,7 +291,7 @@ def test_an_incomplete_child_is_kept_with_a_warning_and_its_start_says_the_same(
     lab: Lab, entry: object, key: str, message: str
 ) -> None:
     lab.child("a", entry)
-    found, warnings = lab.discover()
+    found, _, warnings = lab.discover()
     (spec,) = found
     assert spec.name == "a"
     assert (warnings[0].source, warnings[0].key) == (str(lab.folder / "mcps/a/.mcp.json"), key)
@@ -350,7 +360,7 @@ def test_the_first_of_two_children_of_one_name_wins_and_both_files_are_named(lab
     lab.settings["mcpServers"] = {"git": {"command": "first"}}
     lab.child("git", {"command": "second"})
     lab.child("other", {"name": "git", "command": "third"})
-    found, _ = lab.discover()
+    found, _, _ = lab.discover()
     assert [(child.name, child.command) for child in found] == [("git", "first")]
     config = lab.folder / "switchboard.config.json"
     assert lab.warnings() == [
@@ -425,5 +435,5 @@ def test_only_a_program_in_a_file_of_its_own_is_a_wrapper(lab: Lab) -> None:
 def test_an_original_is_no_wrapper_whatever_it_says(lab: Lab) -> None:
     lab.child("kid", {"command": "x", "wraps": "original/.mcp.json"})
     lab.child("kid/original", {"command": "y", "wraps": "original/.mcp.json"})
-    (found,), warnings = discover(str(lab.folder), Config(), {}, originals=True)
+    (found,), _, warnings = discover(str(lab.folder), Config(), {}, originals=True)
     assert (found.command, found.wraps, warnings) == ("y", "", [])

@@ -49,6 +49,13 @@ class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     denied: int | None
 
 
+class DisabledChild(Struct, frozen=True):
+    """A child that is switched off, and the file that says so."""
+
+    child: str
+    source: str
+
+
 class ToolListing(Struct, frozen=True):
     """The answer of `list`: the tools as a host gets them, and the children behind them."""
 
@@ -57,6 +64,7 @@ class ToolListing(Struct, frozen=True):
     children: list[SuiteInfo]
     warnings: list[ConfigWarning]
     failed: dict[str, Failure] = {}
+    disabled: list[DisabledChild] = []
 
 
 def run_list(invocation: Invocation) -> int:
@@ -67,7 +75,12 @@ def run_list(invocation: Invocation) -> int:
     if invocation.as_json:
         members = msgspec.json.decode(listing.tools, type=dict[str, Raw])
         warnings = [str(warning) for warning in listing.warnings]
-        answer = {**members, "children": listing.children, "warnings": warnings}
+        answer = {
+            **members,
+            "children": listing.children,
+            "disabled": listing.disabled,
+            "warnings": warnings,
+        }
         invocation.console.out.json(
             {**answer, "failed": listing.failed} if invocation.args.refresh else answer
         )
@@ -100,7 +113,9 @@ async def gather_listing(invocation: Invocation) -> ToolListing:
         workspace = switchboard.workspace
         failed = await refresh(switchboard, invocation) if invocation.args.refresh else {}
         children = [suite_info(suite) for suite in switchboard.gateway.suites.values()]
-        return ToolListing(workspace.folder, await host.list_tools(), children, workspace.warnings, failed)
+        disabled = [DisabledChild(spec.name, spec.source) for spec in workspace.disabled]
+        tools = await host.list_tools()
+        return ToolListing(workspace.folder, tools, children, workspace.warnings, failed, disabled)
 
 
 async def refresh(switchboard: Switchboard, invocation: Invocation) -> dict[str, Failure]:
@@ -139,7 +154,9 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
     out = invocation.console.out
     show_warnings(listing.warnings, invocation.console)
     if not listing.children:
-        if listing.warnings:
+        if listing.disabled:
+            _show_disabled(listing, out)
+        elif listing.warnings:
             out.line(f"No child in {listing.folder} can be shown; see the warnings.")
         else:
             show_no_children(listing.folder, out)
@@ -155,6 +172,8 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
         for info in listing.children
     ]
     out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"), optional=(1,), cell_lines=1)
+    if listing.disabled:
+        _show_disabled(listing, out)
     for problem in listing.failed.values():
         invocation.console.show_failure(problem)
     if not invocation.args.refresh and any(info.subtools is None for info in listing.children):
@@ -162,6 +181,11 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
             f"{UNKNOWN}: never started here; `switchboard list --refresh` starts every child.",
             "dim",
         )
+
+
+def _show_disabled(listing: ToolListing, out: Screen) -> None:
+    names = [one_line(child.child) for child in listing.disabled]
+    out.line(f"Disabled: {', '.join(names)}. `switchboard enable {names[0]}` switches it on.", "dim")
 
 
 def _count(info: SuiteInfo) -> Styled:

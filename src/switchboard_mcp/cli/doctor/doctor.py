@@ -69,6 +69,7 @@ class Diagnosis(Struct, kw_only=True):
     workspace: str
     config: str
     children: list[ChildDiagnosis] = []
+    disabled: list[str] = []
     findings: list[Finding] = []
 
     def problems(self) -> int:
@@ -120,6 +121,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
             spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config
         )
         diagnosis.children.append(_without_secrets(checked, spec))
+    diagnosis.disabled = sorted(spec.name for spec in workspace.disabled)
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _health_findings(workspace.folder)
     diagnosis.findings += _mail_findings(workspace)
@@ -360,6 +362,10 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     for child in diagnosis.children:
         out.line()
         _show_child(child, out)
+    for name in diagnosis.disabled:
+        out.line()
+        details = out.paint(f"disabled; `switchboard enable {name}` switches it on", "dim")
+        out.line(f"{out.paint('–', 'dim')} {out.paint(one_line(name), 'bold')}  {details}")
     for finding in diagnosis.findings:
         out.line()
         _show_finding(finding, out, "")
@@ -395,5 +401,8 @@ def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
         for line in finding.stderr:
             out.text(f"{indent}  {line}", "dim")
     if finding.remedy:
-        # On one line, however long: it may be a command to copy.
-        out.line(out.sanitize(f"{indent}→ {finding.remedy}"))
+        sentence, colon, command = finding.remedy.partition(": cd ")
+        out.line(out.sanitize(f"{indent}→ {sentence}{':' if colon else ''}"))
+        if colon:
+            # Not wrapped, so that it can be copied.
+            out.text(f"{indent}  cd {command}")

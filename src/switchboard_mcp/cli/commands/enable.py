@@ -1,0 +1,86 @@
+"""`switchboard enable` and `disable`: switch a child on or off in the file that defines it."""
+
+from __future__ import annotations
+
+import os
+
+from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.commands.add import SEE_LIST
+from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.parser import Command, positional
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.errors import refused
+from switchboard_mcp.setup.edit import formats, jsonc_edit
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from switchboard_mcp.setup.journal import read, write
+from switchboard_mcp.suites.fuzzy import did_you_mean
+
+
+def run_enable(invocation: Invocation) -> int:
+    """Switch a child on."""
+    return _switch(invocation, disabled=False)
+
+
+def run_disable(invocation: Invocation) -> int:
+    """Switch a child off."""
+    return _switch(invocation, disabled=True)
+
+
+ENABLE = Command(
+    "enable NAME [OPTIONS]",
+    "Switch a disabled child on. Servers that run notice it at once.",
+    run=run_enable,
+    arguments=[positional("name", "name of a child")],
+)
+DISABLE = Command(
+    "disable NAME [OPTIONS]",
+    "Switch a child off: hosts no longer see it, its entry stays. Servers that run notice it at once.",
+    run=run_disable,
+    arguments=[positional("name", "name of a child")],
+)
+
+
+def _switch(invocation: Invocation, *, disabled: bool) -> int:
+    workspace = load_workspace(workspace_folder(invocation.options), invocation.options.config, os.environ)
+    spec = _find(workspace, invocation.args.name)
+    state = "disabled" if disabled else "enabled"
+    changed = spec.disabled != disabled
+    if changed:
+        before = read(spec.source) or b""
+        write(spec.source, set_disabled(before, spec, disabled=disabled), 0o600)
+    if invocation.as_json:
+        invocation.console.out.json(
+            {"child": spec.name, "file": spec.source, state: True, "changed": changed}
+        )
+    elif changed:
+        invocation.console.out.line(f"{spec.name} is {state} in {spec.source}.", "green")
+    else:
+        invocation.console.out.line(f"{spec.name} is already {state}.")
+    return 0
+
+
+def set_disabled(data: bytes, spec: ChildSpec, *, disabled: bool) -> bytes:
+    """Return the content of a child's file with the child switched on or off; nothing else changes."""
+    path = ("mcpServers", spec.name) if spec.key else ()
+    try:
+        if formats.guess_format(spec.source) != "json":
+            raise UnsafeEditError("is not JSON.")
+        text = formats.decode(data)
+        entry = jsonc_edit.read(text, path)
+        present = [name for name in ("disabled", "enabled") if isinstance(entry, dict) and name in entry]
+        return jsonc_edit.replace_members(
+            text, path, present, {"disabled": True} if disabled else {}
+        ).encode()
+    except UnsafeEditError as problem:
+        value = "true" if disabled else "false"
+        hint = f"Set `disabled` to {value} in the entry of {spec.name} by hand."
+        raise refused("setup_refused", f"{spec.source} {problem}", hint=hint) from None
+
+
+def _find(workspace: Workspace, name: str) -> ChildSpec:
+    known = {spec.name: spec for spec in (*workspace.disabled, *workspace.children) if spec.kind != "builtin"}
+    if name in known:
+        return known[name]
+    message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, known)}"
+    raise usage_error(message, SEE_LIST)
