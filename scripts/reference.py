@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference from the code, the list of decisions, and the diagrams in docs/concepts.md.
+"""Writes docs/reference from the code, the list of decisions, the diagrams in docs/concepts.md, and example evidence.
 
 scripts/reference.py           write
 scripts/reference.py --check   fail when a page is not what would be written
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import reference_commands
+import reference_evidence
 import reference_metrics
 import reference_modules
 import schemas
@@ -322,6 +323,7 @@ PAGES = {
     "reference/modules.md": lambda: reference_modules.modules(NOTE),
     "code.md": lambda: reference_modules.code_map(DOCS / "code.md"),
     "concepts.md": concepts,
+    **reference_evidence.PAGES,
 }
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "artifacts/switchboard-mcp"
 REPORT, METRICS, STAMP = "report.json", "metrics.json", "stamp.json"
 Digest = Annotated[str, Meta(pattern="^(sha256:[0-9a-f]{64})?$")]
@@ -64,7 +64,7 @@ class Inputs(EvidenceModel, frozen=True):
     """Hashes of the inputs of the report."""
 
     settings: Digest
-    """Hash of the settings, without children and tokens."""
+    """Hash of the settings that are not at their defaults, without children and tokens."""
     approvals: Digest
     """Hash of the approvals; empty if there are none."""
     lock: Digest
@@ -137,16 +137,18 @@ class ChildEvidence(EvidenceModel, frozen=True):
 
 
 class Check(EvidenceModel, frozen=True):
-    """One check."""
+    """One check of a claim."""
 
     name: str
-    """Description of the check."""
+    """Description of the value."""
+    rule: Literal["at most", "at least", "is"]
+    """Comparison of the value with the limit."""
+    found: Fact
+    """Value that was found in this workspace."""
+    limit: Fact
+    """Value that it is compared with."""
     ok: bool
     """Whether it passed."""
-    found: int
-    """Value that was measured or counted."""
-    limit: int
-    """Maximum allowed value."""
 
 
 class Claim(EvidenceModel, frozen=True):
@@ -157,9 +159,11 @@ class Claim(EvidenceModel, frozen=True):
     claim: str
     """Text of the claim."""
     holds: bool
-    """Whether the facts below confirm it."""
+    """Whether all its checks passed."""
+    checks: list[Check]
+    """Its checks in this workspace."""
     facts: dict[str, Fact]
-    """Facts found in this workspace."""
+    """Further facts about this workspace, for information."""
     tests: list[str]
     """Tests that prove it with real servers."""
 
@@ -167,7 +171,7 @@ class Claim(EvidenceModel, frozen=True):
 class EvidenceReport(EvidenceModel, frozen=True):
     """Everything that was configured, allowed, denied, pinned and checked."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     """Version of this shape."""
     standard: str
     """Name of the standard."""
@@ -183,10 +187,8 @@ class EvidenceReport(EvidenceModel, frozen=True):
     """Every configured child, by name."""
     unconfigured: list[str]
     """Children that are approved or pinned but no longer configured."""
-    checks: list[Check]
-    """All checks."""
     claims: list[Claim]
-    """The claims of the standard, each with its proof."""
+    """The claims of the standard, each with its checks."""
 
 
 class ChildTokens(EvidenceModel, frozen=True):
@@ -234,7 +236,7 @@ class Latency(EvidenceModel, frozen=True):
 class Metrics(EvidenceModel, frozen=True):
     """Counters, sizes, tokens and latency."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     """Version of this shape."""
     counters: dict[str, int]
     """Counters by name."""
@@ -251,7 +253,7 @@ class Stamp(EvidenceModel, frozen=True):
 
     content_hash: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
     """Hash over the canonical form of the report, a newline, and that of the metrics."""
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     """Version of the shapes."""
 
 

@@ -1,15 +1,17 @@
-"""The claims of the standard, their rules, and the tests that prove them.
+"""The claims of the standard, their checks, and the tests that prove them.
 
 The facts of a workspace are passed in. A unit test checks that the named tests exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.evidence.artifacts import Claim, Fact
+from switchboard_mcp.evidence.artifacts import Check, Claim, Fact
+from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES
 
 STANDARD = "Summit Switchboard (MCP)"
 PACKAGE, DISTRIBUTION, LICENCE = "switchboard_mcp", "switchboard-mcp", "MIT"
@@ -17,20 +19,46 @@ CLEAN_ROOM = "Written from ideas and public protocol documents only; no code of 
 Facts = Mapping[str, Fact]
 
 
+class CheckRule(Struct, frozen=True):
+    """One check: a fact, and what it must be."""
+
+    name: str
+    fact: str
+    limit: Fact = 0
+    rule: Literal["at most", "at least", "is"] = "at most"
+
+    def check(self, facts: Facts) -> Check:
+        """Compare the fact with the limit."""
+        found = facts[self.fact]
+        ok = found == self.limit
+        if self.rule != "is":
+            assert isinstance(found, int)
+            assert isinstance(self.limit, int)
+            ok = found <= self.limit if self.rule == "at most" else found >= self.limit
+        return Check(name=self.name, rule=self.rule, found=found, limit=self.limit, ok=ok)
+
+
 class ClaimRule(Struct, frozen=True):
-    """One claim: the names of its facts, its rule and its tests."""
+    """One claim: its checks, the names of further facts, and its tests."""
 
     claim: str
+    checks: tuple[CheckRule, ...]
     facts: tuple[str, ...]
-    holds: Callable[[Facts], bool]
     tests: tuple[str, ...]
 
+
+# The budgets of the standard.
+MAX_SPAWN_WARN_MS = 2_000
+MAX_SPAWN_FAIL_MS = 5_000
+MAX_SUBTOOLS = 200
+# So that the summaries of a whole answer fit into the budget of `tools/list`.
+MAX_SUMMARY_CHARS = MAX_LIST_BYTES // MAX_SUBTOOLS
 
 CLAIMS: dict[str, ClaimRule] = {
     "ITEM:CLAIM-01": ClaimRule(
         "MCP Switchboard orchestrates MCP servers.",
-        ("allowedChildren", "suites", "directChildren"),
-        lambda facts: int(facts["suites"]) + int(facts["directChildren"]) == facts["allowedChildren"],
+        (CheckRule("children that may run", "allowedChildren", 1, "at least"),),
+        ("children", "deniedChildren", "suites", "directChildren"),
         (
             "tests/e2e/test_acceptance.py::test_a_child_is_started_by_its_first_use_and_then_reused",
             "tests/e2e/test_acceptance.py::test_a_call_is_forwarded_and_its_result_passed_through",
@@ -38,19 +66,34 @@ CLAIMS: dict[str, ClaimRule] = {
     ),
     "ITEM:CLAIM-02": ClaimRule(
         "Select/configure/health-check behaviours.",
-        ("children", "allowedChildren", "deniedChildren", "spawnWarnMs", "spawnFailMs"),
-        lambda facts: int(facts["allowedChildren"]) + int(facts["deniedChildren"]) == facts["children"],
+        (
+            CheckRule("mode", "mode", "governed", "is"),
+            CheckRule("calls are routed without the flag", "routedWithoutFlag", False, "is"),
+            CheckRule("sections of the config that are not as approved", "unapprovedSections"),
+            CheckRule("children that exist and are not pinned as they are", "unpinnedChildren"),
+            CheckRule("approved children whose files or settings are not those approved", "changedChildren"),
+            CheckRule("approved or pinned children that are not configured", "unconfiguredChildren"),
+            CheckRule("allowed names that are not pinned", "unpinnedNames"),
+            CheckRule("milliseconds until a slow start is logged", "spawnWarnMs", MAX_SPAWN_WARN_MS),
+            CheckRule("milliseconds until a start fails the health gate", "spawnFailMs", MAX_SPAWN_FAIL_MS),
+            CheckRule("every decision and call is recorded", "audit", True, "is"),
+            CheckRule("calls while nothing can be recorded", "auditFailure", "deny", "is"),
+        ),
+        (),
         (
             "tests/e2e/test_health_gate.py::test_health_check_gate_unhealthy_child_prevents_routing",
             "tests/e2e/test_health_gate.py::test_spawn_time_warn_and_fail_of_the_health_gate",
+            "tests/e2e/test_governed_settings.py::test_a_config_that_decides_for_the_approver_serves_nothing",
         ),
     ),
     "ITEM:CLAIM-03": ClaimRule(
         "Aggregation with suite tools + lazy expansion.",
-        ("suites", "directTools", "toolsListBytes", "toolsListLimit"),
-        lambda facts: (
-            int(facts["toolsListBytes"]) <= int(facts["toolsListLimit"]) or facts["directTools"] != 0
+        (
+            CheckRule("bytes of tools/list", "toolsListBytes", MAX_LIST_BYTES),
+            CheckRule("subtools of one child in one answer", "largestAnswer", MAX_SUBTOOLS),
+            CheckRule("characters of a summary", "summaryMaxChars", MAX_SUMMARY_CHARS),
         ),
+        ("suites", "directTools"),
         (
             "tests/e2e/test_acceptance.py::test_the_list_never_holds_the_tools_of_a_child",
             "tests/e2e/test_suite_list.py::test_two_hundred_children_fit_into_fifty_kilobytes",
@@ -58,8 +101,11 @@ CLAIMS: dict[str, ClaimRule] = {
     ),
     "ITEM:CLAIM-04": ClaimRule(
         "Token reduction must be measured by Summit harness (no external claims).",
+        (
+            CheckRule("package of the harness", "harnessPackage", PACKAGE, "is"),
+            CheckRule("suites without token figures", "unmeasuredSuites"),
+        ),
         ("harness", "flatTokens", "suiteTokens", "savedPermille"),
-        lambda facts: str(facts["harness"]).startswith(PACKAGE),
         (
             "tests/unit/suites/test_token_estimate.py::test_the_estimate_is_near_the_real_count",
             "tests/e2e/test_evidence.py::test_token_figures_are_those_of_our_own_harness",
@@ -67,20 +113,28 @@ CLAIMS: dict[str, ClaimRule] = {
     ),
     "ITEM:CLAIM-05": ClaimRule(
         "Optional Redis Streams durable bus.",
-        ("busConfigured", "busRequired"),
-        lambda facts: facts["busRequired"] is False,
+        (
+            CheckRule("an installation requires a client of Redis", "busRequired", False, "is"),
+            CheckRule("a bus that is neither encrypted nor on this machine", "busInTheClear", False, "is"),
+            CheckRule("a password of the bus in the config", "busPassword", False, "is"),
+        ),
+        ("busConfigured",),
         ("tests/e2e/test_serving_imports.py::test_serving_loads_nothing_beyond_a_few_cheap_modules",),
     ),
     "SUMMIT:CLAIM-06": ClaimRule(
         "Existing Switchboard = ingestion pipeline.",
-        ("package", "standard", "otherPackages"),
-        lambda facts: facts["package"] == PACKAGE and facts["otherPackages"] == 0,
+        (
+            CheckRule("package of the code", "package", PACKAGE, "is"),
+            CheckRule("other packages of that name in the process", "otherPackages"),
+            CheckRule("children that are named like Switchboard itself", "namesakes"),
+        ),
+        ("standard",),
         ("tests/unit/evidence/test_claim_rules.py::test_code_paths_are_those_of_switchboard_mcp",),
     ),
     "SUMMIT:CLAIM-07": ClaimRule(
         "MIT license; clean-room implementation required.",
-        ("licence", "cleanRoom", "dependencies"),
-        lambda facts: facts["licence"] == LICENCE,
+        (CheckRule("licence of the installed distribution", "licence", LICENCE, "is"),),
+        ("cleanRoom", "dependencies"),
         ("tests/unit/evidence/test_claim_rules.py::test_the_licence_is_mit_and_says_so_everywhere",),
     ),
 }
@@ -88,13 +142,17 @@ CLAIMS: dict[str, ClaimRule] = {
 
 def claims(facts: Facts) -> list[Claim]:
     """Evaluate every claim against the facts."""
-    return [
-        Claim(
-            id=number,
-            claim=row.claim,
-            holds=row.holds(facts),
-            facts={name: facts[name] for name in row.facts},
-            tests=list(row.tests),
+    found = []
+    for number, row in CLAIMS.items():
+        checks = [rule.check(facts) for rule in row.checks]
+        found.append(
+            Claim(
+                id=number,
+                claim=row.claim,
+                holds=all(check.ok for check in checks),
+                checks=checks,
+                facts={name: facts[name] for name in row.facts},
+                tests=list(row.tests),
+            )
         )
-        for number, row in CLAIMS.items()
-    ]
+    return found

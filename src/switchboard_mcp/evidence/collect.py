@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import metadata, requires
 from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import Tool, read_tools
@@ -48,7 +49,6 @@ from switchboard_mcp.evidence.claim_rules import (
     claims,
 )
 from switchboard_mcp.gateway.suites.suite_tools import (
-    MAX_LIST_BYTES,
     SHAPES,
     Shape,
     describe,
@@ -57,8 +57,8 @@ from switchboard_mcp.gateway.suites.suite_tools import (
 )
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import Access, access
-from switchboard_mcp.policy.approved_settings import section_statuses
-from switchboard_mcp.policy.governance import ENABLED, make_launch_policy
+from switchboard_mcp.policy.approved_settings import section_statuses, without_defaults
+from switchboard_mcp.policy.governance import ENABLED, is_routed, make_launch_policy
 from switchboard_mcp.policy.launch.file_inspector import hash_path
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
@@ -72,6 +72,7 @@ BASELINE = "name, description and input schema of every subtool that exists for 
 # The only edge: every machine is faster by a factor of hundreds.
 EXERCISE_S = 1.0
 TRIES = 3
+PRODUCT = "switchboard"
 T = TypeVar("T")
 
 
@@ -107,7 +108,7 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
     measured = measure(pinned)
     settings = list(_settings(workspace, guard, approvals))
     gone = sorted({*approvals.names(), *lock.children} - {child.name for child in children})
-    facts = _facts(workspace, children, measured)
+    facts = _facts(workspace, settings, children, gone, measured)
     report = EvidenceReport(
         schema_version=artifacts.SCHEMA_VERSION,
         standard=STANDARD,
@@ -117,7 +118,6 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
         settings=settings,
         children=children,
         unconfigured=gone,
-        checks=_checks(settings, children, measured, gone),
         claims=claims(facts),
     )
     metrics = Metrics(
@@ -273,39 +273,13 @@ def _governance(config: Config) -> artifacts.GovernanceEvidence:
 
 
 def _inputs(config: Config, approvals: Approvals, lock: LockFile) -> artifacts.Inputs:
-    settings = msgspec.to_builtins(config)
-    del settings["mcpServers"], settings["http"]["tokens"]
+    http = msgspec.structs.replace(config.http, tokens={})
+    settings = without_defaults(msgspec.structs.replace(config, mcp_servers={}, http=http))
     return artifacts.Inputs(
         settings=artifacts.digest(artifacts.canonical(settings)),
         approvals=artifacts.digest(artifacts.canonical(approvals)) if approvals != Approvals() else "",
         lock=artifacts.digest(artifacts.canonical(lock)) if lock.children else "",
     )
-
-
-def _checks(
-    settings: list[SettingsEvidence], children: list[ChildEvidence], measured: Measurements, gone: list[str]
-) -> list[artifacts.Check]:
-    exist = [child for child in children if child.decision == "allowed"]
-
-    def check(name: str, count: int, limit: int = 0) -> artifacts.Check:
-        return artifacts.Check(name=name, ok=count <= limit, found=count, limit=limit)
-
-    return [
-        check("sections of the config that are not as approved", sum(
-            section.decision == "denied" and not section.name.startswith("suites") for section in settings
-        )),
-        check("children that exist and are not pinned as they are", sum(child.lock != "current" for child in exist)),
-        check("approved children whose files are not those approved", sum(_unchecked(child) for child in children)),
-        check("approved or pinned children that are not configured", len(gone)),
-        check("allowed names that are not pinned", sum(
-            subtool.reason == "not pinned" for child in children for subtool in child.subtools
-        )),
-        check("bytes of tools/list", measured.list_bytes, MAX_LIST_BYTES),
-    ]  # fmt: skip
-
-
-def _unchecked(child: ChildEvidence) -> bool:
-    return bool(child.approval) and not child.files_checked
 
 
 def _counters(workspace: Workspace, children: list[ChildEvidence], lock: LockFile) -> dict[str, int]:
@@ -324,30 +298,63 @@ def _counters(workspace: Workspace, children: list[ChildEvidence], lock: LockFil
     }
 
 
-def _facts(workspace: Workspace, children: list[ChildEvidence], measured: Measurements) -> dict[str, Fact]:
-    posture, tokens = _governance(workspace.config), measured.tokens
-    allowed = sum(child.decision == "allowed" for child in children)
+def _facts(
+    workspace: Workspace,
+    settings: list[SettingsEvidence],
+    children: list[ChildEvidence],
+    gone: list[str],
+    measured: Measurements,
+) -> dict[str, Fact]:
+    config = workspace.config
+    posture, tokens = _governance(config), measured.tokens
+    exist = [child for child in children if child.decision == "allowed"]
     modules = {name.partition(".")[0] for name in sys.modules if "switchboard" in name.partition(".")[0]}
+    bus = urlsplit(config.bus.url)
     return {
         "children": len(children),
-        "allowedChildren": allowed,
-        "deniedChildren": len(children) - allowed,
+        "allowedChildren": len(exist),
+        "deniedChildren": len(children) - len(exist),
         "suites": measured.suites,
-        "directChildren": allowed - measured.suites,
+        "directChildren": len(exist) - measured.suites,
+        "mode": posture.mode,
+        "routedWithoutFlag": is_routed(config, {}),
+        "unapprovedSections": sum(
+            section.decision == "denied" and not section.name.startswith("suites") for section in settings
+        ),
+        "unpinnedChildren": sum(child.lock != "current" for child in exist),
+        "changedChildren": sum(bool(child.approval) and not child.files_checked for child in children),
+        "unconfiguredChildren": len(gone),
+        "unpinnedNames": sum(
+            subtool.reason == "not pinned" for child in children for subtool in child.subtools
+        ),
         "spawnWarnMs": posture.spawn_warn_ms,
-        "spawnFailMs": posture.spawn_fail_ms,
+        "spawnFailMs": posture.spawn_fail_ms or max(config.timeouts.child_spawn_ms, config.timeouts.rpc_ms),
+        "audit": posture.audit,
+        "auditFailure": posture.audit_failure,
         "directTools": measured.direct_tools,
         "toolsListBytes": measured.list_bytes,
-        "toolsListLimit": MAX_LIST_BYTES,
+        "largestAnswer": measured.largest_answer,
+        "summaryMaxChars": max(
+            config.introspection.summary_max_chars,
+            *(suite.summary_max_chars or 0 for suite in config.suites.values()),
+            0,
+        ),
         "harness": tokens.harness,
+        "harnessPackage": estimate.__module__.partition(".")[0],
+        "unmeasuredSuites": sum(not child.tools for child in tokens.children),
         "flatTokens": tokens.flat,
         "suiteTokens": tokens.suites,
         "savedPermille": tokens.saved_permille,
-        "busConfigured": workspace.config.bus != type(workspace.config.bus)(),
+        "busConfigured": config.bus != type(config.bus)(),
         "busRequired": any("redis" in needed for needed in _required()),
+        "busInTheClear": bus.scheme == "redis" and bus.hostname not in ("localhost", "127.0.0.1", "::1"),
+        "busPassword": bool(bus.password),
         "package": __name__.partition(".")[0],
         "standard": STANDARD,
         "otherPackages": len(modules - {PACKAGE}),
+        "namesakes": sum(
+            child.kind != "builtin" and PRODUCT in (child.name + child.suite).lower() for child in children
+        ),
         "licence": _licence(),
         "cleanRoom": CLEAN_ROOM,
         "dependencies": ", ".join(sorted(needed.partition(">")[0] for needed in _required())),
@@ -399,12 +406,17 @@ class PinnedSuite(Struct):
         return b"" if isinstance(answer, Failure) else answer
 
 
+class _Opened(Struct):
+    tools: list[Raw] = []
+
+
 class Measurements(Struct, frozen=True):
     """Sizes, tokens and durations of what hosts would see."""
 
     suites: int
     direct_tools: int
     list_bytes: int
+    largest_answer: int
     largest_introspect: int
     tokens: TokenEvidence
     exercise: dict[str, int]
@@ -443,8 +455,16 @@ def measure(pinned: list[PinnedSuite]) -> Measurements:
             for cost in costs
         ],
     )
+    answers = [len(msgspec.json.decode(answer, type=_Opened).tools) for answer in opened if answer]
+    answers += [len(view.permitted()) for view in pinned if view not in lazy]
     return Measurements(
-        len(lazy), len(direct), len(listed), max(map(len, opened), default=0), tokens, watch.counts
+        suites=len(lazy),
+        direct_tools=len(direct),
+        list_bytes=len(listed),
+        largest_answer=max(answers, default=0),
+        largest_introspect=max(map(len, opened), default=0),
+        tokens=tokens,
+        exercise=watch.counts,
     )
 
 

@@ -79,7 +79,7 @@ def sections(config: Config) -> dict[str, object]:
     """Return the sections that need an approval, except suites, without settings at their defaults."""
     names = zip(Config.__struct_fields__, Config.__struct_encode_fields__, strict=True)
     return {
-        encoded: _plain(getattr(config, name))
+        encoded: without_defaults(getattr(config, name))
         for name, encoded in names
         if SETTING_OWNERS.get(name) == "approver"
     }
@@ -164,17 +164,21 @@ def _suite(suite: SuiteSettings) -> object:
     """Return the settings of a suite that need an approval."""
     default = SuiteSettings()
     names = [path.partition(".")[2] for path, owner in SETTING_OWNERS.items() if owner == "developer"]
-    return _plain(structs.replace(suite, **{name: getattr(default, name) for name in names if name}))
+    return without_defaults(
+        structs.replace(suite, **{name: getattr(default, name) for name in names if name})
+    )
 
 
-def _plain(value: object) -> object:
+def without_defaults(value: object) -> object:
     """Return a value in the form of JSON, without settings at their defaults."""
     if isinstance(value, Struct):
         kept = ((field, getattr(value, field.name)) for field in structs.fields(value))
-        return {field.encode_name: _plain(own) for field, own in kept if not _is_default(field, own)}
+        return {
+            field.encode_name: without_defaults(own) for field, own in kept if not _is_default(field, own)
+        }
     if isinstance(value, Mapping):
-        return {key: _plain(own) for key, own in value.items()}
-    return [_plain(own) for own in value] if isinstance(value, list) else value
+        return {key: without_defaults(own) for key, own in value.items()}
+    return [without_defaults(own) for own in value] if isinstance(value, list) else value
 
 
 def _is_default(field: structs.FieldInfo, value: object) -> bool:

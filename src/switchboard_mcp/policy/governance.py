@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.approvals import approvals_path, current_platform, path_variables, read_approvals
-from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.variables import expand, missing_variables
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.policy.approved_settings import (
@@ -68,7 +68,9 @@ def govern(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspac
         absent=absent,
         judged=True,
     )
-    return GovernedWorkspace(governed, policy, None if is_enabled(environ) else disabled(workspace))
+    return GovernedWorkspace(
+        governed, policy, None if is_routed(workspace.config, environ) else disabled(workspace)
+    )
 
 
 def require_open(workspace: Workspace) -> None:
@@ -87,6 +89,11 @@ def _warning(spec: ChildSpec, problem: Failure) -> ConfigWarning:
 def is_enabled(environ: Mapping[str, str]) -> bool:
     """Return True if the environment enables governed mode. It is off by default."""
     return environ.get(ENABLED, "").strip().lower() == "true"
+
+
+def is_routed(config: Config, environ: Mapping[str, str]) -> bool:
+    """Return True if calls are routed: in governed mode only if the environment enables it."""
+    return config.governance.mode == "open" or is_enabled(environ)
 
 
 def disabled(workspace: Workspace) -> Failure:

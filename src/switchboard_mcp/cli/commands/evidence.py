@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.console import plural
+from switchboard_mcp.cli.console import Screen, plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, flag, option
 from switchboard_mcp.config.load import load_workspace
@@ -39,7 +39,7 @@ def run(invocation: Invocation) -> int:
         STAMP: render(stamp(gathered.report, gathered.metrics)),
     }
     if invocation.args.verify:
-        return verify(folder, files, invocation)
+        return verify(folder, files, gathered, invocation)
     write(folder, files)
     return show(folder, gathered, invocation)
 
@@ -48,11 +48,14 @@ COMMAND = Command(
     "evidence [OPTIONS]",
     "Write what is configured, allowed, denied, pinned and checked, and the proof of each claim of the standard, to\n"
     "report.json, metrics.json and stamp.json. Built from settings, approvals and lock alone; starts nothing.\n"
-    "Identical inputs give identical bytes on every machine. Exit code 1 if a check or a claim fails.",
+    "Identical inputs give identical bytes on every machine. Exit code 1 if a claim does not hold.",
     run=run,
     arguments=[
         option("--out", "DIR", "folder to write to (default: artifacts/switchboard-mcp)"),
-        flag("--verify", "write nothing; report differences from the existing files"),
+        flag(
+            "--verify",
+            "write nothing; report differences from the existing files, and claims that do not hold",
+        ),
         flag("--audit", "count the calls of the audit record by duration"),
     ],
 )
@@ -85,21 +88,26 @@ def write(folder: str, files: dict[str, bytes]) -> None:
         raise refused("usage", message, hint="Name another folder with --out.") from None
 
 
-def verify(folder: str, files: dict[str, bytes], invocation: Invocation) -> int:
-    """Compare the files with the current workspace and name every difference."""
+def verify(folder: str, files: dict[str, bytes], gathered: CollectedEvidence, invocation: Invocation) -> int:
+    """Compare the files with the current workspace; name every difference and every claim that does not hold."""
     differences = [
         f"{name}: {what}" for name, due in files.items() for what in differences_in(folder, name, due)
     ]
+    broken = _broken(gathered)
+    code = 1 if differences or broken else 0
     console = invocation.console
     if invocation.as_json:
-        console.out.json({"ok": not differences, "differences": differences})
-    elif differences:
+        console.out.json({"ok": not code, "differences": differences, "brokenClaims": broken})
+        return code
+    if differences:
         for difference in differences:
             console.err.line(f"{console.err.paint('✗', 'red')} {console.err.sanitize(difference)}")
         console.err.line(f"{plural(len(differences), 'difference')} in {folder}.", "bold red")
     else:
         console.out.line(f"{console.out.paint('✓', 'green')} The evidence in {folder} matches the workspace.")
-    return 1 if differences else 0
+    if broken:
+        show_claims(gathered, console.err)
+    return code
 
 
 def differences_in(folder: str, name: str, due: bytes) -> list[str]:
@@ -118,15 +126,15 @@ def differences_in(folder: str, name: str, due: bytes) -> list[str]:
 
 
 def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> int:
-    """Summarise what was written; exit code 1 if a check or a claim fails."""
+    """Summarise what was written; exit code 1 if a claim does not hold."""
     report, counters = gathered.report, gathered.metrics.counters
-    failed = [check.name for check in report.checks if not check.ok and report.posture.deny_by_default]
-    broken = [claim.id for claim in report.claims if not claim.holds]
+    broken = _broken(gathered)
     out = invocation.console.out
     content = stamp(gathered.report, gathered.metrics).content_hash
     if invocation.as_json:
+        failed = [check.name for claim in report.claims for check in claim.checks if not check.ok]
         out.json({"folder": folder, "contentHash": content, "failedChecks": failed, "brokenClaims": broken})
-        return 1 if failed or broken else 0
+        return 1 if broken else 0
     out.line(f"Written: {REPORT}, {METRICS} and {STAMP} in {folder}")
     children = plural(counters["children"], "child", "children")
     out.line(f"  {report.posture.mode} mode, {children}: {counters['childrenAllowed']} allowed, "
@@ -134,12 +142,32 @@ def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> in
     out.line(
         f"  {plural(counters['subtoolsAllowed'], 'subtool')} allowed, {counters['subtoolsDenied']} denied"
     )
-    for name in failed:
-        out.line(f"  {out.paint('✗', 'red')} {name}")
-    if failed:
-        out.line("    `switchboard approve --list` and `switchboard lock --check` name them.")
-    for claim in report.claims:
+    show_claims(gathered, out)
+    out.line(f"  {content}", "dim")
+    return 1 if broken else 0
+
+
+def _broken(gathered: CollectedEvidence) -> list[str]:
+    return [claim.id for claim in gathered.report.claims if not claim.holds]
+
+
+def show_claims(gathered: CollectedEvidence, out: Screen) -> None:
+    """Show every claim, and below it the checks that failed."""
+    for claim in gathered.report.claims:
         mark = out.paint("✓", "green") if claim.holds else out.paint("✗", "red")
         out.line(f"  {mark} {claim.id}  {claim.claim}")
-    out.line(f"  {content}", "dim")
-    return 1 if failed or broken else 0
+        for check in claim.checks:
+            if not check.ok:
+                out.line(f"      {check.name}: {_shown(check.found)}, must be {_must(check)}", "red")
+    if _broken(gathered):
+        out.line(
+            "  `switchboard approve --list` and `switchboard lock --check` name what is not as approved."
+        )
+
+
+def _must(check: artifacts.Check) -> str:
+    return _shown(check.limit) if check.rule == "is" else f"{check.rule} {_shown(check.limit)}"
+
+
+def _shown(value: artifacts.Fact) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
