@@ -61,6 +61,35 @@ def test_every_acceptance_test_and_threat_of_the_standard_has_its_clause() -> No
         assert any(f"| {name}:" in clause for clause in CLAUSES), name
 
 
+def section(title: str) -> str:
+    """The text under a heading of the appendix."""
+    return APPENDIX.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_appendix_has_the_purpose_non_goals_and_positioning_of_the_standard() -> None:
+    assert "governed MCP meta-orchestrator" in section("Purpose")
+    for words in ("model router", "broadcast or e-mail platform", "ingestion pipeline"):
+        assert words in section("Non-goals")
+    assert "MCP server automation + aggregated tool surface for multi-agent systems" in section("Positioning")
+
+
+def test_every_layer_and_every_threat_of_maestro_has_a_mitigation_with_a_test() -> None:
+    table = section("Threats by layer (MAESTRO)").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table if "::" in line]
+    assert {row[0] for row in rows} == {"agents", "tools", "infrastructure", "observability", "security"}
+    threats = {row[1].partition(":")[0] for row in rows}
+    assert threats == {"prompt injection", "tool abuse", "config tampering", "secret exfiltration"}
+    assert all(len(row) == 4 and all(row) for row in rows)
+    assert len(rows) == sum(line.startswith("| ") for line in table) - 2  # no row without a test
+
+
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md"])
+def test_readme_and_security_policy_say_what_it_is_and_what_it_is_not(page: str) -> None:
+    text = " ".join((REPO / page).read_text(encoding="utf-8").split())
+    assert "neither a model router nor a broadcast or e-mail platform" in text
+    assert "governance-clauses.md" in text
+
+
 def test_every_setting_the_guide_names_can_be_set() -> None:
     known = settings()
     named = {word for word in WORDS if SETTING.fullmatch(word)}
