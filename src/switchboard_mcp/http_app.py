@@ -75,5 +75,5 @@ async def serve_http(
 def serve_over_http(options: CommandOptions, address: str) -> int:
     """Run `switchboard serve --http`. An empty address means the one in the config."""
     redactor, log, workspace = prepare(options)
-    bound = bind(workspace, address, os.environ, redactor.register)
+    bound = bind(workspace, address, os.environ, redactor.register, log)
     return run(lambda: serve_http(bound, workspace, log, redactor, options))

@@ -210,6 +210,14 @@ def test_the_token_is_new_at_each_start_and_for_its_owner_alone(workspace: Path)
     assert min(map(len, tokens)) >= 43
 
 
+def test_a_folder_made_by_hand_is_closed_to_others(workspace: Path) -> None:
+    folder = workspace / ".switchboard"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with serving(workspace):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize("loose", ["folder", "file", "link", "folder link"])
 def test_files_that_others_can_read_are_refused(workspace: Path, tmp_path: Path, loose: str) -> None:
     folder, elsewhere = workspace / ".switchboard", tmp_path / "elsewhere"
@@ -219,7 +227,7 @@ def test_files_that_others_can_read_are_refused(workspace: Path, tmp_path: Path,
     else:
         folder.mkdir(mode=0o700)
     if loose == "folder":
-        folder.chmod(0o755)
+        folder.chmod(0o777)
     elif loose == "file":
         (folder / "auth_token").write_text("old")
         (folder / "auth_token").chmod(0o640)

@@ -16,7 +16,9 @@ from hmac import compare_digest
 from switchboard_mcp.config.sections import Token, token_text
 from switchboard_mcp.config.variables import fill
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.observability.log import Log
 from switchboard_mcp.system.atomic_write import write_atomically, write_gitignore
+from switchboard_mcp.system.write_access import other_writers
 
 FOLDER = ".switchboard"
 FILE = "auth_token"
@@ -71,8 +73,11 @@ def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, st
     return tokens
 
 
-def private_folder(workspace: str) -> str:
-    """Return the folder for secrets, creating it if needed. Raise if others can access it."""
+def private_folder(workspace: str, log: Log) -> str:
+    """Return the folder for secrets, creating it if needed.
+
+    A folder that others can read is closed to them. Raise if another user owns it or could have written to it.
+    """
     path = os.path.join(workspace, FOLDER)
     try:
         os.mkdir(path, 0o700)
@@ -81,7 +86,12 @@ def private_folder(workspace: str) -> str:
         pass
     except OSError as problem:
         raise _loose_permissions(f"Cannot create {path}: {problem.strerror}.") from None
-    _require_private(path, stat.S_IFDIR, f"chmod 700 {path}")
+    status = _require_own(path, stat.S_IFDIR, f"chmod 700 {path}")
+    if others := other_writers(path, status, entries=True):
+        raise _loose_permissions(f"{path} holds a secret and {others}.", f"chmod 700 {path}")
+    if status.st_mode & 0o077:
+        os.chmod(path, 0o700)
+        log.warning("folder.restricted", folder=path, mode=f"{stat.S_IMODE(status.st_mode):04o}", now="0700")
     return path
 
 
@@ -89,7 +99,12 @@ def write_token(folder: str) -> str:
     """Generate a token and write it to its file, replacing the previous one."""
     path = os.path.join(folder, FILE)
     if os.path.lexists(path):
-        _require_private(path, stat.S_IFREG, f"rm {path}")
+        status = _require_own(path, stat.S_IFREG, f"rm {path}")
+        if status.st_mode & 0o077:
+            mode = stat.S_IMODE(status.st_mode)
+            raise _loose_permissions(
+                f"{path} holds a secret and is open to others (mode {mode:04o}).", f"rm {path}"
+            )
     token = secrets.token_urlsafe(TOKEN_BYTES)
     write_atomically(path, token.encode() + b"\n")
     return token
@@ -101,8 +116,8 @@ def read_token(folder: str) -> str:
         return file.read().strip()
 
 
-def _require_private(path: str, kind: int, remedy: str) -> None:
-    """Raise if a path could have been read or planted by other users."""
+def _require_own(path: str, kind: int, remedy: str) -> os.stat_result:
+    """Return the status of a path. Raise if it is a link, or could have been planted by another user."""
     status = os.lstat(path)
     if stat.S_IFMT(status.st_mode) != kind:
         what = "a folder" if kind == stat.S_IFDIR else "a regular file"
@@ -111,9 +126,7 @@ def _require_private(path: str, kind: int, remedy: str) -> None:
         )
     if status.st_uid != os.geteuid():
         raise _loose_permissions(f"{path} holds a secret and belongs to another user.", remedy)
-    if status.st_mode & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        raise _loose_permissions(f"{path} holds a secret and is open to others (mode {mode:04o}).", remedy)
+    return status
 
 
 def _loose_permissions(message: str, remedy: str = "") -> SwitchboardError:

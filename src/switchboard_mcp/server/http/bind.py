@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import refused
+from switchboard_mcp.observability.log import Log
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.server_info import ServerInfo
@@ -59,7 +60,7 @@ class BindAddress(Struct):
 
 
 def bind(
-    workspace: Workspace, address: str, environ: Mapping[str, str], hide: Callable[[str], None]
+    workspace: Workspace, address: str, environ: Mapping[str, str], hide: Callable[[str], None], log: Log
 ) -> BindAddress:
     """Listen on the address and write the token file. Calls `hide` with every token, for redaction."""
     http = workspace.config.http
@@ -69,7 +70,7 @@ def bind(
         raise refused("usage", f"--http: '{address}' is not an address.", hint=hint)
     host, port = host_port
     tokens = auth.named_tokens(http.tokens, environ)
-    folder = auth.private_folder(workspace.folder)
+    folder = auth.private_folder(workspace.folder, log)
     server_info.require_free(folder)
     listener = listen(host, port)
     raise_file_limit(http.max_connections)
