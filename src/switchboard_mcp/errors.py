@@ -135,6 +135,7 @@ KINDS: dict[str, FailureKind] = {
     ),
     "mail_message_invalid": FailureKind(False, "Correct the named part of the message, then send it again."),
     "mail_too_large": FailureKind(False, "Put the content into a file in the workspace and send its path."),
+    "mail_quota": FailureKind(True, "Try again when some messages are settled, or raise the named setting."),
     "mail_not_found": FailureKind(False, "Get valid ids from the inbox or a search."),
     "mail_lease_lost": FailureKind(
         False, "Stop working on it: another agent may have the message now. Claim again."

@@ -172,6 +172,15 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     keep_days: Annotated[int, Meta(ge=0)] = 0
     """Number of days for which settled messages and their receipts are kept. 0 keeps them forever. See
     `switchboard mail prune`."""
+    max_waiting: Count = 100_000
+    """Maximum number of messages to one agent that are not settled. Further ones are refused."""
+    max_waiting_bytes: Count = 4_294_967_296
+    """Maximum size of the messages to one agent that are not settled, with their attachments, in bytes."""
+    max_stored: Count = 2_000_000
+    """Maximum number of messages in the workspace, settled ones included. Further ones are refused until some are
+    pruned."""
+    max_stored_bytes: Count = 34_359_738_368
+    """Maximum size of all messages and attachments in the workspace, in bytes."""
 
 
 URL_VARIABLE = "SWITCHBOARD_BUS_URL"

@@ -21,7 +21,7 @@ from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
 from switchboard_mcp.mail.session import AgentSession
-from switchboard_mcp.mail.store.delivery_rules import load_rules
+from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
@@ -60,6 +60,7 @@ class MailServer:
         self.personas = Personas(folder)
         self.unread_warn_s = settings.unread_warn_ms / 1000
         self._keep_s = settings.keep_days * DAY_S
+        self._quotas = quotas_of(settings)
         self._pruned_at = -DAY_S
         self.sessions: list[AgentSession] = []
         self.reserved = frozenset(map(agent_name, reserved))  # usable only with a token of that name
@@ -97,7 +98,10 @@ class MailServer:
                 raise refused("shutting_down", "Switchboard is shutting down, and the mail server with it.")
             if self._store is None:
                 store = await MessageStore.open(
-                    self._workspace, rules=load_rules(self._workspace), report=self._on_delivery
+                    self._workspace,
+                    rules=load_rules(self._workspace),
+                    report=self._on_delivery,
+                    quotas=self._quotas,
                 )
                 self._store = store
                 self._unsubscribe = store.subscribe(self._on_change)

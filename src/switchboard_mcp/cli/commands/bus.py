@@ -24,7 +24,7 @@ from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, resolve_b
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.features import audit_folder
 from switchboard_mcp.mail.store import remote_outbox
-from switchboard_mcp.mail.store.delivery_rules import load_rules
+from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
@@ -233,7 +233,9 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
     )
     client = open_client(settings)
     _require_lock(workspace)
-    store = await MessageStore.open(workspace.folder, rules=load_rules(workspace.folder))
+    store = await MessageStore.open(
+        workspace.folder, rules=load_rules(workspace.folder), quotas=quotas_of(workspace.config.mail)
+    )
     async with store as post, asyncio.TaskGroup() as tasks:
         from switchboard_mcp.bus.relay import BusRelay  # needs the extra `bus`
 

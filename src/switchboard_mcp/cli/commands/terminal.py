@@ -21,12 +21,13 @@ from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import config_of, folder_of, require_shell_name
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.cli.terminal_screen import DOORBELL, UserTerminal
+from switchboard_mcp.config.models import Config
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import load_rules
+from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
@@ -65,7 +66,7 @@ def run(invocation: Invocation) -> int:
     workspace = folder_of(invocation)
     config = config_of(invocation, workspace)
     name = require_shell_name(message_lookup.parse_agent_name(args.name), config)
-    return TerminalSession(invocation, workspace, name).run()
+    return TerminalSession(invocation, workspace, config, name).run()
 
 
 COMMAND = Command(
@@ -98,8 +99,9 @@ COMMAND = Command(
 class TerminalSession:
     """One program, from its start to its end."""
 
-    def __init__(self, invocation: Invocation, workspace: str, name: str) -> None:
+    def __init__(self, invocation: Invocation, workspace: str, config: Config, name: str) -> None:
         self._invocation = invocation
+        self._config = config
         self._workspace = workspace
         self._name = name
         self._program: list[str] = invocation.args.program
@@ -139,7 +141,9 @@ class TerminalSession:
             purpose=args.purpose,
             started_at=agent_registry.now(),
         )
-        async with await MessageStore.open(workspace, rules=load_rules(workspace)) as post:
+        async with await MessageStore.open(
+            workspace, rules=load_rules(workspace), quotas=quotas_of(self._config.mail)
+        ) as post:
             await post.register(self._name)
             fields = {
                 "kind": "terminal",

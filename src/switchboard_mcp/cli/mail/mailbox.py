@@ -24,7 +24,7 @@ from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.presence import Presence, PresenceLock
 from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import load_rules
+from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows.engine import send_pending_notices
 from switchboard_mcp.suites.fuzzy import nearest
@@ -183,7 +183,11 @@ async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> A
     agent = agent_of(invocation) if hasattr(invocation.args, "agent") else ""
     deliveries: list[Delivery] = []
     async with await MessageStore.open(
-        folder, rules=load_rules(folder), watch=watch, report=deliveries.append
+        folder,
+        rules=load_rules(folder),
+        watch=watch,
+        report=deliveries.append,
+        quotas=quotas_of(config.mail),
     ) as post:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(post, presence, folder, config, agent)

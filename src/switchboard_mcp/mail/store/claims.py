@@ -18,6 +18,7 @@ from switchboard_mcp.mail.store import (
     file_operations,
     message_lookup,
     message_validation,
+    quotas,
     receipts,
 )
 from switchboard_mcp.mail.store.directory import Transaction
@@ -206,7 +207,7 @@ def ack(
                 tx.folder("deadletter", agent, make=True),
                 f"{entry.stem}{dead_letter_reasons.SUFFIX}",
             )
-        _settle(tx, agent, entry, request)
+        _settle(tx, agent, entry, request, message)
     yield None
     try:
         tx.publish(
@@ -220,11 +221,15 @@ def ack(
     return Acked(id=message_id, outcome=request.outcome, receipt=receipt, result=sent)
 
 
-def _settle(tx: Transaction, agent: str, entry: MessageFile, request: AckRequest) -> None:
+def _settle(
+    tx: Transaction, agent: str, entry: MessageFile, request: AckRequest, message: MailMessage
+) -> None:
+    size = quotas.size_of(file_operations.size(tx.folder(entry.place, agent), entry.name), message)
     place = "deadletter" if request.outcome == "rejected" else "archive"
     name = settled_name(entry.stem, entry.fence or tx.next_number(), request.outcome)
     tx.move(tx.folder(entry.place, agent), entry.name, tx.folder(place, agent, make=True), name)
     tx.directory.claimed.pop((agent, entry.stem.id), None)
+    quotas.settle(tx, agent, size)
 
 
 def _find_to_settle(tx: Transaction, agent: str, message_id: str, request: AckRequest) -> MessageFile:
@@ -273,7 +278,8 @@ def _reply(
     reply = message_validation.from_draft(draft, agent, message.sender, tx.clocks.iso())
     if isinstance(reply, Failure):
         raise SwitchboardError(reply)
-    return OutgoingMessage(tx, reply, rules)
+    # A result is bounded by the message it belongs to, which was counted.
+    return OutgoingMessage(tx, reply, rules, enforce_quotas=False)
 
 
 def _ms(lease_s: float) -> int:

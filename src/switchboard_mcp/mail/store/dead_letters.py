@@ -13,6 +13,7 @@ from switchboard_mcp.mail.store import (
     file_operations,
     message_lookup,
     message_validation,
+    quotas,
     receipts,
     signing,
 )
@@ -44,7 +45,11 @@ def dead_letter(tx: Transaction, agent: str, entry: MessageFile, outcome: Outcom
             return False
         tx.put(reason, dead, f"{entry.stem}{dead_letter_reasons.SUFFIX}")
         name = settled_name(entry.stem, entry.fence or tx.next_number(), outcome)
+        size = file_operations.size(source, entry.name)
         tx.move(source, entry.name, dead, name)
+    if not isinstance(message, file_operations.RejectedFile):
+        size = quotas.size_of(size, message)
+    quotas.settle(tx, agent, size)
     tx.sync_folders()
     if receipt is not None and not isinstance(message, file_operations.RejectedFile):
         outbox = tx.folder("outbox", message.sender, make=True)
@@ -97,6 +102,7 @@ def requeue(tx: Transaction, agent: str, dead_id: str) -> None:
         if tx.has("outbox", message.sender):
             _remove(tx, tx.folder("outbox", message.sender), name)
             tx.sync_folders()
+    quotas.requeue(tx, agent, file_operations.size(tx.folder("deadletter", agent), entry.name))
     _move_to_inbox(tx, agent, entry.name, waiting_name(entry.stem), str(entry.stem))
 
 

@@ -1,4 +1,4 @@
-"""The delivery rules of a workspace, applied in order to every message, whether sent by tool, command or dropped file.
+"""The quotas of a workspace, and its delivery rules, applied in order to every message, sent or dropped.
 
 Pass them to `MessageStore.open`. To add a rule, add it to the list in `load_rules`.
 """
@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import os
 
+from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.mail import personas
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import DeliveryRule
+from switchboard_mcp.mail.store.directory import Quotas
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.workflows import delivery_rule
+
+
+def quotas_of(settings: MailSettings) -> Quotas:
+    """Return the quotas of the settings."""
+    return Quotas(
+        waiting=settings.max_waiting,
+        waiting_bytes=settings.max_waiting_bytes,
+        stored=settings.max_stored,
+        stored_bytes=settings.max_stored_bytes,
+    )
 
 
 def load_rules(workspace: str) -> list[DeliveryRule]:

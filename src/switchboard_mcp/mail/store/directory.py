@@ -36,6 +36,15 @@ _COUNTER_BYTES = 256
 _HIGHEST = 8_000_000_000_000_000
 
 
+class Quotas(Struct, frozen=True, kw_only=True):
+    """How much may wait for one agent, and be stored in the workspace. The defaults are those of the settings."""
+
+    waiting: int = 100_000
+    waiting_bytes: int = 4_294_967_296
+    stored: int = 2_000_000
+    stored_bytes: int = 34_359_738_368
+
+
 class TempFile(Struct):
     """A file without a public name yet."""
 
@@ -46,10 +55,11 @@ class TempFile(Struct):
 class StoreDirectory:
     """The `.switchboard` directory of a workspace, as used by one process."""
 
-    def __init__(self, workspace: str, clocks: Clocks) -> None:
+    def __init__(self, workspace: str, clocks: Clocks, quotas: Quotas | None = None) -> None:
         self.workspace = os.path.abspath(workspace)
         self.path = os.path.join(self.workspace, FOLDER)
         self.clocks = clocks
+        self.quotas = quotas or Quotas()
         # A process that holds the lock of this name is alive, so its temporary files must stay.
         self.writer = os.urandom(6).hex()
         self._alive = -1
@@ -280,6 +290,12 @@ class Transaction:
                 yield descriptor
             finally:
                 self._held.discard(name)
+
+    @contextmanager
+    def record(self, name: str) -> Iterator[int]:
+        """Lock a small record in `locks/`, and yield its descriptor to read and write it."""
+        with self._lock(name) as descriptor:
+            yield descriptor
 
     @contextmanager
     def state_locked(self) -> Iterator[None]:

@@ -285,13 +285,24 @@ def _accept(
     with tx.locked(agent):
         if not file_operations.exists(inbox, name):
             return None  # Delivered by another process.
-        outgoing.publish()
+        full = _publish(outgoing)
+    if full is not None:
+        return (yield from _dead_letter(tx, agent, name, full, data))
     # Remove the dropped file only once the delivered message is durable.
     yield None
     with tx.locked(agent):
         if file_operations.exists(inbox, name):
             tx.remove(inbox, name)
     return Delivery(agent=agent, file=name, id=outgoing.finish().id, sender=message.sender)
+
+
+def _publish(outgoing: OutgoingMessage) -> Failure | None:
+    """Publish a message, or return why there is no room for it."""
+    try:
+        outgoing.publish()
+    except SwitchboardError as refused:
+        return refused.failure
+    return None
 
 
 def _is_id_taken(tx: Transaction, agent: str, name: str, message_id: str) -> bool:

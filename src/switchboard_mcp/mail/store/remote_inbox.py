@@ -13,7 +13,7 @@ import msgspec
 from switchboard_mcp.config.agent_names import OVERSEER, is_agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, DeliveryRule, MailMessage
-from switchboard_mcp.mail.store import message_lookup, message_validation, receipts, sending, signing
+from switchboard_mcp.mail.store import message_lookup, message_validation, quotas, receipts, sending, signing
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, is_message_id, parse_receipt_name, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
@@ -52,6 +52,17 @@ class RemoteMessage(msgspec.Struct):
     doubtful: bool = False
 
 
+class RemoteDelivery(msgspec.Struct):
+    """A received message that is written and not yet published; `index` is its place in the results."""
+
+    index: int
+    message: MailMessage
+    name: str
+    file: TempFile
+    bytes: int
+    attached: sending.AttachmentFile | None
+
+
 def receive(
     tx: Transaction, messages: Sequence[RemoteMessage], rules: Sequence[DeliveryRule]
 ) -> Job[list[Failure | None]]:
@@ -60,7 +71,7 @@ def receive(
     Returns a failure in place of each message that must not be stored. Raises if the disk fails; then none are stored.
     """
     results: list[Failure | None] = []
-    written: list[tuple[MailMessage, str, TempFile, sending.AttachmentFile | None]] = []
+    written: list[RemoteDelivery] = []
     files: list[TempFile] = []
     for each in messages:
         message = each.message
@@ -71,25 +82,34 @@ def receive(
         except SwitchboardError as problem:
             results.append(problem.failure)
             continue
-        file = tx.write(signing.sign(tx.signing_key(), stem, passed))
-        written.append((passed, waiting_name(stem), file, attached))
+        content = signing.sign(tx.signing_key(), stem, passed)
+        file = tx.write(content)
+        size = quotas.size_of(len(content), passed)
+        written.append(RemoteDelivery(len(results), passed, waiting_name(stem), file, size, attached))
         files += [file, attached.file] if attached is not None else [file]
         results.append(None)
     yield files
-    recipients = {message.recipient for message, *_ in written}
+    recipients = {each.message.recipient for each in written}
     for recipient in recipients:
         tx.folder("inbox", recipient, make=True)
     doubtful = {(each.message.recipient, each.message.id) for each in messages if each.doubtful}
     with tx.locked(*recipients):
         # Checked last, because the same message may have been committed meanwhile.
         existing = _find_existing(tx, doubtful)
-        for message, name, file, attached in written:
+        for delivery in written:
+            message = delivery.message
             if (message.recipient, message.id) in existing:
-                tx.discard(file)
+                tx.discard(delivery.file)
                 continue
-            if attached is not None:
-                attached.publish(tx)
-            tx.publish(file, tx.folder("inbox", message.recipient), name)
+            try:
+                quotas.admit(tx, message.recipient, delivery.bytes)
+            except SwitchboardError as full:
+                results[delivery.index] = full.failure
+                tx.discard(delivery.file)
+                continue
+            if delivery.attached is not None:
+                delivery.attached.publish(tx)
+            tx.publish(delivery.file, tx.folder("inbox", message.recipient), delivery.name)
     yield None
     return results
 

@@ -16,6 +16,7 @@ from switchboard_mcp.mail.store import (
     dead_letters,
     file_operations,
     message_lookup,
+    quotas,
     receipts,
     sending,
     signing,
@@ -154,7 +155,10 @@ def _move_one(tx: Transaction, each: MessageInTransit, place: str) -> None:
         return
     try:
         source, target = tx.folder("shipped", each.agent), tx.folder(place, each.agent, make=True)
+        size = file_operations.size(source, each.name)
         tx.move(source, each.name, target, waiting_name(entry.stem))
+        if place == "archive":
+            quotas.settle(tx, each.agent, size)
     except FileNotFoundError:
         pass  # Done before a crash.
     except FileExistsError:

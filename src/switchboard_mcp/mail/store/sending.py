@@ -21,7 +21,14 @@ from switchboard_mcp.mail.messages import (
     MailMessage,
     Sent,
 )
-from switchboard_mcp.mail.store import file_operations, message_lookup, message_validation, receipts, signing
+from switchboard_mcp.mail.store import (
+    file_operations,
+    message_lookup,
+    message_validation,
+    quotas,
+    receipts,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
@@ -73,9 +80,12 @@ class OutgoingMessage:
         *,
         dropped_id: str = "",
         attached: AttachmentFile | None = None,
+        enforce_quotas: bool = True,
     ) -> None:
         """Initialize. `dropped_id` is the id of a dropped file; it is kept and also serves as a dedup key."""
         self.tx = tx
+        self._enforce_quotas = enforce_quotas
+        self._bytes = 0
         self._dedup_keys = dedup_keys(message, dropped_id)
         self.stem = Stem(tx.next_number(), _tail(self._dedup_keys, dropped_id))
         message.id = self.stem.id
@@ -106,7 +116,9 @@ class OutgoingMessage:
         if self.earlier is not None:
             return []
         self._receipt = receipts.delivered_receipt(self.message.id, self.message.recipient, tx.clocks.iso())
-        self._message_file = tx.write(signing.sign(tx.signing_key(), self.stem, self.message))
+        content = signing.sign(tx.signing_key(), self.stem, self.message)
+        self._bytes = quotas.size_of(len(content), self.message)
+        self._message_file = tx.write(content)
         self._receipt_file = tx.write(receipts.encode(self._receipt))
         mark = f"{self.stem.order} {self.stem.tail}\n".encode()
         self._key_files = [tx.write(mark) for _ in self._dedup_keys]
@@ -121,6 +133,7 @@ class OutgoingMessage:
         if self.earlier is not None:
             tx.mark_unsynced(recipient)
             return
+        quotas.admit(tx, recipient, self._bytes, enforce=self._enforce_quotas)
         if self._attached is not None:
             self._attached.publish(tx)
         for mark, draft in zip(self._dedup_keys, self._key_files, strict=True):

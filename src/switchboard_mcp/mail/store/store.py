@@ -37,7 +37,7 @@ from switchboard_mcp.mail.store import (
 )
 from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.directory import FOLDERS, StoreDirectory, Transaction
+from switchboard_mcp.mail.store.directory import FOLDERS, Quotas, StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
@@ -89,6 +89,7 @@ class MessageStore:
         watch: bool = True,
         clocks: Clocks | None = None,
         mailboxes: bool = True,
+        quotas: Quotas | None = None,
     ) -> MessageStore:
         """Create or open `.switchboard/` in `workspace`, clean up after crashes, and start watching.
 
@@ -96,7 +97,7 @@ class MessageStore:
         Without `watch` (for short commands), dropped files are delivered on the next read. Without `mailboxes`, only
         the folder for temporary files is created.
         """
-        directory = StoreDirectory(workspace, clocks or system_clocks())
+        directory = StoreDirectory(workspace, clocks or system_clocks(), quotas)
         loop = get_running_loop()
         await loop.run_in_executor(None, directory.make, FOLDERS if mailboxes else ("tmp",))
         store = cls(directory, rules, report)
@@ -157,8 +158,8 @@ class MessageStore:
         """Store one message. `verified` means the caller knows the sender from its connection.
 
         Only the dashboard, with `from_dashboard`, sends in the name of the overseer. Raises `mail_recipient_unknown`
-        (with the nearest names), `mail_identity`, `mail_message_invalid`, `mail_too_large`, the failure of a delivery
-        rule, or `mail_not_stored`.
+        (with the nearest names), `mail_identity`, `mail_message_invalid`, `mail_too_large`, `mail_quota`, the failure
+        of a delivery rule, or `mail_not_stored`.
         """
         if not from_dashboard:
             message_lookup.require_unreserved(message_lookup.parse_agent_name(sender))

@@ -341,6 +341,8 @@ class TestClaims:
     ) -> None:
         for number in range(3):
             await store.send(draft(str(number)), sender="lead", recipient="coder 1")
+        # The first message to an agent counts its folders, for its quota.
+        await store.send(draft(), sender="coder 1", recipient="lead")
         mine, other = await store.claim("coder 1", limit=2)
         listed: list[str] = []
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage
-from switchboard_mcp.mail.store import file_operations, message_lookup, receipts, sending, signing
+from switchboard_mcp.mail.store import file_operations, message_lookup, quotas, receipts, sending, signing
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
@@ -55,6 +55,8 @@ async def prune(store: MessageStore, seconds: float) -> Pruned:
         some = prunable[start : start + BATCH]
         await store.run(lambda tx, some=some: remove_messages(tx, some, done))  # type: ignore[misc]
     await store.run(lambda tx: remove_leftovers(tx, until, done))
+    if done.messages or done.attachments:
+        await store.run(quotas.recount_stored)
     return done
 
 

@@ -1,0 +1,194 @@
+"""Quotas: how many messages, and how many bytes, may wait for one agent and be stored in the workspace.
+
+The counts are small records in `locks/`, so a check costs the same however many messages there are. A crash, or a file
+moved by hand, makes them inexact; so before a message is refused the folders are counted, at most once a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.mail.messages import MailMessage
+from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.store.directory import Quotas, Transaction
+from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
+
+STORED = "stored.usage"
+UNSETTLED: tuple[Place, ...] = ("inbox", "claimed", "shipped")
+RECOUNT_S = 60.0
+_RECORD_BYTES = 128
+# A message with an attachment holds an excerpt of it, so it is small.
+_MAX_EXCERPT_BYTES = 131_072
+_ATTACHED = re.compile(rb'"attachment":\{[^{}]*?"bytes":(\d{1,12})')
+
+
+class Usage(Struct):
+    """Messages and their bytes, and when they were last counted (seconds)."""
+
+    messages: int = 0
+    bytes: int = 0
+    counted_at: float = 0.0
+
+
+def size_of(file_bytes: int, message: MailMessage) -> int:
+    """Return the bytes that a message takes, with its attachment."""
+    record = message.metadata.get("attachment")
+    attached = record.get("bytes") if isinstance(record, dict) else 0
+    return file_bytes + (attached if isinstance(attached, int) else 0)
+
+
+def admit(tx: Transaction, agent: str, size: int, *, enforce: bool = True) -> None:
+    """Count a message to this agent. Raises `mail_quota` if there is no room, unless `enforce` is False."""
+    quotas = tx.directory.quotas
+    _take(tx, _waiting(agent), size, lambda: count_waiting(tx, agent), _check_agent(quotas, agent), enforce)
+    try:
+        _take(tx, STORED, size, lambda: count_stored(tx), _check_workspace(quotas), enforce)
+    except SwitchboardError:
+        settle(tx, agent, size)
+        raise
+
+
+def settle(tx: Transaction, agent: str, size: int) -> None:
+    """Count a message that no longer waits."""
+    _subtract(tx, agent, 1, size)
+
+
+def requeue(tx: Transaction, agent: str, size: int) -> None:
+    """Count a settled message that waits again."""
+    _subtract(tx, agent, -1, -size)
+
+
+def recount_stored(tx: Transaction) -> None:
+    """Count the workspace, after messages were removed."""
+    with tx.record(STORED) as descriptor:
+        _write(descriptor, _count(lambda: count_stored(tx), tx.clocks.microseconds() / 1e6))
+
+
+def _waiting(agent: str) -> str:
+    return f"{agent}.usage"
+
+
+Check = Callable[[Usage], Failure | None]
+
+
+def _check_agent(quotas: Quotas, agent: str) -> Check:
+    def check(usage: Usage) -> Failure | None:
+        if usage.messages > quotas.waiting:
+            text = f"The mailbox of '{agent}' is full: {usage.messages - 1} messages wait."
+            return _full(text, "mail.maxWaiting")
+        if usage.bytes > quotas.waiting_bytes:
+            text = f"The mailbox of '{agent}' is full: with this message, {usage.bytes} bytes would wait."
+            return _full(text, "mail.maxWaitingBytes")
+        return None
+
+    return check
+
+
+def _full(text: str, setting: str) -> Failure:
+    hint = f"Try again when it has settled some, or raise {setting}."
+    return failure("mail_quota", text, hint=hint)
+
+
+def _check_workspace(quotas: Quotas) -> Check:
+    def check(usage: Usage) -> Failure | None:
+        if usage.messages > quotas.stored:
+            text, setting = (
+                f"The workspace is full: {usage.messages - 1} messages are stored.",
+                "mail.maxStored",
+            )
+        elif usage.bytes > quotas.stored_bytes:
+            text = f"The workspace is full: with this message, {usage.bytes} bytes would be stored."
+            setting = "mail.maxStoredBytes"
+        else:
+            return None
+        hint = f"Remove old messages (switchboard mail prune --older 30d), or raise {setting}."
+        return failure("mail_quota", text, hint=hint)
+
+    return check
+
+
+def _take(
+    tx: Transaction, name: str, size: int, count: Callable[[], Usage], check: Check, enforce: bool
+) -> None:
+    now = tx.clocks.microseconds() / 1e6
+    with tx.record(name) as descriptor:
+        usage = _read(descriptor) or _count(count, now)
+        after = Usage(usage.messages + 1, usage.bytes + size, usage.counted_at)
+        problem = check(after) if enforce else None
+        if problem is not None and abs(now - usage.counted_at) >= RECOUNT_S:
+            usage = _count(count, now)
+            after = Usage(usage.messages + 1, usage.bytes + size, now)
+            problem = check(after)
+        _write(descriptor, usage if problem else after)
+    if problem is not None:
+        raise SwitchboardError(problem)
+
+
+def _count(count: Callable[[], Usage], now: float) -> Usage:
+    usage = count()
+    usage.counted_at = now
+    return usage
+
+
+def _subtract(tx: Transaction, agent: str, messages: int, size: int) -> None:
+    with tx.record(_waiting(agent)) as descriptor:
+        usage = _read(descriptor)
+        if usage is not None:
+            left = Usage(max(0, usage.messages - messages), max(0, usage.bytes - size), usage.counted_at)
+            _write(descriptor, left)
+
+
+def _read(descriptor: int) -> Usage | None:
+    try:
+        return msgspec.json.decode(os.pread(descriptor, _RECORD_BYTES, 0), type=Usage)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # New, or torn by a power cut.
+
+
+def _write(descriptor: int, usage: Usage) -> None:
+    os.pwrite(descriptor, msgspec.json.encode(usage).ljust(_RECORD_BYTES), 0)
+
+
+def count_waiting(tx: Transaction, agent: str) -> Usage:
+    """Count the unsettled messages of an agent."""
+    return _sum(_count_place(tx, place, agent) for place in UNSETTLED)
+
+
+def count_stored(tx: Transaction) -> Usage:
+    """Count all messages and attachments."""
+    messages = _sum(
+        _count_place(tx, place, agent, attached=False) for place in PLACES for agent in tx.agents(place)
+    )
+    folder = tx.folder("attachments")
+    messages.bytes += sum(file_operations.size(folder, name) for name in file_operations.names(folder))
+    return messages
+
+
+def _sum(usages: Iterable[Usage]) -> Usage:
+    total = Usage()
+    for each in usages:
+        total.messages += each.messages
+        total.bytes += each.bytes
+    return total
+
+
+def _count_place(tx: Transaction, place: Place, agent: str, *, attached: bool = True) -> Usage:
+    names: Sequence[str] = [name for name in tx.names(place, agent) if parse(place, name)]
+    if not names:
+        return Usage()
+    folder = tx.folder(place, agent)
+    sizes = {name: file_operations.size(folder, name) for name in names}
+    small = [name for name in names if attached and sizes[name] <= _MAX_EXCERPT_BYTES]
+    return Usage(len(names), sum(sizes.values()) + sum(_attached_bytes(folder, name) for name in small))
+
+
+def _attached_bytes(folder: int, name: str) -> int:
+    content = file_operations.read(folder, name, _MAX_EXCERPT_BYTES)
+    match = None if isinstance(content, file_operations.RejectedFile) else _ATTACHED.search(content.data)
+    return int(match[1]) if match else 0
