@@ -30,6 +30,7 @@ NOT_RUN = frozenset("serve login ask wrap unwrap wrapper terminal top mail bus".
 MAY_FAIL = frozenset("lock approve audit evidence status remove revert logout import find".split())
 # They ask a person first.
 ASKING = {"init": {"--dry-run", "--yes"}, "approve": {"--list", "--yes"}, "revert": {"--dry-run", "--yes"}}
+TOKEN = "sha256:" + "0" * 64
 
 
 def parts(line: Line) -> tuple[str, list[str]]:
@@ -108,7 +109,12 @@ def test_what_can_be_run_without_harm_is_run_as_it_stands_there(
         for name, tools in suites().items()
         if command != "add"
     }
-    config = {"mcpServers": servers, "profiles": {"reader": {}}, "audit": {"enabled": True}}
+    config = {
+        "mcpServers": servers,
+        "profiles": {"reader": {}},
+        "audit": {"enabled": True},
+        "http": {"tokens": {"build": TOKEN}},
+    }
     (workspace / "switchboard.config.json").write_text(json.dumps(config))
     (workspace / "examples").symlink_to(REPO / "examples")
     home = tmp_path / "home"

@@ -24,7 +24,14 @@ DOTTED = re.compile(r"`([a-z][A-Za-z]*(?:\.[A-Za-z<>_*-]+)+)`")
 FILES = re.compile(r"\.(json|toml|md|py|pyi|yaml|yml|js|ts|env|svg|txt|lock|key|sh)$")
 # Names of events in the log.
 EVENTS = frozenset(
-    {"ask.done", "mail.look_failed", "mail.maintenance_failed", "mail.starving", "mail.unread_overdue"}
+    {
+        "ask.done",
+        "mail.look_failed",
+        "mail.maintenance_failed",
+        "mail.refused",
+        "mail.starving",
+        "mail.unread_overdue",
+    }
 )
 # A page of dotted module names.
 MODULES = "docs/reference/modules.md"

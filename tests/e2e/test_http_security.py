@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 
+from tests.e2e import shell
 from tests.e2e.host import Json
 from tests.e2e.test_http_front import GATE, raw_post, text_of
 from tests.e2e.test_telemetry import Collector
@@ -83,11 +85,34 @@ def test_without_the_right_token_nobody_gets_in(web: Web, header: str | None, re
     result = header and header.format(token=web.token, short=web.token[:-1])
     answer = web.ask(method, path, LIST if method == "POST" else None, {"Authorization": result})
     assert answer.status == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
+    named = result is not None and result.startswith("Bearer ") and result.strip() != "Bearer"
+    assert answer.headers["www-authenticate"] == ('Bearer error="invalid_token"' if named else "Bearer")
+    assert (b"earlier start" in answer.body) == named
 
 
 def test_the_scheme_is_read_in_any_case(web: Web) -> None:
     assert ask(web, Authorization=f"bEARER  {web.token}").status == 200
+
+
+def test_a_named_token_is_shown_once_stored_as_its_hash_and_can_be_revoked(workspace: Path) -> None:
+    config = workspace / "switchboard.config.json"
+    made = shell.run(workspace, "token", "new", "ci", "--json")
+    token = json.loads(made.stdout)["token"]
+    assert token not in config.read_text()
+    stored = json.loads(config.read_text())["http"]["tokens"]["ci"]
+    assert stored == "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+    assert shell.run(workspace, "token", "new", "ci").returncode == 2
+    with serving(workspace) as web:
+        assert ask(web, Authorization=f"Bearer {token}").status == 200
+        assert ask(web, Authorization=f"Bearer {stored}").status == 401
+        assert ask(web, Authorization=f"Bearer {stored.removeprefix('sha256:')}").status == 401
+    listed = json.loads(shell.run(workspace, "token", "list", "--json").stdout)["tokens"]
+    assert [(row["name"], row["stored"]) for row in listed] == [("ci", "hash")]
+    assert shell.run(workspace, "token", "revoke", "ci").returncode == 0
+    with serving(workspace) as web:
+        answer = ask(web, Authorization=f"Bearer {token}")
+    assert answer.status == 401
+    assert b"switchboard token new" in answer.body
 
 
 @pytest.mark.parametrize("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages", "GET /status"])

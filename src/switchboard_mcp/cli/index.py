@@ -18,6 +18,7 @@ COMMANDS = {
     "call": "commands.call:COMMAND",
     "login": "commands.login:LOGIN",
     "logout": "commands.login:LOGOUT",
+    "token": "commands.token:COMMAND",
     "approve": "commands.approve:COMMAND",
     "lock": "commands.lock:COMMAND",
     "evidence": "commands.evidence:COMMAND",

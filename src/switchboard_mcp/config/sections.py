@@ -127,7 +127,7 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """A token with a profile and dashboard access."""
 
     token: str
-    """The token. `${VAR}` is expanded from the environment."""
+    """The token, with `${VAR}` expanded from the environment, or `sha256:` and its hash (`switchboard token new`)."""
     profile: str = ""
     """Name of the profile. Default: the profile of the server."""
     dashboard: Literal["", "read", "admin"] = ""
@@ -136,6 +136,8 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     generated at each start has full access."""
 
 
+# Prefix of a token that is stored as its SHA-256 hash.
+HASHED = "sha256:"
 # Profile of a token that was removed while serving: its holder sees nothing, and the next start refuses the token.
 REVOKED_PROFILE = "\0nobody"
 

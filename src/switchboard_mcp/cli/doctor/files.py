@@ -17,7 +17,7 @@ from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.approvals import read_approvals
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import token_text
+from switchboard_mcp.config.sections import HASHED, token_text
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict
 from switchboard_mcp.mail.store.store import MessageStore
@@ -91,7 +91,11 @@ def _remedy(path: str, open_to: str) -> str:
 def _open_tokens(workspace: Workspace) -> Iterator[Finding]:
     mode = _mode(workspace.source) if workspace.source else None
     tokens = workspace.config.http.tokens
-    literal = [name for name, token in tokens.items() if "${" not in token_text(token)]
+    literal = [
+        name
+        for name, token in tokens.items()
+        if not ("${" in token_text(token) or token_text(token).startswith(HASHED))
+    ]
     if mode is not None and mode & 0o044 and literal:
         message = (
             f"{workspace.source} can be read by others and contains literal tokens: {', '.join(literal)}."

@@ -7,13 +7,14 @@ aware of HTTP beyond the value of the header.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Mapping
 from hashlib import sha256
 from hmac import compare_digest
 
-from switchboard_mcp.config.sections import Token, token_text
+from switchboard_mcp.config.sections import HASHED, Token, token_text
 from switchboard_mcp.config.variables import fill
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.observability.log import Log
@@ -33,7 +34,7 @@ class TokenTable:
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """Create the table from tokens by principal."""
-        self._digests = [(_digest(token.encode()), name) for name, token in tokens.items()]
+        self._digests = [(_stored_digest(token), name) for name, token in tokens.items()]
 
     def principal(self, token: bytes) -> str | None:
         """Return the principal of a token, or None if the token is unknown."""
@@ -51,6 +52,10 @@ def bearer(header: bytes) -> bytes | None:
     return token.strip() if scheme.lower() == b"bearer" else None
 
 
+def _stored_digest(token: str) -> bytes:
+    return bytes.fromhex(token.removeprefix(HASHED)) if token.startswith(HASHED) else _digest(token.encode())
+
+
 def _digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
@@ -66,6 +71,9 @@ def named_tokens(configured: Mapping[str, str | Token], environ: Mapping[str, st
         if not name or len(token) < MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable():
             message = f"http.tokens.{name}: expected at least {MIN_TOKEN_CHARS} printable ASCII characters."
             raise refused("config_invalid", message)
+        if token.startswith(HASHED) and not re.fullmatch(r"[0-9a-f]{64}", token.removeprefix(HASHED)):
+            message = f"http.tokens.{name}: expected {HASHED} and 64 hexadecimal digits."
+            raise refused("config_invalid", message, hint=f"Create a new one: switchboard token new {name}")
         if token in tokens.values():
             message = f"http.tokens.{name}: duplicates another token. Each entry needs its own."
             raise refused("config_invalid", message)

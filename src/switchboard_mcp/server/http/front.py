@@ -57,6 +57,10 @@ POLL_S = 0.02
 # Paths of the dashboard. The page itself, at `/`, has an empty path here.
 DASHBOARD_PATHS, DASHBOARD_PREFIXES = ("", "/events"), ("/api/", "/static/")
 NO_TOKEN = "A bearer token is required. Send the header 'Authorization: Bearer TOKEN'."
+WRONG_TOKEN = (
+    "This token is not valid; it may be from an earlier start. Read it again from .switchboard/auth_token, "
+    "or create one that stays with `switchboard token new NAME`."
+)
 QUERY_TOKEN_OFF = (
     "A token in the URL is not accepted. Send 'Authorization: Bearer TOKEN', or set http.queryToken."
 )
@@ -208,13 +212,19 @@ class HttpServer:
         elif self._stopping and exchange.method == "GET":
             await exchange.refuse(503, STOPPING, asgi.CLOSE)
         elif (principal := self._principal(exchange)) is None:
-            message = (
-                NO_TOKEN if not _has_query_token(exchange) or self._http.query_token else QUERY_TOKEN_OFF
-            )
-            await exchange.refuse(401, message, (b"www-authenticate", b"Bearer"))
+            await self._refuse_unauthorized(exchange)
         else:
             exchange.principal = principal
             await self._dispatch(exchange)
+
+    async def _refuse_unauthorized(self, exchange: HttpExchange) -> None:
+        header = exchange.headers.get(b"authorization")
+        if exchange.query_token or (header is not None and auth.bearer(header)):
+            challenge = b'Bearer error="invalid_token"'
+            await exchange.refuse(401, WRONG_TOKEN, (b"www-authenticate", challenge))
+            return
+        message = QUERY_TOKEN_OFF if _has_query_token(exchange) else NO_TOKEN
+        await exchange.refuse(401, message, (b"www-authenticate", b"Bearer"))
 
     async def _dispatch(self, exchange: HttpExchange) -> None:
         path, method = exchange.path, exchange.method
