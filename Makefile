@@ -36,7 +36,7 @@ bench: ## measure Switchboard beside the alternatives
 	@scripts/setup bench redis
 	@$(PYTHON_BIN) -m bench $(ARGS)
 
-schema: ## regenerate switchboard.*.schema.json
+schema: ## regenerate src/switchboard_mcp/schemas
 	@scripts/setup core
 	@$(PYTHON_BIN) scripts/schemas.py
 

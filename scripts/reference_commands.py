@@ -239,7 +239,7 @@ def files(note: str) -> str:
     """Every file, and the form of those that have a schema."""
     rows = []
     for path, what, git, name in FILES:
-        link = f"[`{name}`](../../switchboard.{name}.schema.json)" if name else ""
+        link = f"[`{name}`](../../src/switchboard_mcp/schemas/switchboard.{name}.schema.json)" if name else ""
         rows.append(row(f"`{path}`", what, git, link))
     named = [name for *_, name in FILES if name and name != "config"]
     return FILES_PAGE.format(note=note, rows="\n".join(rows), shapes="\n".join(map(form, named)).rstrip())
@@ -247,7 +247,9 @@ def files(note: str) -> str:
 
 def form(name: str) -> str:
     """One schema and the shapes in it as tables."""
-    schema: Node = json.loads((ROOT / f"switchboard.{name}.schema.json").read_bytes())
+    schema: Node = json.loads(
+        (ROOT / "src/switchboard_mcp/schemas" / f"switchboard.{name}.schema.json").read_bytes()
+    )
     parts = [f"## {schema['title'].removeprefix('Switchboard ').capitalize()}", schema.get("description", "")]
     parts.append("\n".join(fields(schema, schema)))
     for inner, shape in schema.get("$defs", {}).items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the JSON Schemas of the files that people and other programs read, switchboard.*.schema.json, from the models.
+"""Writes the JSON Schemas of the files that people and other programs read, from the models.
 
-scripts/schemas.py           write
+scripts/schemas.py           write src/switchboard_mcp/schemas
 scripts/schemas.py --check   fail when one is not what would be written
 """
 
@@ -27,7 +27,7 @@ from switchboard_mcp.evidence.artifacts import EvidenceReport, Metrics, Stamp
 from switchboard_mcp.mail import messages
 from switchboard_mcp.mail.store.filenames import MESSAGE_ID
 
-HOME = Path(__file__).resolve().parent.parent
+HOME = Path(__file__).resolve().parent.parent / "src" / "switchboard_mcp" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REF = "#/$defs/{name}"
 Schema = dict[str, Any]

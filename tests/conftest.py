@@ -39,8 +39,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def published_schema(name: str) -> Any:
-    """A schema of the repository's root; `make check` holds it to what the models are."""
-    return json.loads((REPO / f"switchboard.{name}.schema.json").read_text(encoding="utf-8"))
+    """A schema of the package; `make check` holds it to what the models are."""
+    return json.loads(
+        (REPO / "src/switchboard_mcp/schemas" / f"switchboard.{name}.schema.json").read_text(encoding="utf-8")
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

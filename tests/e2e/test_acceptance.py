@@ -19,7 +19,7 @@ from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure, faulty,
 from tests.patience import PATIENCE_S
 
 EXAMPLES = REPO / "examples"
-SCHEMA = json.loads((REPO / "switchboard.config.schema.json").read_text())
+SCHEMA = json.loads((REPO / "src/switchboard_mcp/schemas/switchboard.config.schema.json").read_text())
 LONG = (
     "Reads a page and tells what is on it,  with \n line breaks\tand tabs. " + "Then it goes on and on. " * 40
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.host import SWITCHBOARD, switchboard
+from tests.e2e.shell import run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
 from tests.patience import PATIENCE_S
 
@@ -147,6 +148,19 @@ def test_without_any_configuration_there_are_no_suites(workspace: Path) -> None:
     with switchboard(workspace) as host:
         assert host.tools() == []
         assert host.stderr == ""
+
+
+@pytest.mark.parametrize("suffix", ["js", "cjs", "mjs"])
+def test_a_config_that_is_a_program_is_warned_about_in_serve_list_and_doctor(
+    workspace: Path, suffix: str
+) -> None:
+    file = workspace / f"switchboard.config.{suffix}"
+    file.write_text("export default {}")
+    add_child(workspace, "mock", MOCK_CHILD)
+    warning = f"{file}: is ignored. Settings are read from switchboard.config.json"
+    assert warned(workspace, warning) == ["mock_suite"]
+    assert warning in run(workspace, "list").stderr
+    assert warning in run(workspace, "doctor").stdout
 
 
 def test_a_glob_without_matches_is_a_warning_that_names_it(workspace: Path) -> None:

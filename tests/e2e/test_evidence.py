@@ -145,7 +145,9 @@ def test_the_stamp_holds_a_hash_and_a_version_and_nothing_else(governed: Path) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_artifact_fits_its_published_schema(governed: Path, name: str) -> None:
-    schema = json.loads((REPO / f"switchboard.evidence-{name}.schema.json").read_text())
+    schema = json.loads(
+        (REPO / f"src/switchboard_mcp/schemas/switchboard.evidence-{name}.schema.json").read_text()
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     found = made(governed)[name]
     jsonschema.validate(found, schema)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from switchboard_mcp.setup.discovery import guess_source
@@ -331,6 +332,10 @@ def test_features_that_are_switched_on(tmp_path: Path) -> None:
     assert run(person, "init", "--yes", "--mail", "--find").code == 0
     listed = {tool["name"] for tool in run(person, "list", "--json").json["tools"]}
     assert listed == {"mail_suite", "switchboard_suite", "mock_suite", "web_suite"}
+    config = json.loads((person.workspace / "switchboard.config.json").read_text())
+    schema = person.workspace / config["$schema"]  # as an editor resolves it, without a network
+    jsonschema.validate(config, json.loads(schema.read_text()))
+    assert schema.read_text() == run(person, "schema", "config").out
     run(person, "revert", "--yes")
     assert person.files() == before
 

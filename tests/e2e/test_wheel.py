@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -71,6 +72,22 @@ def test_the_wheel_is_small_and_brings_two_dependencies(wheel: Path, installed: 
     assert size < MOST_WHEEL_BYTES
     assert not [name for name in files if name.endswith(".pyc") or name.startswith("tests")]
     assert "switchboard_mcp/py.typed" in files
+
+
+def test_every_schema_is_in_the_wheel_and_can_be_printed(
+    wheel: Path, installed: Path, workspace: Path
+) -> None:
+    program = str(installed / "bin" / "switchboard")
+    names = json.loads(run(program, "schema", "--json", cwd=workspace))
+    sources = {path.name: path for path in (REPO / "src" / "switchboard_mcp" / "schemas").iterdir()}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {f"switchboard_mcp/schemas/{name}" for name in sources} <= set(archive.namelist())
+    assert {f"switchboard.{name}.schema.json" for name in names} == set(sources)
+    for name in names:
+        assert (
+            run(program, "schema", name, cwd=workspace)
+            == sources[f"switchboard.{name}.schema.json"].read_text()
+        )
 
 
 def test_what_is_installed_serves_a_child(installed: Path, workspace: Path) -> None:

@@ -38,6 +38,7 @@ COMMANDS = {
     "enable": "commands.enable:ENABLE",
     "disable": "commands.enable:DISABLE",
     "revert": "commands.revert:COMMAND",
+    "schema": "commands.schema:COMMAND",
     "completions": "commands.completions:COMMAND",
     "ask": "commands.ask:COMMAND",
     "wrap": "commands.wrap:WRAP",

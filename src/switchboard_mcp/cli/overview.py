@@ -41,6 +41,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   evidence              write report, metrics and stamp; identical for identical inputs
   mail COMMAND          messages between agents; `mail --help` lists the commands
   terminal NAME -- CMD  run a program in a terminal that other agents can send messages to
+  schema [NAME]         print the JSON Schema of a file, for editors
   completions SHELL     print completions for bash, zsh or fish
   help COMMAND          show the help of a command
 

@@ -22,6 +22,8 @@ from switchboard_mcp.suites.fuzzy import did_you_mean
 
 JSON_NAME = "switchboard.config.json"
 TOML_NAME = "switchboard.config.toml"
+# Forms in which other tools keep settings. Switchboard reads none of them, and runs no program to find its settings.
+UNSUPPORTED_SUFFIXES = ("js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc")
 # A folder that contains one of these is a workspace.
 WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
@@ -69,11 +71,11 @@ def load_workspace(
             hint="Name an existing folder with --workspace, or create this one.",
         )
     source = find_config(folder, config_file)
-    deprecated: list[ConfigWarning] = []
-    written = read_config(source, deprecated) if source else Config()
+    file_warnings = _unsupported_files(folder) if config_file is None else []
+    written = read_config(source, file_warnings) if source else Config()
     config = _apply_mail_exposure(written)
     children, disabled, warnings = discover(folder, config, environ, source=source, originals=originals)
-    warnings = deprecated + warnings
+    warnings = file_warnings + warnings
     config = describe_suites(config, read_descriptions(folder, warnings), children)
     if any(spec.wraps for spec in children):
         from switchboard_mcp.config.wrapped_children import (
@@ -90,6 +92,16 @@ def load_workspace(
         written=written,
         disabled=disabled,
     )
+
+
+def _unsupported_files(folder: str) -> list[ConfigWarning]:
+    """Return a warning for each file that looks like a config and is not read."""
+    paths = (os.path.join(folder, f"switchboard.config.{suffix}") for suffix in UNSUPPORTED_SUFFIXES)
+    message = (
+        f"is ignored. Settings are read from {JSON_NAME}, in which comments are allowed, or {TOML_NAME}: "
+        "move them there."
+    )
+    return [ConfigWarning(path, "", message) for path in paths if os.path.exists(path)]
 
 
 def find_config(folder: str, config_file: str | None) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
@@ -33,6 +34,9 @@ from switchboard_mcp.system.atomic_write import GITIGNORE
 
 # Switchboard itself reads these. Codex passes only variables that its entry names.
 OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
+
+CONFIG_SCHEMA = schema_file("config")
 
 
 class Outcome(Struct, kw_only=True):
@@ -338,8 +342,9 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
     path = options.config
     before = read(path)
     try:
-        text = formats.decode(before or b"")
         form = formats.guess_format(path)
+        new = before is None and form == "json"
+        text = f'{{\n  "$schema": "./{CONFIG_SCHEMA}"\n}}\n' if new else formats.decode(before or b"")
         for name, tools in filters.items():
             text = _set_object(text, form, ("suites", name), "expose", tools)
         for name in options.enable:
@@ -348,7 +353,17 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
         plan.problems.append(f"{path} {problem} Add by hand: {', '.join((*filters, *options.enable))}.")
         return []
     after = text.encode()
-    return [] if after == before else [FileChange(path=path, before=before, after=after, mode=0o644)]
+    if after == before:
+        return []
+    change = FileChange(path=path, before=before, after=after, mode=0o644)
+    return [*(_schema_change(path) if new else []), change]
+
+
+def _schema_change(config: str) -> list[FileChange]:
+    """Return the change that puts the schema beside the config: there editors find it, offline and in every clone."""
+    path = os.path.join(os.path.dirname(config), CONFIG_SCHEMA)
+    before, after = read(path), read_schema("config")
+    return [] if before == after else [FileChange(path=path, before=before, after=after, mode=0o644)]
 
 
 def _set_object(

@@ -51,6 +51,29 @@ def test_a_workspace_without_a_file_has_the_defaults(tmp_path: Path) -> None:
     assert workspace.config.timeouts.child_spawn_ms == 8000
 
 
+@pytest.mark.parametrize(
+    "suffix", ["js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc"]
+)
+@pytest.mark.parametrize("beside", [None, "{}"], ids=["alone", "beside a config"])
+def test_a_config_in_a_form_that_is_not_read_is_a_warning(
+    tmp_path: Path, suffix: str, beside: str | None
+) -> None:
+    path = tmp_path / f"switchboard.config.{suffix}"
+    path.touch()
+    (warning,) = load(tmp_path, beside).warnings
+    assert (warning.source, warning.key) == (str(path), "")
+    assert "is ignored. Settings are read from switchboard.config.json" in warning.message
+    assert "switchboard.config.toml" in warning.message
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert load_workspace(str(tmp_path), str(other), {}).warnings == []
+
+
+def test_the_schema_beside_a_config_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / "switchboard.config.schema.json").touch()
+    assert load(tmp_path).warnings == []
+
+
 def test_a_deprecated_key_still_counts_and_the_warning_names_the_new_one(tmp_path: Path) -> None:
     workspace = load(tmp_path, '{"audit": {"whenImpossible": "warn"}}')
     assert workspace.config.audit.on_error == "warn"

@@ -9,10 +9,20 @@ import pytest
 
 from switchboard_mcp.config import documents
 from switchboard_mcp.config.models import Config
+from switchboard_mcp.config.schema_files import SCHEMAS, read_schema
 from tests.conftest import REPO, published_schema
 
-NAMES = sorted(path.name.split(".")[1] for path in REPO.glob("switchboard.*.schema.json"))
+NAMES = sorted(
+    path.name.split(".")[1] for path in REPO.glob("src/switchboard_mcp/schemas/switchboard.*.schema.json")
+)
 SCHEMA = published_schema("config")
+
+
+def test_every_schema_has_a_name_for_the_command() -> None:
+    assert sorted(SCHEMAS) == NAMES
+    assert all(read_schema(name).startswith(b"{") for name in NAMES)
+
+
 EXAMPLE: dict[str, Any] = {
     "$schema": "./switchboard.config.schema.json",
     "discoverGlobs": [".switchboard/mcps/*/.mcp.json", "mcps/*/.mcp.json"],

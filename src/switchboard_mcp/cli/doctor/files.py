@@ -16,7 +16,9 @@ from switchboard_mcp.children.lock import find_tampering, read_lock
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.approvals import read_approvals
+from switchboard_mcp.config.documents import read_bytes, read_document
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.sections import HASHED, token_text
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict
@@ -40,11 +42,27 @@ def file_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     return [
         *_permissions(workspace, environ),
         *_leftovers(workspace.folder),
+        *_config_schema(workspace.source),
         *_lock(workspace),
         *_approvals(workspace),
         *_audit(workspace),
         *_mail(workspace),
     ]
+
+
+def _config_schema(config: str) -> Iterator[Finding]:
+    """Check that editors find the schema that the config names, and that it is ours."""
+    document = read_document(config) if config else None
+    named = document.get("$schema") if isinstance(document, dict) else None
+    if not isinstance(named, str) or "://" in named:
+        return
+    path = os.path.normpath(os.path.join(os.path.dirname(config), named))
+    found = read_bytes(path)
+    remedy = f"Run: switchboard schema config > {shlex.quote(path)}"
+    if not isinstance(found, bytes):
+        yield Finding(NOTE, f"{config}: $schema names {path}, which cannot be read.", remedy)
+    elif os.path.basename(path) == schema_file("config") and found != read_schema("config"):
+        yield Finding(NOTE, f"{path} is the schema of another version of Switchboard.", remedy)
 
 
 def _permissions(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import pytest
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.schema_files import read_schema
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.acl import let_stranger_write
@@ -34,6 +35,30 @@ def private(tmp_path: Path) -> Path:
 
 def test_a_sound_workspace_has_nothing_to_tell(private: Path) -> None:
     assert found(private, {"mcpServers": {"kid": {"command": "true"}}}) == []
+
+
+@pytest.mark.parametrize(
+    ("named", "content", "told"),
+    [
+        ("./switchboard.config.schema.json", read_schema("config"), ""),
+        ("./switchboard.config.schema.json", b"{}", "another version"),
+        ("./switchboard.config.schema.json", None, "cannot be read"),
+        ("./schemas/mine.json", None, "cannot be read"),
+        ("./mine.json", b"{}", ""),
+        ("https://example.com/x.json", None, ""),
+    ],
+)
+def test_the_schema_that_a_config_names_is_there_and_current(
+    private: Path, named: str, content: bytes | None, told: str
+) -> None:
+    if content is not None:
+        (private / named).write_bytes(content)
+    findings = found(private, {"$schema": named})
+    assert [finding.level for finding in findings] == ([NOTE] if told else [])
+    if told:
+        path = private / named
+        assert told in findings[0].message
+        assert findings[0].remedy == f"Run: switchboard schema config > {path}"
 
 
 def test_a_token_that_others_can_read_is_a_problem(private: Path) -> None:
