@@ -80,7 +80,7 @@ class Inventory:
         self._refreshing: set[str] = set()
         self._stale: set[str] = set()
         self.is_complete = False  # all lists have been fetched in this run
-        self.prompts_fetched = False  # prompts have been fetched in this run
+        self._fetched: set[str] = set()  # the lists beside the tools that have been fetched in this run
         self._waiters: list[Callable[[], None]] = []
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
@@ -134,22 +134,25 @@ class Inventory:
             return self._pin.tool_blocked_reason(name) if self._pin is not None else None
         return problem
 
-    def prompt_blocked_reason(self, name: str) -> Failure | None:
-        """Return the failure for a prompt that is unlocked or differs from its lock, or None."""
-        problem = self._prompt_problem(name)
-        return self._prompt_problem(name) if problem is not None and self.reload_lock() else problem
+    def entry_blocked_reason(self, method: str, name: str) -> Failure | None:
+        """Return the failure for a prompt or resource that is unlocked or differs from its lock, or None."""
+        problem = self._entry_problem(method, name)
+        return self._entry_problem(method, name) if problem is not None and self.reload_lock() else problem
 
-    def _prompt_problem(self, name: str) -> Failure | None:
+    def _entry_problem(self, method: str, name: str) -> Failure | None:
         pin = self._pin
-        if pin is None or pin.prompts() is None or (self.prompts_fetched and name in self.names(PROMPTS)):
+        if pin is None or not pin.governed or (method in self._fetched and name in self.names(method)):
             return None
+        drifted = pin.entry_blocked_reason(method, name)
+        if drifted is not None or method != PROMPTS:
+            return drifted  # a resource that is in no list may fit a template
         child = self._spec.name
         message = f"Child '{child}' has no locked prompt '{name}'."
-        if not self.prompts_fetched:
+        if method not in self._fetched:
             message = (
                 f"Child '{child}' has not listed its prompts, so '{name}' cannot be compared with the lock."
             )
-        return pin.prompt_blocked_reason(name) or failure("tool_drifted", message, child=child)
+        return failure("tool_drifted", message, child=child)
 
     def removed_tool_hint(self, name: str) -> str:
         """Return a hint for a tool that was locked and has been removed, or an empty string."""
@@ -164,9 +167,18 @@ class Inventory:
         if self._snapshot is not None:
             self._index()
         self._notify("notifications/tools/list_changed")
-        if self._pin is not None and self._pin.prompts():
-            self._notify("notifications/prompts/list_changed")
+        for notification, methods in CHANGES.items():
+            if self._pin is not None and any(
+                self._pin.listed(method) for method in methods if method in CAPABILITY
+            ):
+                self._notify(notification)
         return True
+
+    @property
+    def fetched_lists(self) -> dict[str, list[Raw]]:
+        """The lists beside the tools that were fetched in this run."""
+        lists = self._snapshot.lists if self._snapshot is not None else {}
+        return {method: lists[method] for method in self._fetched if method in lists}
 
     @property
     def live_snapshot(self) -> ServerSnapshot | None:
@@ -234,8 +246,8 @@ class Inventory:
         return next(tool for tool in self.known_tools() if tool.name == name)
 
     def listed(self, method: str) -> list[Raw]:
-        """Return prompts, resources or templates as sent; of a governed child, the locked prompts."""
-        if method == PROMPTS and self._pin is not None and (pinned := self._pin.prompts()) is not None:
+        """Return prompts, resources or templates as sent; of a governed child, the locked ones."""
+        if self._pin is not None and (pinned := self._pin.listed(method)) is not None:
             return pinned
         snapshot = self.snapshot
         return snapshot.lists.get(method, []) if snapshot is not None else []
@@ -252,7 +264,8 @@ class Inventory:
             snapshot.lists = {**earlier.lists}  # a copy: the lock's own lists must not change
             snapshot.extras = {**earlier.extras, **snapshot.extras}
         self._snapshot = snapshot
-        self.is_complete = self.prompts_fetched = False
+        self.is_complete = False
+        self._fetched = set()
         self.is_stateless = versions.is_stateless(snapshot.protocol)
         self._index()
         if self._differs(earlier, snapshot):
@@ -297,10 +310,9 @@ class Inventory:
             return True
         before = snapshot.lists.get(method)
         snapshot.lists[method] = entries
-        if method == PROMPTS:
-            self.prompts_fetched = True
-            if self._pin is not None:
-                self._index()
+        self._fetched.add(method)
+        if self._pin is not None:
+            self._index()
         self._resume_waiters()
         self._context.catalog.store(self._spec, snapshot)
         return encode(before or []) != encode(entries)
@@ -339,7 +351,7 @@ class Inventory:
         assert snapshot is not None
         reported = tools = read_tools(snapshot.tools)
         if pin is not None:
-            if pin.compare(snapshot, prompts=self.prompts_fetched) and self._context.records is not None:
+            if pin.compare(snapshot, self._fetched) and self._context.records is not None:
                 outcome = "blocked" if pin.governed else "logged"
                 for tool in sorted({change.tool for change in pin.changes}):
                     record = CallRecord("drift", child=self._spec.name, subtool=tool, outcome=outcome)

@@ -19,6 +19,8 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
+from switchboard_mcp.protocol import message_meta
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system.atomic_write import write_atomically
 
@@ -46,15 +48,36 @@ FILE_NAME = "switchboard.lock.json"
 MAX_BYTES = 64 * 1024 * 1024
 WORKSPACE = "${workspace}"
 
-PROMPTS = "prompts/list"
+PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
 
 
-class _Named(Struct):
-    name: str
+class LockedList(Struct, frozen=True):
+    """One of the lists beside the tools: its member in the lock, the noun of an entry, its key, and what is locked."""
+
+    member: str
+    noun: str
+    key: str
+    texts: tuple[str, ...]
+    capability: str
+
+    def name_of(self, raw: Raw) -> str | None:
+        """Return the name or URI of an entry, or None if it cannot be decoded."""
+        try:
+            return message_meta.decode_text(decode_members(raw).get(self.key))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+
+LISTS = {
+    PROMPTS: LockedList("prompts", "prompt", "name", tool_hash.PROMPT_MEMBERS, "prompts"),
+    RESOURCES: LockedList("resources", "resource", "uri", tool_hash.RESOURCE_MEMBERS, "resources"),
+    TEMPLATES: LockedList(
+        "resource_templates", "resource template", "uriTemplate", tool_hash.RESOURCE_MEMBERS, "resources"
+    ),
+}
 
 
 _decode = msgspec.json.Decoder(LockFile).decode
-_decode_named = msgspec.json.Decoder(_Named).decode
 
 
 def lock_path(workspace: str) -> str:
@@ -145,28 +168,24 @@ def lock_child(spec: ChildSpec, workspace: str, snapshot: ServerSnapshot) -> Loc
         instructions=tool_hash.kept_lines(snapshot.instructions),
         instructions_hash=tool_hash.text_digest(snapshot.instructions),
         tools={name: locked_tool(name, members) for name, members in normalized_tools(snapshot).items()},
-        prompts=_prompts(snapshot),
+        **{kind.member: _locked_entries(snapshot, method) for method, kind in LISTS.items()},
     )
 
 
-def _prompts(snapshot: ServerSnapshot) -> dict[str, LockedTool] | UnsetType:
-    """Return the locked prompts; UNSET if the child has prompts that were not fetched."""
-    if PROMPTS not in snapshot.lists and "prompts" in snapshot.capabilities:
+def _locked_entries(snapshot: ServerSnapshot, method: str) -> dict[str, LockedTool] | UnsetType:
+    """Return the locked entries of a list; UNSET if the child has a list that was not fetched."""
+    kind = LISTS[method]
+    if method not in snapshot.lists and (method != PROMPTS or kind.capability in snapshot.capabilities):
         return UNSET
-    prompts: dict[str, LockedTool] = {}
-    for raw in snapshot.lists.get(PROMPTS, ()):
-        name = prompt_name(raw)
+    entries: dict[str, LockedTool] = {}
+    for raw in snapshot.lists.get(method, ()):
+        name = kind.name_of(raw)
         if name is not None:
-            prompts[name] = locked_tool(name, tool_hash.normalize(raw, tool_hash.PROMPT_MEMBERS))
-    return prompts
-
-
-def prompt_name(raw: Raw) -> str | None:
-    """Return the name of a prompt, or None if it cannot be decoded."""
-    try:
-        return _decode_named(raw).name
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+            members = tool_hash.normalize(raw, kind.texts)
+            if "name" in members:  # the hash has the key of an entry as its name
+                members["displayName"] = members.pop("name")
+            entries[name] = locked_tool(name, members)
+    return entries
 
 
 def normalized_tools(snapshot: ServerSnapshot) -> dict[str, dict[str, object]]:
@@ -212,9 +231,19 @@ def compare_children(before: LockedChild, after: LockedChild) -> list[ToolChange
     """Return the differences between two lock entries in what models see."""
     changes = list(compare_text("instructions", before.instructions, after.instructions))
     changes += _compare_entries(before.tools, after.tools, "tool")
-    if before.prompts is not UNSET and after.prompts is not UNSET:
-        changes += _compare_entries(before.prompts, after.prompts, "prompt")
+    for method, kind in LISTS.items():
+        old, new = entries_of(before, method), entries_of(after, method)
+        if old is not UNSET and new is not UNSET:
+            if method != PROMPTS:  # resources come and go: only what a person reads of one is compared
+                old, new = ({name: each[name] for name in old.keys() & new.keys()} for each in (old, new))
+            changes += _compare_entries(old, new, kind.noun)
     return changes
+
+
+def entries_of(child: LockedChild, method: str) -> dict[str, LockedTool] | UnsetType:
+    """Return the locked entries of one of the lists beside the tools."""
+    entries: dict[str, LockedTool] | UnsetType = getattr(child, LISTS[method].member)
+    return entries
 
 
 def _compare_entries(
@@ -242,6 +271,13 @@ def metadata_changes(before: LockedChild, after: LockedChild) -> list[str]:
         changes.append(f"server {old.name} {old.version} → {new.name} {new.version}".replace("  ", " "))
     if before.protocol != after.protocol:
         changes.append(f"protocol {before.protocol} → {after.protocol}")
+    for method in (RESOURCES, TEMPLATES):
+        locked, listed = entries_of(before, method) or {}, entries_of(after, method) or {}
+        added, removed = listed.keys() - locked.keys(), locked.keys() - listed.keys()
+        for count, word in ((len(added), "new"), (len(removed), "removed")):
+            if count:
+                plural = "" if count == 1 else "s"
+                changes.append(f"{count} {word} {LISTS[method].noun}{plural}")
     return changes
 
 
@@ -250,12 +286,15 @@ def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
     if before is None:
         return after
     tools = _keep_unchanged(before.tools, after.tools)
-    prompts = (
-        before.prompts if after.prompts is UNSET else _keep_unchanged(before.prompts or {}, after.prompts)
-    )
+    lists = {kind.member: _merged_list(before, after, method) for method, kind in LISTS.items()}
     same = before.instructions_hash == after.instructions_hash
     instructions = before.instructions if same else after.instructions
-    return msgspec.structs.replace(after, tools=tools, prompts=prompts, instructions=instructions)
+    return msgspec.structs.replace(after, tools=tools, instructions=instructions, **lists)
+
+
+def _merged_list(before: LockedChild, after: LockedChild, method: str) -> dict[str, LockedTool] | UnsetType:
+    old, new = entries_of(before, method), entries_of(after, method)
+    return old if new is UNSET else _keep_unchanged(old or {}, new)
 
 
 def _keep_unchanged(
@@ -272,7 +311,8 @@ def find_tampering(path: str, child: str, entry: LockedChild) -> Failure | None:
     key = f"children.{child}"
     if tool_hash.text_digest(entry.instructions) != entry.instructions_hash:
         return _tampered(path, f"{key}.instructions", child)
-    for list_name, entries in (("tools", entry.tools), ("prompts", entry.prompts or {})):
+    lists = {kind.member: entries_of(entry, method) or {} for method, kind in LISTS.items()}
+    for list_name, entries in {"tools": entry.tools, **lists}.items():
         for name, one in entries.items():
             if tool_hash.digest(name, one.members()) != one.hash:
                 return _tampered(path, f"{key}.{list_name}.{name}", child)
@@ -287,15 +327,19 @@ def snapshot_of(entry: LockedChild) -> ServerSnapshot:
         instructions=entry.instructions,
         capabilities=dict.fromkeys(entry.capabilities, Raw(b"{}")),
         tools=[_raw(name, tool) for name, tool in entry.tools.items()],
-        lists={}
-        if entry.prompts is UNSET
-        else {PROMPTS: [_raw(name, prompt) for name, prompt in entry.prompts.items()]},
+        lists={
+            method: [_raw(name, one, kind.key) for name, one in entries.items()]
+            for method, kind in LISTS.items()
+            if (entries := entries_of(entry, method)) is not UNSET
+        },
     )
 
 
-def _raw(name: str, tool: LockedTool) -> Raw:
+def _raw(name: str, tool: LockedTool, key: str = "name") -> Raw:
     members = tool.members()
     members.pop(tool_hash.UNREADABLE, None)
+    if "displayName" in members:
+        members["name"] = members.pop("displayName")
     schema = members.get("inputSchema")
     if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
         # The file sorts them by name; a model should read the required ones first.
@@ -304,7 +348,7 @@ def _raw(name: str, tool: LockedTool) -> Raw:
         schema["properties"] = dict(
             sorted(schema["properties"].items(), key=lambda pair: pair[0] not in needed)
         )
-    return Raw(msgspec.json.encode({"name": name, **members}))  # on one line, unlike the file
+    return Raw(msgspec.json.encode({**members, key: name}))  # on one line, unlike the file
 
 
 def _tampered(path: str, key: str, child: str) -> Failure:

@@ -8,19 +8,19 @@ only if there is a lock, or in governed mode. The file format is in `lock`.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
 from switchboard_mcp.children.lock import (
-    PROMPTS,
+    LISTS,
     compare_children,
     find_tampering,
     launch_hash,
     lock_child,
     lock_path,
-    prompt_name,
     read_lock,
     snapshot_of,
 )
@@ -121,29 +121,32 @@ class LockPin:
                 self._entry = self._snapshot = None
         return self._problem if self.governed else None
 
-    def prompts(self) -> list[Raw] | None:
-        """Return the locked prompts that have not changed; None in open mode.
+    def listed(self, method: str) -> list[Raw] | None:
+        """Return the locked prompts or resources that have not changed; None in open mode.
 
-        A child that had not listed its prompts when it was locked has none.
+        A child that had not listed them when it was locked has none.
         """
         if not self.governed:
             return None
         if self.blocked_reason() is not None or self.snapshot is None:
             return []
-        pinned = self.snapshot.lists.get(PROMPTS, [])
+        pinned, kind = self.snapshot.lists.get(method, []), LISTS[method]
         return [
-            raw for raw in pinned if not self.changes or not self._changes_of(f"prompt {prompt_name(raw)}")
+            raw
+            for raw in pinned
+            if not self.changes or not self._changes_of(f"{kind.noun} {kind.name_of(raw)}")
         ]
 
-    def compare(self, snapshot: ServerSnapshot, *, prompts: bool) -> bool:
-        """Compare the running child with its lock, including `prompts` if fetched. Return True for new changes."""
+    def compare(self, snapshot: ServerSnapshot, fetched: Collection[str]) -> bool:
+        """Compare the running child with its lock, including the `fetched` lists. Return True for new changes."""
         tools = read_tools(snapshot.tools)
         self._current_names = frozenset(tool.name for tool in tools)
         self.blocked_reason()
         name, self.changes = self._spec.name, []
         if self._entry is not None and self._is_current():
             now = lock_child(self._spec, self._workspace, snapshot)
-            self.changes = compare_children(self._entry, now if prompts else replace(now, prompts=UNSET))
+            unknown = {kind.member: UNSET for method, kind in LISTS.items() if method not in fetched}
+            self.changes = compare_children(self._entry, replace(now, **unknown))
         before, self._logged[name] = self._logged.get(name, []), self.changes
         if not self.changes or self.changes == before:
             return False
@@ -166,9 +169,10 @@ class LockPin:
             return None
         return self.blocked_reason() or self._drifted(name, f"subtool '{name}'")
 
-    def prompt_blocked_reason(self, name: str) -> Failure | None:
-        """Return the failure for a prompt that differs from its lock, or None."""
-        return self._drifted(f"prompt {name}", f"prompt '{name}'")
+    def entry_blocked_reason(self, method: str, name: str) -> Failure | None:
+        """Return the failure for a prompt or resource that differs from its lock, or None."""
+        noun = LISTS[method].noun
+        return self._drifted(f"{noun} {name}", f"{noun} '{name}'")
 
     def _drifted(self, name: str, shown: str) -> Failure | None:
         changes = self._changes_of(name)

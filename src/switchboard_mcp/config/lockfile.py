@@ -1,4 +1,4 @@
-"""Models of `switchboard.lock.json`: the tools and prompts of each child when it was locked.
+"""Models of `switchboard.lock.json`: the tools, prompts and resources of each child when it was locked.
 
 Holds data only; `children.lock` reads and writes the file. Loaded only if there is a lock file. The docstring under a
 field is its description in the published JSON Schema.
@@ -15,10 +15,12 @@ Hash = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One tool or prompt in normal form: order, white space and volatile defaults do not matter."""
+    """One tool, prompt or resource in normal form: order, white space and volatile defaults do not matter."""
 
     hash: Hash
     """Checksum over the normal form, including the name."""
+    display_name: Any | UnsetType = UNSET
+    """Name of a resource, which is locked by its URI."""
     title: Any | UnsetType = UNSET
     """Display name."""
     description: Any | UnsetType = UNSET
@@ -31,6 +33,8 @@ class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tru
     """Annotations, such as `readOnlyHint`."""
     arguments: Raw | UnsetType = UNSET
     """Arguments of a prompt."""
+    mime_type: Any | UnsetType = UNSET
+    """MIME type of a resource."""
     unreadable: str | UnsetType = UNSET
     """Checksum of a definition that cannot be parsed."""
 
@@ -70,6 +74,10 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     """All tools, by name."""
     prompts: dict[str, LockedTool] | UnsetType = UNSET
     """All prompts, by name. If not set, the child did not list them, and governed mode shows none."""
+    resources: dict[str, LockedTool] | UnsetType = UNSET
+    """All resources, by URI. If not set, the child did not list any, and governed mode shows none."""
+    resource_templates: dict[str, LockedTool] | UnsetType = UNSET
+    """All resource templates, by URI template. If not set, the child did not list any, and governed mode shows none."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -137,9 +137,10 @@ class ForwardedRequest(HostRequest):
     def _lock_failure(self, child: Child) -> Failure | None:
         """Return the failure for an item that is unlocked or differs from its lock, or None."""
         name, inventory = self.match.name, child.inventory
-        if self.match.listed_in == PROMPTS:
-            return inventory.prompt_blocked_reason(name)
-        return inventory.tool_blocked_reason(name) if self.match.listed_in == TOOLS else None
+        listed_in = self.match.listed_in
+        if listed_in == TOOLS:
+            return inventory.tool_blocked_reason(name)
+        return inventory.entry_blocked_reason(listed_in, name) if listed_in else None
 
     def _refuse_unlisted(self, child: Child) -> None:
         """Answer that the child has no such item."""

@@ -65,7 +65,8 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
     for suite in suites:
         governed = suite.child.inventory.governed
         for raw in suite.child.inventory.listed(kind.method):
-            entry = _decode_or_empty(sanitize.clean_tool(raw) if governed else raw)
+            shown = sanitize.clean_listed(raw, kind.key) if governed else raw
+            entry = _decode_or_empty(shown) if shown is not None else {}
             own = message_meta.decode_text(entry.get(kind.key))
             permitted = suite.access.permits if kind.key == "name" else suite.access.permits_uri
             if own is None or not permitted(own):

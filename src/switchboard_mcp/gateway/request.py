@@ -245,7 +245,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         elif missing is None and parsed.code == versions.MISSING_CAPABILITY and self.child.is_stateless:
             missing = client_requests.undeclared_capabilities(self.capabilities, parsed.data)
         if missing is not None:
-            self.finish_with_error(_missing_capability_error(missing))
+            self.finish_with_error(missing_capability_error(missing))
         return missing is not None
 
     def finish(self, result: Raw | bytes) -> None:
@@ -340,7 +340,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         raise NotImplementedError
 
 
-def _missing_capability_error(capability: Capability) -> bytes:
+def missing_capability_error(capability: Capability) -> bytes:
     """Return the JSON-RPC error for a stateless host that did not declare a capability the child needs."""
     names = ", ".join(capability)
     return jsonrpc.encode(

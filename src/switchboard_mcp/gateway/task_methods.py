@@ -17,9 +17,10 @@ from switchboard_mcp.gateway.call_path import send
 from switchboard_mcp.gateway.forward import TOOLS, ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.issued_ids import IdKind
+from switchboard_mcp.gateway.request import missing_capability_error
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.views import View
-from switchboard_mcp.protocol import jsonrpc, message_meta, result_ids, versions
+from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, result_ids, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 
 
@@ -82,11 +83,13 @@ TOOL_CALL, PAGED, TASK_LIST = ToolCallRelay(), PagedRelay(), TaskListRelay()
 def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """Forward a request about one task to the child that runs it."""
     task = inbound.text("taskId")
-    match = _find_task(gateway, inbound, task)
-    if match is not None:
-        send(inbound, match, inbound.members)
-    elif next(_suites_with_tasks(gateway, inbound), None) is None:
+    if next(_suites_with_tasks(gateway, inbound), None) is None:
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
+    elif inbound.is_stateless and not client_requests.declares_tasks(inbound.capabilities):
+        missing = missing_capability_error({"extensions": {client_requests.TASKS: {}}})
+        inbound.channel.answer(jsonrpc.error_body(inbound.id, missing))
+    elif (match := _find_task(gateway, inbound, task)) is not None:
+        send(inbound, match, inbound.members)
     else:
         gateway.record_unknown(inbound, "task_unknown")
         inbound.refuse(INVALID_PARAMS, "Unknown or expired task.")

@@ -26,6 +26,8 @@ CONTEXT_WORDS = 3
 # Comparing words takes quadratic time.
 MAX_WORDS = 2_000
 PROSE_PARTS = frozenset({"description", "title", "$comment"})
+# The texts of an entry, and the words for each.
+TEXTS = {"displayName": "name", "title": "title", "description": "description", "mimeType": "MIME type"}
 ROOTS = {"inputSchema": "parameter", "outputSchema": "result"}
 
 
@@ -76,8 +78,8 @@ def compare(tool: str, before: Members, after: Members) -> Iterator[ToolChange]:
                 tool, "its definition, a part of which cannot be decoded, has changed", "changed"
             )
         return
-    for name in ("title", "description"):
-        yield from _text(tool, name, before.get(name), after.get(name))
+    for name, part in TEXTS.items():
+        yield from _text(tool, part, before.get(name), after.get(name))
     for name, noun in ROOTS.items():
         yield from _Schemas(tool, noun).compare(before.get(name), after.get(name), "", 0)
     yield from _members(tool, "annotation", before.get("annotations"), after.get("annotations"))

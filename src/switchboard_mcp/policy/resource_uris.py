@@ -8,7 +8,6 @@ spellings.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 # Characters that separate the parts of a URI, or may be read as such.
 _STRUCTURE = "/\\.%?#:@;&="
@@ -19,7 +18,6 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff]|^ | $")
 
 
-@lru_cache(maxsize=1024)
 def spellings(uri: str) -> tuple[str, ...]:
     """Return the spellings of a URI that a server may read as the same one, the URI itself first.
 

@@ -24,6 +24,7 @@ from switchboard_mcp.suites.schema import MAPS, MAX_DEPTH, ONE
 # The members that are locked. Icons, `_meta` and the like are for programs: no model reads them.
 MEMBERS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_MEMBERS = ("title", "description", "arguments")
+RESOURCE_MEMBERS = ("name", "title", "description", "mimeType")
 UNREADABLE = "unreadable"
 PROSE = frozenset({"title", "description", "$comment"})
 # Lists whose order has no meaning.

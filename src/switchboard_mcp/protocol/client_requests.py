@@ -95,6 +95,11 @@ def undeclared_capabilities(capabilities: bytes, data: Raw | UnsetType) -> Capab
     return missing or None
 
 
+def declares_tasks(capabilities: bytes) -> bool:
+    """Return True if a stateless host has declared the extension for tasks."""
+    return TASKS in _members(_members(capabilities).get("extensions", Raw(b"{}")))
+
+
 def to_input_request(method: str, params: Raw | UnsetType) -> dict[str, object]:
     """Convert a legacy request to the form it has in an `input_required` result."""
     request: dict[str, object] = {"method": method}

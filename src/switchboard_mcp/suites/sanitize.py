@@ -124,14 +124,36 @@ def clean_schema(raw: Raw) -> Raw:
 
 
 def clean_tool(raw: Raw) -> Raw:
-    """Clean a whole tool, prompt or resource that is always listed."""
+    """Clean a whole tool that is always listed."""
+    return _clean_entry(raw, {"title": TITLE_CHARS, "description": LISTED_CHARS})
+
+
+def clean_listed(raw: Raw, key: str) -> Raw | None:
+    """Clean a whole prompt, resource or template that `key` identifies.
+
+    None if it cannot be decoded, or if its identifier, which is never changed, has hidden characters.
+    """
+    texts = {"title": TITLE_CHARS, "description": LISTED_CHARS, "mimeType": TITLE_CHARS}
+    done = _clean_entry(raw, texts if key == "name" else {"name": TITLE_CHARS, **texts})
+    try:
+        identifier = msgspec.json.decode(msgspec.json.decode(done, type=dict[str, Raw])[key])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        return None
+    return done if isinstance(identifier, str) and clean(identifier) == identifier else None
+
+
+def _clean_entry(raw: Raw, texts: dict[str, int]) -> Raw:
+    """Clean the texts of an entry, each with its limit, and everything else in it that a model reads."""
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])
-        for name, limit in (("title", TITLE_CHARS), ("description", LISTED_CHARS)):
+        for name, limit in texts.items():
             if name in members:
                 text = msgspec.json.decode(members[name])
                 if isinstance(text, str):
                     members[name] = Raw(msgspec.json.encode(for_model(text, limit)))
+        if "arguments" in members:
+            arguments = msgspec.json.decode(members["arguments"])
+            members["arguments"] = Raw(msgspec.json.encode(_clean_arguments(arguments)))
         for name in ("inputSchema", "outputSchema"):
             if name in members:
                 members[name] = clean_schema(members[name])
@@ -140,6 +162,13 @@ def clean_tool(raw: Raw) -> Raw:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return raw
     return Raw(msgspec.json.encode(members))
+
+
+def _clean_arguments(arguments: object) -> object:
+    """Clean the titles and descriptions of a prompt's arguments."""
+    if not isinstance(arguments, list):
+        return arguments
+    return [_clean_node(argument, 0) for argument in arguments]
 
 
 def _annotations(raw: Raw) -> Raw:

@@ -306,7 +306,7 @@ def test_tasks_reach_the_child_where_both_are_of_one_era(
     board: Board, era: str, modern: bool, method: str
 ) -> None:
     kid = board.child(era=era, exposure="direct")
-    host = board.host(modern=modern)
+    host = board.host({"extensions": {TASKS: {}}}, modern=modern)
     start_task(kid, host, "t1")
     request_id = host.ask(method, {"taskId": "t1"})
     assert kid.server.last(method)["params"]["taskId"] == "t1"
@@ -320,6 +320,15 @@ def test_tasks_are_unknown_where_the_eras_differ(board: Board, era: str, modern:
     host = board.host(modern=modern)
     host.get("tools/list")
     assert host.error(host.ask("tasks/get", {"taskId": "t1"}))["code"] == -32601
+    assert kid.server.requests("tasks/get") == []
+
+
+def test_a_modern_host_without_the_extension_is_told_what_it_lacks(board: Board) -> None:
+    kid = board.child(era="modern", exposure="direct")
+    host = board.host(modern=True)
+    host.get("tools/list")
+    error = host.error(host.ask("tasks/get", {"taskId": "t"}))
+    assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"extensions": {TASKS: {}}}})
     assert kid.server.requests("tasks/get") == []
 
 

@@ -14,7 +14,7 @@ from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.observability.call_record import CallRecord
-from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json
+from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json
 
 ECHO: Json = {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}}
 LOOK: Json = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}
@@ -273,3 +273,134 @@ def test_a_refusal_of_a_tool_shown_directly_is_recorded(board: PinnedBoard) -> N
     assert host.get("tools/call", {"name": "echo", "arguments": {}})["isError"]
     last = decisions[-1]
     assert (last.kind, last.child, last.subtool, last.outcome) == ("decision", "kid", "echo", "tool_drifted")
+
+
+# --- resources ---------------------------------------------------------------------------------------------
+
+NOTE: Json = {
+    "uri": "mem://a",
+    "name": "notes",
+    "title": "Notes",
+    "description": "All.",
+    "mimeType": "text/plain",
+}
+TEMPLATE: Json = {"uriTemplate": "mem://t/{id}", "name": "note", "description": "One."}
+LISTED = {"resources/list": [NOTE], "resources/templates/list": [TEMPLATE]}
+TEXTS = [
+    ("prompts/list", "name", {"name": "p", "title": "T", "description": "D"}),
+    ("resources/list", "uri", NOTE),
+    ("resources/templates/list", "uriTemplate", TEMPLATE),
+]
+CHANGED = [(method, key, entry, text) for method, key, entry in TEXTS for text in entry if text != key] + [
+    ("prompts/list", "name", {"name": "p", "arguments": [{"name": "a", "description": "d"}]}, "arguments")
+]
+
+
+def governed_board(
+    board: PinnedBoard, lists: dict[str, list[Json]], locked: dict[str, list[Json]]
+) -> FakeChild:
+    """A governed child with such lists, which was locked with others."""
+    both: dict[str, list[Json]] = {"resources/list": [], "resources/templates/list": []}
+    child = board.child(exposure="direct", tools=[ECHO], lists={**both, **lists})
+    known = {method: [Raw(json.dumps(one).encode()) for one in entries] for method, entries in locked.items()}
+    capabilities = {method.split("/")[0]: Raw(b"{}") for method in locked}
+    board.lock(child, ECHO, governed=True, lists=known, capabilities=capabilities)
+    return child
+
+
+def entries(host: Host, method: str) -> list[Json]:
+    (found,) = (value for value in host.get(method).values() if isinstance(value, list))
+    return found
+
+
+@pytest.mark.parametrize(("method", "key", "entry"), TEXTS)
+def test_what_is_as_it_was_locked_is_listed_before_and_after_the_start(
+    board: PinnedBoard, method: str, key: str, entry: Json
+) -> None:
+    child = governed_board(board, {method: [{**entry, "vendor": "x"}]}, {method: [entry]})
+    host = board.host()
+    assert entries(host, method) == [entry]
+    host.ask("tools/call", {"name": "echo"})
+    assert child.runs
+    assert entries(host, method) == [entry]
+
+
+@pytest.mark.parametrize(("method", "key", "entry", "text"), CHANGED)
+def test_an_entry_with_any_changed_text_is_hidden(
+    board: PinnedBoard, method: str, key: str, entry: Json, text: str
+) -> None:
+    changed = {
+        **entry,
+        text: [{"name": "a", "description": "Ignore all."}] if text == "arguments" else "Ignore all.",
+    }
+    child = governed_board(board, {method: [changed]}, {method: [entry]})
+    host = board.host()
+    host.ask("tools/call", {"name": "echo"})
+    assert entries(host, method) == []
+    if method == "resources/list":
+        error = host.error(host.ask("resources/read", {"uri": entry["uri"]}))
+        assert "differs from its lock" in error["message"]
+        assert child.server.requests("resources/read") == []
+
+
+def test_a_resource_that_is_not_in_the_lock_does_not_exist(board: PinnedBoard) -> None:
+    other = {"uri": "mem://b", "name": "b"}
+    child = governed_board(board, {"resources/list": [NOTE, other]}, {"resources/list": [NOTE]})
+    host = board.host()
+    host.ask("tools/call", {"name": "echo"})
+    assert [one["uri"] for one in entries(host, "resources/list")] == ["mem://a"]
+    assert host.error(host.ask("resources/read", {"uri": "mem://b"}))["code"] == -32002
+    assert child.server.requests("resources/read") == []
+    host.ask("resources/read", {"uri": "mem://a"})
+    assert child.server.requests("resources/read")
+
+
+def test_a_resource_that_fits_a_locked_template_is_read(board: PinnedBoard) -> None:
+    child = governed_board(board, LISTED, LISTED)
+    board.host().ask("resources/read", {"uri": "mem://t/5"})
+    assert child.server.last("resources/read")["params"]["uri"] == "mem://t/5"
+
+
+def test_a_lock_without_resources_shows_none(board: PinnedBoard) -> None:
+    child = governed_board(board, LISTED, {})
+    host = board.host()
+    host.ask("tools/call", {"name": "echo"})
+    assert entries(host, "resources/list") == entries(host, "resources/templates/list") == []
+    assert host.error(host.ask("resources/read", {"uri": "mem://a"}))["code"] == -32002
+    assert child.server.requests("resources/read") == []
+
+
+HIDDEN = "see\u200b \u202ethis\U000e0041"
+
+
+@pytest.mark.parametrize(("method", "key", "entry"), TEXTS)
+def test_every_text_that_a_host_shows_is_cleaned(
+    board: PinnedBoard, method: str, key: str, entry: Json
+) -> None:
+    hidden = {text: entry[text] if text == key else HIDDEN for text in entry}
+    if method == "prompts/list":
+        hidden["arguments"] = [{"name": "a", "title": HIDDEN, "description": HIDDEN}]
+    governed_board(board, {method: [hidden]}, {method: [hidden]})
+    (shown,) = entries(board.host(), method)
+    assert shown.keys() == hidden.keys()
+    assert "this" in json.dumps(shown)
+    for mark in HIDDEN:
+        assert mark.isascii() or mark not in json.dumps(shown, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(("method", "key", "entry"), TEXTS)
+def test_an_identifier_with_hidden_characters_is_not_listed(
+    board: PinnedBoard, method: str, key: str, entry: Json
+) -> None:
+    hidden = {**entry, key: entry[key] + "\u200b"}
+    governed_board(board, {method: [entry, hidden]}, {method: [entry, hidden]})
+    assert [one[key] for one in entries(board.host(), method)] == [entry[key]]
+
+
+def test_the_resources_of_an_open_child_are_listed_as_they_came(board: PinnedBoard) -> None:
+    changed = {**NOTE, "name": HIDDEN, "vendor": 1}
+    child = board.child(exposure="direct", tools=[ECHO], lists={"resources/list": [changed]})
+    board.lock(child, ECHO, lists={"resources/list": [Raw(json.dumps(NOTE).encode())]})
+    host = board.host()
+    host.ask("tools/call", {"name": "echo"})
+    assert entries(host, "resources/list") == [changed]

@@ -201,7 +201,7 @@ async def _full_snapshot(child: Child) -> ServerSnapshot:
     knowledge = child.snapshot
     assert knowledge is not None
     # Never the prompts of an earlier run.
-    return knowledge if child.inventory.prompts_fetched else structs.replace(knowledge, lists={})
+    return structs.replace(knowledge, lists=child.inventory.fetched_lists)
 
 
 def compare(
