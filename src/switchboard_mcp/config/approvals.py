@@ -32,6 +32,8 @@ class FilePin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Checksum of the content; for a folder, over the names and contents of all files in it."""
     real: str = ""
     """Resolved path, if `path` contains a symbolic link."""
+    names: list[str] = []
+    """If set, only entries of the folder with these names or globs are part of the checksum. There may be none."""
 
 
 class AskApproval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

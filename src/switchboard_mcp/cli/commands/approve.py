@@ -34,6 +34,7 @@ from switchboard_mcp.policy.approved_settings import (
 )
 from switchboard_mcp.policy.governance import make_launch_policy
 from switchboard_mcp.policy.launch.approval import propose
+from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import did_you_mean
@@ -327,7 +328,11 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
             rows.append(("package", approval.package))
         for pin in approval.files:
             led = f" → {pin.real}" if pin.real else ""
-            rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}"))
+            if pin.names and pin.sha256 == NOTHING_THERE:
+                rows.append(("must lack", f"{', '.join(pin.names)}  in {pin.path}"))
+                continue
+            only = f"  (only {', '.join(pin.names)})" if pin.names else ""
+            rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}{only}"))
         rows += [("not pinned", f"{path}  (data)") for path in approval.data]
         rows.append(("works in", spec.cwd))
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -106,7 +107,7 @@ def _remote(spec: ChildSpec) -> Approval:
 def _local(
     spec: ChildSpec, expanded: ChildSpec, policy: LaunchPolicy, more_data: frozenset[str]
 ) -> Approval | Failure:
-    resolved = resolve(expanded, {**policy.environ, **expanded.env})
+    resolved = resolve(expanded, {**policy.environ, **expanded.env}, policy.workspace)
     if isinstance(resolved, Unresolved):
         where = f"{spec.source}: {command_key(spec)}"
         message = f"Child '{spec.name}' cannot be approved: {where}: {resolved.why}."
@@ -116,6 +117,13 @@ def _local(
         pin = file_inspector.find_flaw(path) or _pin(path, policy.path_variables)
         if isinstance(pin, str):
             return policy.refusal(spec, LaunchFault(command_key(spec), f"{path} {pin}"))
+        pins.append(pin)
+    for watched in resolved.watched:
+        pin = file_inspector.find_flaw(watched.folder) or _pin(
+            watched.folder, policy.path_variables, watched.names
+        )
+        if isinstance(pin, str):
+            return policy.refusal(spec, LaunchFault(command_key(spec), f"{watched.folder} {pin}"))
         pins.append(pin)
     data = _data(expanded, policy, more_data)
     for named in find_named(
@@ -165,9 +173,9 @@ def _data_hint(named: NamedPath) -> str:
     return "" if named.kind == "program" else hint
 
 
-def _pin(path: str, variables: PathVariables) -> FilePin | str:
+def _pin(path: str, variables: PathVariables, names: Sequence[str] = ()) -> FilePin | str:
     try:
-        hashed = file_inspector.hash_path(path)
+        hashed = file_inspector.hash_path(path, names)
     except OSError as problem:
         return f"cannot be read: {problem.filename or path}: {problem.strerror}"
     real = os.path.realpath(path)
@@ -175,6 +183,7 @@ def _pin(path: str, variables: PathVariables) -> FilePin | str:
         path=variables.shorten(path),
         sha256=hashed.sha256,
         real="" if real == path else variables.shorten(real),
+        names=list(names),
     )
 
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ _CHUNK = 1 << 20
 _PROGRAM_FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 # A larger tree is not a package; hashing it would take minutes.
 MAX_TREE_FILES = 20_000
+# The checksum of names in a folder that has none of them.
+NOTHING_THERE = hashlib.sha256().hexdigest()
 _MAX_LINKS = 40  # as in Linux
 # Created by running or installing a package; not its own code.
 _SKIPPED = frozenset({"__pycache__", ".git", "node_modules"})
@@ -41,8 +44,10 @@ class HashedFile(Struct, frozen=True):
     files: tuple[FileIdentity, ...]
 
 
-def hash_path(path: str) -> HashedFile:
-    """Hash a file, or all files in a folder. Raises OSError."""
+def hash_path(path: str, names: Sequence[str] = ()) -> HashedFile:
+    """Hash a file, all files in a folder, or its entries with certain names. Raises OSError."""
+    if names:
+        return _hash_names(path, names)
     if not os.path.isdir(path):
         digest, identity = _read(path)
         return HashedFile(digest, (identity,))
@@ -58,6 +63,24 @@ def hash_path(path: str) -> HashedFile:
             files.append(identity)
         total.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
     return HashedFile(total.hexdigest(), tuple(files))
+
+
+def _hash_names(folder: str, names: Sequence[str]) -> HashedFile:
+    total = hashlib.sha256()
+    files: list[FileIdentity] = []
+    for name in _matching(folder, names):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            hashed = hash_path(path)
+            total.update(f"{hashed.sha256} {name}\n".encode("utf-8", "surrogateescape"))
+            files += hashed.files
+        else:
+            total.update(f"link {os.readlink(path)} {name}\n".encode("utf-8", "surrogateescape"))
+    return HashedFile(total.hexdigest(), tuple(files))
+
+
+def _matching(folder: str, names: Sequence[str]) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if any(fnmatchcase(name, glob) for glob in names))
 
 
 def first_changed(files: Sequence[FileIdentity]) -> str:
@@ -178,6 +201,21 @@ class FileInspector:
                 waiting += folders
         except OSError as problem:
             return f"{problem.filename or path}: {problem.strerror}"
+        return ""
+
+    def find_names_flaw(self, folder: str, names: Sequence[str]) -> str:
+        """Return why entries of a folder with certain names must not be trusted, or an empty string."""
+        try:
+            real = self.resolve(folder)
+            if open_to := self._access.others(real, os.stat(real), entries=True):
+                return open_to
+            for name in _matching(folder, names):
+                path = os.path.join(folder, name)
+                flaw = self.find_tree_flaw(path) if os.path.exists(path) else self._link_flaw(path)
+                if flaw:
+                    return _inner(folder, path, flaw)
+        except OSError as problem:
+            return f"{problem.filename or folder}: {problem.strerror}"
         return ""
 
     def _was_inspected(self, status: os.stat_result) -> bool:

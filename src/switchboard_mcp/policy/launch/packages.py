@@ -17,11 +17,11 @@ from switchboard_mcp.policy.launch.programs import (
     Resolved,
     Search,
     Unresolved,
-    glob_in,
     read_manifest,
     resolve_program,
     resolve_script,
 )
+from switchboard_mcp.policy.launch.surroundings import glob_in
 from switchboard_mcp.policy.launch.text_rules import RUNNERS, program_name
 
 # The subcommands that make a package manager a package runner.
@@ -49,9 +49,9 @@ class PackageRequest(Struct, frozen=True):
     args_used: int
 
 
-def resolve(spec: ChildSpec, environ: Mapping[str, str]) -> Resolved | Unresolved:
+def resolve(spec: ChildSpec, environ: Mapping[str, str], workspace: str = "") -> Resolved | Unresolved:
     """Resolve the command of a child, with variables expanded, to what really runs."""
-    search = Search(spec.cwd, environ)
+    search = Search(spec.cwd, environ, workspace, spec.env)
     name = program_name(spec.command)
     if name in RUNNERS:
         return _resolve_runner(name, spec.args, search)

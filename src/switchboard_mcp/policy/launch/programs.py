@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.policy.launch.containers import image_flaw
+from switchboard_mcp.policy.launch.surroundings import (
+    Location,
+    Unprotected,
+    WatchedNames,
+    find_surroundings,
+    glob_in,
+    library_folders,
+    python_startup_files,
+)
 from switchboard_mcp.policy.launch.text_rules import (
     CONTAINERS,
     INTERPRETERS,
@@ -29,7 +38,6 @@ _TRAMPOLINE = re.compile(rb"""'''exec' "?([^"\n]+?)"? "\$0" "\$@\"""")
 _BESIDE = re.compile(rb"""'''exec' "\$\(dirname -- "\$\(realpath -- "\$0"\)"\)"/'([\w.-]+)' "\$0" "\$@"\n""")
 _SHIM = re.compile(rb"^from ([A-Za-z_]\w*)[\w.]* import ", re.MULTILINE)
 _BINARY = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa")
-_MODULE_PLACES = ("lib/python3*/site-packages", "lib/python3*", "lib/python3/dist-packages")
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -38,6 +46,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     argv: list[str]
     replaces: int = 0
     files: list[str]
+    watched: tuple[WatchedNames, ...] = ()
     package: str = ""
 
 
@@ -53,6 +62,12 @@ class Search(Struct, frozen=True):
 
     folder: str
     environ: Mapping[str, str]
+    workspace: str = ""
+    variables: Mapping[str, str] = {}  # that the entry sets
+
+    def location(self) -> Location:
+        """Return the folders of the launch."""
+        return Location(self.folder, self.workspace or self.folder, self.home(), self.variables)
 
     def home(self, *path: str) -> str:
         """Return a path in the home folder."""
@@ -104,41 +119,29 @@ def _interpreter(path: str, args: Sequence[str], search: Search) -> Resolved | U
         file = os.path.realpath(os.path.join(search.folder, word))
         if not os.path.isfile(file):
             return Unresolved(f"the script {file} was not found")
-        return Resolved(
-            argv=[path, *flags, file],
-            replaces=index + 1,
-            files=[path, file, *_package_of(file)],
-            package=_package_name(file),
-        )
+        return _protected(name, [path, *flags], file, index + 1, search)
     return Unresolved(f"{name} has no script to run")
 
 
 def _module(python: str, flags: list[str], module: str, replaces: int) -> Resolved | Unresolved:
     """Resolve `python -m` to a file. Runs isolated, so neither folder nor environment can shadow it."""
     inner = module.replace(".", "/")
-    for place in _library_folders(python):
+    for place in library_folders(python):
         for path in (f"{place}/{inner}/__main__.py", f"{place}/{inner}.py"):
             if os.path.isfile(path):
                 tree = [f"{place}/{inner.partition('/')[0]}"] if "__main__" in path or "/" in inner else []
                 argv = [python, *flags, "-I", "-m", module]
                 return Resolved(
-                    argv=argv, replaces=replaces, files=[python, path, *tree], package=f"python:{module}"
+                    argv=argv,
+                    replaces=replaces,
+                    files=[python, path, *tree],
+                    watched=python_startup_files(python),
+                    package=f"python:{module}",
                 )
     return Unresolved(
         f"the module '{module}' was not found among the packages of {python}",
         "Install it there, or configure the script itself by its absolute path.",
     )
-
-
-def _library_folders(python: str) -> Iterator[str]:
-    prefixes = [os.path.dirname(os.path.dirname(python))]
-    if not os.path.exists(os.path.join(prefixes[0], "pyvenv.cfg")):
-        prefixes += [os.path.dirname(os.path.dirname(os.path.realpath(python))), "/usr/local", "/usr"]
-    version = re.search(r"python(\d+\.\d+)", os.path.realpath(python))
-    for prefix in dict.fromkeys(prefixes):
-        for place in _MODULE_PLACES:
-            inner = place.replace("3*", version[1]) if version else place
-            yield from glob_in(prefix, inner)
 
 
 def resolve_script(path: str, replaces: int, search: Search, package: str = "") -> Resolved | Unresolved:
@@ -163,11 +166,25 @@ def resolve_script(path: str, replaces: int, search: Search, package: str = "") 
             f"{real} is run by {interpreter}; no shell is ever run",
             "Configure the program behind it.",
         )
+    name = next(iter(names & set(INTERPRETERS)))
+    return _protected(name, [interpreter, *words[1:]], real, replaces, search, package)
+
+
+def _protected(
+    name: str, command: list[str], script: str, replaces: int, search: Search, package: str = ""
+) -> Resolved | Unresolved:
+    """Resolve an interpreter with flags and its script, so that it loads only what is pinned."""
+    packages = _package_of(script)
+    found = find_surroundings(name, command[0], script, packages, search.location())
+    if isinstance(found, Unprotected):
+        return Unresolved(found.why)
+    flags = [flag for flag in found.flags if flag not in command]
     return Resolved(
-        argv=[interpreter, *words[1:], real],
+        argv=[*command, *flags, script],
         replaces=replaces,
-        files=[interpreter, real, *_package_of(real)],
-        package=package or _package_name(real),
+        files=[command[0], script, *packages, *found.folders],
+        watched=found.watched,
+        package=package or _package_name(script),
     )
 
 
@@ -233,10 +250,3 @@ def _package_name(script: str) -> str:
         if manifest is not None and manifest.name:
             return f"npm:{manifest.name}@{manifest.version}"
     return ""
-
-
-def glob_in(folder: str, pattern: str) -> list[str]:
-    """Return the sorted paths in a folder that match a pattern."""
-    from glob import escape, glob
-
-    return sorted(glob(os.path.join(escape(folder), pattern)))

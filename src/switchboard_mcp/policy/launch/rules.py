@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.config.approvals import Approval, Approvals, LocatedApproval, PathVariables
+from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, LocatedApproval, PathVariables
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import AskSettings, GovernanceSettings
@@ -27,6 +27,7 @@ from switchboard_mcp.policy.launch import text_rules as text
 from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, find_named
 from switchboard_mcp.policy.launch.containers import image_flaw
 from switchboard_mcp.policy.launch.file_inspector import FileIdentity, FileInspector
+from switchboard_mcp.policy.launch.surroundings import PYTHONS, is_isolated
 from switchboard_mcp.policy.launch.text_rules import INTERPRETERS, LaunchFault, program_name
 
 
@@ -68,8 +69,12 @@ class LaunchRequest(Struct, frozen=True):
         return text.argument_key(self.spec, index - own + self.approval.replaces)
 
     def pinned(self) -> list[str]:
-        """Return the pinned paths, in the order of the approvals file."""
-        return [self.path_variables.fill(pin.path) for pin in self.approval.files]
+        """Return the paths that are pinned as a whole, in the order of the approvals file."""
+        return [self.path_variables.fill(pin.path) for pin in self.approval.files if not pin.names]
+
+    def pins(self) -> list[tuple[FilePin, str]]:
+        """Return all pins with their paths, in the order of the approvals file."""
+        return [(pin, self.path_variables.fill(pin.path)) for pin in self.approval.files]
 
     def places(self) -> list[str]:
         """Return the folders that programs must be in; empty means anywhere."""
@@ -149,7 +154,7 @@ def absolute(request: LaunchRequest) -> LaunchFault | None:
         return None
     if not request.approval.launch:
         return ApprovalFault(request.in_approvals("launch"), "names no program")
-    for index, path in enumerate([request.argv[0], *request.pinned()]):
+    for index, path in enumerate([request.argv[0], *(path for _, path in request.pins())]):
         key = (
             request.in_approvals("launch", "[0]")
             if not index
@@ -218,6 +223,18 @@ def _script_is_pinned(request: LaunchRequest, own: int) -> bool:
     return "-m" in words[:-1] or any(word.startswith("/") and word in request.pinned() for word in words)
 
 
+def isolated(request: LaunchRequest) -> LaunchFault | None:
+    """Require that Python loads no modules from a folder that is not pinned."""
+    if request.spec.kind != "stdio" or not request.program_names() & PYTHONS:
+        return None
+    own = request.argv[1 : len(request.approval.launch)]
+    script = next((word for word in own if word.startswith("/")), "")
+    if is_isolated(own) or (script and os.path.dirname(script) in request.pinned()):
+        return None
+    message = "would load modules from a folder that is not pinned; approve the child again"
+    return ApprovalFault(request.in_approvals("launch"), message)
+
+
 def arguments_pinned(request: LaunchRequest) -> LaunchFault | None:
     """Require that every file, folder and program that an argument names is pinned, or approved as data."""
     if request.spec.kind != "stdio":
@@ -238,9 +255,10 @@ def arguments_pinned(request: LaunchRequest) -> LaunchFault | None:
 
 def safe_files(request: LaunchRequest) -> LaunchFault | None:
     """Require pinned files that only root and we can change, in the allowed folders."""
-    for index, (pin, path) in enumerate(zip(request.approval.files, request.pinned(), strict=True)):
+    for index, (pin, path) in enumerate(request.pins()):
         key = request.in_approvals("files", f"[{index}]")
-        if problem := request.inspector.find_flaw(path, places=request.places()):
+        # Startup files of an interpreter are where it looks for them.
+        if problem := request.inspector.find_flaw(path, places=() if pin.names else request.places()):
             return ApprovalFault(key, f"{path} {problem}")
         if request.inspector.resolve(path) != (request.path_variables.fill(pin.real) or path):
             return ApprovalFault(key, f"{path} links to a different file than was approved")
@@ -249,10 +267,14 @@ def safe_files(request: LaunchRequest) -> LaunchFault | None:
 
 def safe_trees(request: LaunchRequest) -> LaunchFault | None:
     """Require that only root and we can change anything in pinned folders and in the libraries next to them."""
-    for index, path in enumerate(request.pinned()):
-        for tree in (path, library_folder(path)):
-            if tree and (problem := request.inspector.find_tree_flaw(tree)):
-                return ApprovalFault(request.in_approvals("files", f"[{index}]"), f"{tree} {problem}")
+    inspector = request.inspector
+    for index, (pin, path) in enumerate(request.pins()):
+        key, library = request.in_approvals("files", f"[{index}]"), library_folder(f"{path}/")
+        problem = inspector.find_names_flaw(path, pin.names) if pin.names else inspector.find_tree_flaw(path)
+        if problem:
+            return ApprovalFault(key, f"{path} {problem}")
+        if library and (problem := inspector.find_tree_flaw(library)):
+            return ApprovalFault(key, f"{library} {problem}")
     return None
 
 
@@ -273,6 +295,7 @@ LAUNCH_RULES: tuple[LaunchRule, ...] = (
     absolute,
     no_launcher_as_program,
     all_pinned,
+    isolated,
     arguments_pinned,
     safe_files,
 )
@@ -333,15 +356,16 @@ class LaunchPolicy(Struct, frozen=True):
         if problem is not None:
             return problem
         files: list[FileIdentity] = []
-        for index, (pin, path) in enumerate(zip(request.approval.files, request.pinned(), strict=True)):
+        for index, (pin, path) in enumerate(request.pins()):
             key = request.in_approvals("files", f"[{index}]", "sha256")
             try:
-                hashed = file_inspector.hash_path(path)
+                hashed = file_inspector.hash_path(path, pin.names)
             except OSError as error:
                 where = error.filename or path
                 return self.refusal(spec, ApprovalFault(key, f"{where}: {error.strerror}"))
             if hashed.sha256 != pin.sha256:
-                message = f"{path} is not what was approved (now {hashed.sha256[:12]}…, approved {pin.sha256[:12]}…)"
+                where = f"{', '.join(pin.names)} in {path}" if pin.names else path
+                message = f"{where} is not what was approved (now {hashed.sha256[:12]}…, approved {pin.sha256[:12]}…)"
                 return self.refusal(spec, ApprovalFault(key, message))
             files += hashed.files
         return ApprovedLaunch(request.argv, self.environment(spec), spec.cwd, tuple(files))

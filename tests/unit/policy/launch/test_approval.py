@@ -47,8 +47,8 @@ def test_a_script_is_pinned_with_its_interpreter(place: Place, tool: Path) -> No
     python.symlink_to(tool)
     approval = propose(place.spec(command=str(python), args=["server.py"], env={}), place.guard(), NOTHING)
     assert isinstance(approval, Approval), approval
-    assert approval.launch == ["${workspace}/bin/python3", "${workspace}/server.py"]
-    assert [(pin.path, pin.real) for pin in approval.files] == [
+    assert approval.launch == ["${workspace}/bin/python3", "-I", "${workspace}/server.py"]
+    assert [(pin.path, pin.real) for pin in approval.files if not pin.names] == [
         ("${workspace}/bin/python3", "${workspace}/bin/tool"),
         ("${workspace}/server.py", ""),
     ]

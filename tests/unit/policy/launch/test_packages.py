@@ -163,8 +163,8 @@ def test_a_python_program_is_its_interpreter_and_its_script(servers: Path) -> No
         resolve(spec(servers, str(servers / "bin/mcp-server-git"), "--repository", "x"), ENVIRON)
     )
     (code,) = (servers / "lib").glob("python3*/site-packages/mcp_server_git")
-    assert resolved.argv == [str(servers / "bin/python"), str(servers / "bin/mcp-server-git")]
-    assert resolved.files == [*resolved.argv, str(code)]
+    assert resolved.argv == [str(servers / "bin/python"), "-I", str(servers / "bin/mcp-server-git")]
+    assert resolved.files == [resolved.argv[0], resolved.argv[2], str(code)]
 
 
 def test_a_python_module_is_followed_to_its_file(servers: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_python_tool_is_followed_into_its_environment(
     (library / "tool_pkg-1.0.0.dist-info").mkdir()
     script.write_text(SHIM.format(python=sys.executable, module="tool_pkg.cli"))
     resolved = found(resolve(spec(tmp_path, command, *args), {**ENVIRON, "HOME": str(tmp_path / "home")}))
-    assert resolved.argv == [sys.executable, str(script.resolve())]
+    assert resolved.argv == [sys.executable, "-I", str(script.resolve())]
     assert resolved.replaces == taken
     assert resolved.files[-1] == str(library.resolve() / "tool_pkg")
     assert resolved.package == "pypi:tool-pkg@1.0.0"
@@ -215,6 +215,7 @@ def test_the_long_way_installers_name_an_interpreter_is_understood(tmp_path: Pat
     script.chmod(0o755)
     assert found(resolve(spec(tmp_path, str(script)), ENVIRON)).argv == [
         sys.executable,
+        "-I",
         str(script.resolve()),
     ]
 
@@ -225,7 +226,7 @@ def test_an_interpreter_beside_its_script_is_understood(tmp_path: Path) -> None:
     line = """'''exec' "$(dirname -- "$(realpath -- "$0")")"/'python' "$0" "$@"\n' '''\n"""
     script.write_text(f"#!/bin/sh\n{line}import sys\n")
     script.chmod(0o755)
-    assert found(resolve(spec(tmp_path, str(script)), ENVIRON)).argv == [str(python), str(script)]
+    assert found(resolve(spec(tmp_path, str(script)), ENVIRON)).argv == [str(python), "-I", str(script)]
     script.write_text(f"#!/bin/sh\n{line.replace('/', '/../')}import sys\n")
     assert "no shell is ever run" in why(resolve(spec(tmp_path, str(script)), ENVIRON))
 
@@ -236,7 +237,7 @@ def test_an_interpreter_beside_its_script_is_understood(tmp_path: Path) -> None:
 def test_a_script_given_to_an_interpreter_becomes_absolute(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text("serve()")
     resolved = found(resolve(spec(tmp_path, sys.executable, "-u", "server.py", "--x"), ENVIRON))
-    assert resolved.argv == [sys.executable, "-u", str((tmp_path / "server.py").resolve())]
+    assert resolved.argv == [sys.executable, "-u", "-I", str((tmp_path / "server.py").resolve())]
     assert resolved.replaces == 2
 
 
