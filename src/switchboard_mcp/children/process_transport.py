@@ -22,7 +22,7 @@ from switchboard_mcp.transport.stdio import PipeTransport
 STDIN_GRACE_S = 1.0
 # A process that closed stdout is exiting; its last stderr lines and exit code may take this long.
 EXIT_GRACE_S = 0.5
-# After TERM and KILL only a process that the kernel cannot end is left; its reaper stays with it, we go on.
+# After TERM and KILL only a process that the kernel cannot end is left, or the child has stopped its reaper.
 REAPER_GRACE_S = 2.0
 # The wait status of a killed process, assumed for one that does not exit.
 KILLED = 9
@@ -88,6 +88,9 @@ class ProcessTransport:
         if not exited.done():
             self._process.end()
             await asyncio.wait([exited], timeout=REAPER_GRACE_S)
+        if not exited.done():
+            self._process.kill_reaper()
+            await asyncio.wait([exited], timeout=EXIT_GRACE_S)
         return exited.result() if exited.done() else KILLED
 
     def _release(self) -> None:

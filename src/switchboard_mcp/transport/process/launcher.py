@@ -13,8 +13,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from switchboard_mcp.transport.process import reaper
 
 REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 
@@ -22,6 +25,10 @@ REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 REQUEST_TIMEOUT_S = 2.0
 # Without reapers the launcher exits at once.
 EXIT_TIMEOUT_S = 1.0
+# Killing takes the kernel some milliseconds; whatever is left after this cannot be killed.
+KILL_TIMEOUT_S = 2.0
+# Between two looks for processes that have lost their reaper, for as long as there are some.
+STRAYS_POLL_S = 0.05
 
 
 class SpawnError(Exception):
@@ -37,9 +44,16 @@ class ChildProcess:
     """A running child: our ends of its pipes, and its lifeline."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, stdin: int, stdout: int, stderr: int, lifeline: socket.socket
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        lifeline: socket.socket,
+        on_end: Callable[[ChildProcess, bool], None],
     ):
         self.pid = 0
+        self.reaper_pid = 0
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
@@ -47,6 +61,7 @@ class ChildProcess:
         self.exited: asyncio.Future[int] = loop.create_future()
         self._loop = loop
         self._lifeline = lifeline
+        self._on_end = on_end  # called with True if the reaper was killed
         self._buffer = b""
         lifeline.setblocking(False)
         loop.add_reader(lifeline.fileno(), self._read_reports)
@@ -62,16 +77,18 @@ class ChildProcess:
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
             self._handle_report(*line.decode().split())
-        if not data and not self.exited.done():
+        was_killed = not data and not self.exited.done()
+        if was_killed:
             self._reaper_killed()
         if self.exited.done():  # no more reports will come
+            self._on_end(self, was_killed)
             self._loop.remove_reader(self._lifeline.fileno())
             self._lifeline.close()
 
     def _reaper_killed(self) -> None:
         """Handle a lifeline that ended without a report.
 
-        The launcher kills what the reaper left behind; if the launcher is gone too, all we can do is kill the group.
+        The launcher kills what the reaper left behind; if the launcher is gone too, `Launcher` does.
         """
         if self.pid:
             try:
@@ -82,7 +99,7 @@ class ChildProcess:
 
     def _handle_report(self, kind: str, value: str, where: str = "") -> None:
         if kind == "started":
-            self.pid = int(value)
+            self.pid, self.reaper_pid = int(value), int(where)
             _set_result(self.started, None)
         elif kind == "error":
             if not self.started.done():
@@ -100,6 +117,25 @@ class ChildProcess:
                 self._lifeline.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
+            self._signal_reaper(signal.SIGCONT)  # a child may have stopped it
+
+    def kill_reaper(self) -> None:
+        """Kill a reaper that does not do its work, because a child has stopped or traced it."""
+        self._signal_reaper(signal.SIGKILL)
+
+    def _signal_reaper(self, number: int) -> None:
+        # As long as its end of the lifeline is open it lives, and its pid is not another's.
+        if self.reaper_pid and self._lifeline.fileno() >= 0 and not _is_at_end(self._lifeline):
+            reaper.signal_all([self.reaper_pid], number)
+
+
+def _is_at_end(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _set_result(future: asyncio.Future[Any], value: object) -> None:
@@ -113,7 +149,10 @@ class Launcher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._control: socket.socket | None = None
+        self._is_subreaper = False
         self._programs: list[subprocess.Popen[bytes]] = []
+        self._processes: set[ChildProcess] = set()
+        self._adopted: set[int] = set()  # orphans of dead launchers and reapers, to be waited for
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
         """Start a child. Raises SpawnError if it cannot be started, OSError if we lack resources."""
@@ -158,7 +197,50 @@ class Launcher:
             for fd in theirs:
                 os.close(fd)
         stdin, stdout, stderr, line = ours
-        return ChildProcess(self._loop, stdin, stdout, stderr, socket.socket(fileno=line))
+        lifeline = socket.socket(fileno=line)
+        process = ChildProcess(self._loop, stdin, stdout, stderr, lifeline, self._on_child_end)
+        self._processes.add(process)
+        return process
+
+    def _on_child_end(self, process: ChildProcess, reaper_killed: bool) -> None:
+        self._processes.discard(process)
+        self._adopted.add(process.reaper_pid)  # ours if the launcher has died
+        if reaper_killed:
+            self._continue_programs()
+            self._kill_strays()
+        else:
+            self._loop.call_later(STRAYS_POLL_S, self._reap_adopted)
+
+    def _continue_programs(self) -> None:
+        """Continue launchers that a child has stopped."""
+        for program in self._programs:
+            program.send_signal(signal.SIGCONT)
+
+    def _kill_strays(self) -> None:
+        """Kill processes that were adopted because launcher and reaper are dead, until there are none."""
+        if self._signal_strays():
+            self._loop.call_later(STRAYS_POLL_S, self._kill_strays)
+
+    def _signal_strays(self) -> bool:
+        """Kill adopted processes once. Return True if there were any."""
+        self._reap_adopted()
+        children = reaper.children_by_parent()
+        ours = {program.pid for program in self._programs} | {one.reaper_pid for one in self._processes}
+        # Children and reapers have sessions of their own, and no process can enter another's: whatever shares ours was
+        # started by something else in this process.
+        strays = [pid for pid in children.get(os.getpid(), []) if pid not in ours and _has_left_session(pid)]
+        reaper.signal_all(strays + reaper.descendants_of(strays, children), signal.SIGKILL)
+        self._adopted.update(strays)
+        return bool(strays)
+
+    def _reap_adopted(self) -> None:
+        for pid in list(self._adopted):
+            try:
+                if pid and os.waitpid(pid, os.WNOHANG) == (0, 0):
+                    continue
+            except ChildProcessError:  # the launcher's, or reaped
+                pass
+            self._adopted.discard(pid)
 
     def _request(self, request: bytes, fds: list[int]) -> None:
         if self._control is None:
@@ -169,6 +251,9 @@ class Launcher:
             self._disconnect()
             self._start()
             self._send(request, fds)
+        if not self._is_subreaper:  # while the launcher works
+            self._is_subreaper = True
+            reaper.become_subreaper()
 
     def _send(self, request: bytes, fds: list[int]) -> None:
         assert self._control is not None
@@ -196,15 +281,42 @@ class Launcher:
             self._control = None
 
     async def aclose(self) -> None:
-        """Wait for the launcher to exit. All children have been stopped before."""
+        """Wait for the launcher to exit, and kill whatever is left. All children have been stopped before."""
         self._disconnect()
+        self._continue_programs()
         for program in self._programs:
             try:
                 program.wait(EXIT_TIMEOUT_S)
-            except subprocess.TimeoutExpired:  # a child cannot be killed; its reaper stays with it
+            except subprocess.TimeoutExpired:  # stopped or traced by a child, or a child cannot be killed
+                _kill_below(program.pid)
                 program.kill()
                 program.wait()
         self._programs.clear()
+        _poll_until_false(self._signal_strays)
+
+
+def _kill_below(pid: int) -> None:
+    """Kill all descendants of a process. As a subreaper it keeps them until they are dead."""
+
+    def kill_once() -> bool:
+        left = reaper.descendants_of([pid], reaper.children_by_parent())
+        reaper.signal_all(left, signal.SIGKILL)
+        return bool(left)
+
+    _poll_until_false(kill_once)
+
+
+def _poll_until_false(action: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while action() and time.monotonic() < deadline:
+        time.sleep(reaper.POLL_S)
+
+
+def _has_left_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) != os.getsid(0)
+    except OSError:
+        return False
 
 
 def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:

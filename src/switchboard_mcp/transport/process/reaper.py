@@ -6,11 +6,15 @@ Switchboard; for each child it forks a *reaper*. Bytes never pass through here: 
     Switchboard ── launcher ── reaper ── child ── whatever the child starts
          └──────── lifeline ──────┘
 
-The lifeline is a socket. The reaper reports on it, in lines: `started PID`, `error ERRNO WHERE`, `exited STATUS`. When
-it ends (Switchboard closed it, or died however abruptly) the reaper kills everything below itself and exits. Each
-reaper is a subreaper, so even a daemonised grandchild stays below it; the launcher is one too, in case a reaper is
-killed. On systems without subreapers (macOS) the child's process group is killed, and whatever is below it at that
-moment; a daemon that has left both survives. That has not been tested.
+The lifeline is a socket. The reaper reports on it, in lines: `started PID REAPER_PID`, `error ERRNO WHERE`,
+`exited STATUS`. When it ends (Switchboard closed it, or died however abruptly) the reaper kills everything below itself
+and exits. Each reaper is a subreaper, so even a daemonised grandchild stays below it; the launcher and Switchboard are
+subreapers too, in case a child kills those below them. A child that stops a reaper or the launcher gains nothing: their
+parent continues them, or kills a reaper and then what it was responsible for; if the parent has died, the kernel
+continues them.
+
+On systems without subreapers (macOS) the child's process group is killed, and whatever is below it at that moment; a
+daemon that has left both survives. That has not been tested.
 """
 
 from __future__ import annotations
@@ -24,13 +28,16 @@ import socket
 import sys
 import time
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 # Time to clean up after SIGTERM. Switchboard has already waited, after closing stdin.
 TERM_GRACE_S = 0.3
 POLL_S = 0.01
 # A process that cannot be killed (another user's, or stuck in the kernel) is still waited for, but polled rarely.
 SLOW_POLL_S = 0.5
 SLOW_POLL_AFTER_S = 2.0
+# A reaper needs TERM_GRACE_S and a moment. One that takes longer after Switchboard has gone is stopped or traced.
+REAPER_PATIENCE_S = 3.0
+CONTINUE_S = 0.05
 FDS_IN_REQUEST = 4  # stdin, stdout, stderr, lifeline
 # Python ignores the first two, a reaper handles or ignores the others; a child must start with the defaults.
 CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
@@ -44,6 +51,16 @@ def become_subreaper() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def resist_children() -> None:
+    """Be continued by the kernel when the parent dies, and refuse to be traced by processes of the same user."""
+    if sys.platform == "linux":
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def children_by_parent() -> dict[int, list[int]]:
@@ -141,6 +158,7 @@ def serve(control: socket.socket) -> None:
     """Run the launcher: fork a reaper per request until Switchboard is gone and all reapers have exited."""
     os.setsid()
     become_subreaper()
+    resist_children()
     wake = open_sigchld_pipe()
     reapers: set[int] = set()
     while True:
@@ -161,8 +179,20 @@ def serve(control: socket.socket) -> None:
             reapers.add(pid)
             for fd in fds:
                 os.close(fd)
+    finish(reapers, wake)
+
+
+def finish(reapers: set[int], wake: int) -> None:
+    """Wait for all reapers after Switchboard has gone. Those that do not end are killed with everything below us."""
+    began = time.monotonic()
     while reap_reapers(reapers):
-        os.read(wake, 512)
+        signal_all(list(reapers), signal.SIGCONT)
+        spent = time.monotonic() - began
+        if spent > REAPER_PATIENCE_S:
+            signal_all(descendants_of([os.getpid()], children_by_parent()), signal.SIGKILL)
+        pause = CONTINUE_S if spent < REAPER_PATIENCE_S + SLOW_POLL_AFTER_S else SLOW_POLL_S
+        if select.select([wake], [], [], pause)[0]:
+            os.read(wake, 512)
 
 
 def reap_reapers(reapers: set[int]) -> bool:
@@ -195,6 +225,7 @@ def run_reaper(request: Request, fds: list[int]) -> None:
     """Run the reaper: start the child, wait for its exit or the end of the lifeline, kill what is left, report."""
     os.setsid()
     become_subreaper()
+    resist_children()
     lifeline = socket.socket(fileno=fds[3])
     wake = open_sigchld_pipe()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -210,7 +241,7 @@ def run_reaper(request: Request, fds: list[int]) -> None:
     if problem:
         report(lifeline, b"error " + problem)
         return
-    report(lifeline, b"started %d" % child)
+    report(lifeline, b"started %d %d" % (child, os.getpid()))
     status: int | None = None
     while status is None:
         ready, _, _ = select.select([lifeline.fileno(), wake], [], [])
@@ -220,6 +251,8 @@ def run_reaper(request: Request, fds: list[int]) -> None:
         if lifeline.fileno() in ready:
             break
     report(lifeline, b"exited %d" % kill_tree(child, status))
+    if os.getppid() > 1:  # the launcher, which the child may have stopped
+        signal_all([os.getppid()], signal.SIGCONT)
 
 
 def exec_child(request: Request, fds: list[int], problem_write: int) -> None:

@@ -15,6 +15,7 @@ import pytest_asyncio
 from switchboard_mcp.transport.process.launcher import SpawnError, describe_status
 from tests.patience import PATIENCE_S
 from tests.unit.transport.process.processes import (
+    PYTHON,
     TREES,
     Nursery,
     close,
@@ -430,3 +431,42 @@ class TestHousekeeping:
 )
 def test_a_wait_status_is_put_into_words(status: int, words: str) -> None:
     assert describe_status(status) == words
+
+
+TRACER = """if True:
+    import ctypes, os, sys
+    libc = ctypes.CDLL(None, use_errno=True)
+    if len(sys.argv) == 1:
+        libc.prctl(24, 19, 0, 0, 0)  # root gives up CAP_SYS_PTRACE; others have none
+        os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", os.environ["TRACER"], "again"])
+    launcher = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
+    for pid in (os.getppid(), launcher):
+        print(libc.ptrace(16, pid, None, None), ctypes.get_errno(), flush=True)
+    """
+
+
+async def test_neither_reaper_nor_launcher_can_be_traced_by_a_child(nursery: Nursery) -> None:
+    process = await nursery.spawn([*PYTHON, TRACER], {**os.environ, "TRACER": TRACER})
+    refused = b"-1 %d\n" % errno.EPERM
+    assert await read_all(process.stdout) == refused * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+async def test_a_stopped_reaper_ends_its_tree_when_asked(nursery: Nursery, number: signal.Signals) -> None:
+    process, pids = await nursery.spawn_tree("daemon")
+    os.kill(process.reaper_pid, number)
+    process.end()
+    await exit_status(process)
+    await vanish([*pids, process.reaper_pid])
+
+
+async def test_a_process_of_our_own_session_is_not_taken_for_a_stray(nursery: Nursery) -> None:
+    """Middleware may start programs; they are not ours to end."""
+    other = await asyncio.create_subprocess_exec(*SLEEP)
+    process, pids = await nursery.spawn_tree("daemon")
+    kill(parent(process.reaper_pid))
+    kill(process.reaper_pid)
+    await vanish(pids)
+    assert lives(other.pid)
+    other.kill()
+    await other.wait()
