@@ -58,12 +58,12 @@ def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
     near.run("mail", "agents", "add", "ada")
     near.run("mail", "agents", "role", "ada", "lead", "--as", "ada")
     # bob is a terminal that lets nobody type.
-    far.register("bob", kind="terminal")
+    far.register("bob", kind="terminal", bridge=True)
     bridge = far.folder / ".switchboard" / "bridge.json"
     terminal = {"pid": os.getpid(), "socket": "", "allowExecute": False}
     bridge.write_text(json.dumps({"version": 1, "terminals": {"bob": terminal}}))
     with near.relay(), far.relay():
-        until(lambda: near.knows("bob") and near.agent("bob").get("kind") == "terminal")
+        until(lambda: near.knows("bob") and near.agent("bob").get("bridge") is True)
         until(lambda: far.agent("ada").get("role") == "lead")
         for text in ("ls", "pwd"):
             near.run("mail", "send", "bob", text, "--action", "execute", "--as", "ada")

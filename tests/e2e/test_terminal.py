@@ -24,6 +24,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.shell import run
 from tests.e2e.windows import COMMAND, Window, window
 from tests.patience import PATIENCE_S
+from tests.unit.mail.office import office
 
 T = TypeVar("T")
 SHELL = ("--", "sh")
@@ -373,3 +374,36 @@ def test_a_file_of_the_workspace_is_handed_to_the_clipboard(desk: Path) -> None:
     with window(desk, "terminal", "term", "--", *COMMAND, "terminal", "--copy", "plan.md") as here:
         here.wait_for(f"\x1b]52;c;{b64encode(b'the plan').decode()}\x07")
         assert here.ended() == 0
+
+
+async def test_an_agent_attaches_to_a_running_terminal_by_a_pid_and_is_shown_in_its_style(desk: Path) -> None:
+    style = ("--color", "green", "--icon", "🔧")
+    with window(desk, "terminal", "term", "--allow-execute", *style, *SHELL) as here:
+        await asyncio.to_thread(here.wait_for, "prompt> ")
+        assert "\x1b]2;🟢 🔧 term\x07".encode() in here.written
+        inside = next(iter(psutil.Process(bridge(desk)["term"]["pid"]).children(recursive=True)))
+        async with office(desk) as server:
+            client = await server.client()
+            styling = {"color": "#ff0000", "icon": "⚙️"}
+            result = await client.call("register_terminal", name="Coder 1", pid=inside.pid, styling=styling)
+            assert (result["name"], result["terminal"], result["execute"]) == ("coder-1", "term", "typed")
+            await asyncio.to_thread(here.wait_for, "\x1b]2;🔴 ⚙️ coder-1\x07")
+            assert bridge(desk)["coder-1"] == bridge(desk)["term"]
+            listed = {
+                each["name"]: each.get("styling") for each in (await client.call("list_agents"))["agents"]
+            }
+            assert (listed["term"], listed["coder-1"]) == ({"color": "green", "icon": "🔧"}, styling)
+            holder = await server.client("ada")
+            problem = await holder.failure("register_terminal", name="ada", pid=inside.pid)
+            assert problem["code"] == "mail_forbidden"
+        shown = await asyncio.to_thread(run, desk, "mail", "agents", CLICOLOR_FORCE="1")
+        assert "\x1b[1;32m🔧 term" in shown.stdout
+        assert "\x1b[1;31m⚙️ coder-1" in shown.stdout
+        order = ("mail", "send", "coder-1", "echo typed-$((40 + 2))", "--action", "execute", "--as", "lead")
+        assert (await asyncio.to_thread(run, desk, *order)).returncode == 0
+        await asyncio.to_thread(here.wait_for, "typed-42\r\n")
+        here.type("exit\r")
+        assert await asyncio.to_thread(here.ended) == 0
+    assert bridge(desk) == {}
+    refused = await asyncio.to_thread(run, desk, *order)
+    assert "'coder-1' is not a running terminal" in refused.stderr

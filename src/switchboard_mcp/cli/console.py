@@ -17,7 +17,16 @@ import msgspec
 
 from switchboard_mcp.errors import Failure, as_text
 
-STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
 ELLIPSIS = "…"
 # Prose wider than this is hard to read, however wide the terminal is.
 PROSE_WIDTH = 100

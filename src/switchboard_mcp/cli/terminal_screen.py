@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from switchboard_mcp.mail.terminal.input_safety import ENTER, Keyboard, ScreenState, to_keystrokes
+from switchboard_mcp.mail.terminal.styling import Styling, title
 from switchboard_mcp.transport.process.pty import PtyProcess, terminal_size
 
 DOORBELL = "[switchboard] new mail for {name}: switchboard mail inbox"
@@ -48,6 +49,10 @@ class UserTerminal:
         self._written_at = float("-inf")
         self._active = True
         self._rung = asyncio.Event()
+        self._unread: dict[str, None] = {}
+        self._announced = False
+        self._plain_title = ""
+        """The title while there is no unread mail; empty for that of the program."""
         self._titled = False
         self._ended = asyncio.Event()
 
@@ -72,15 +77,24 @@ class UserTerminal:
         if self._loop is not None and len(self._keys) > MOST_UNREAD_KEYS:
             self._loop.remove_reader(0)
 
-    def ring(self) -> None:
+    def ring(self, agent: str) -> None:
         """Announce new mail."""
         if self._doorbell != "off":
+            self._unread[agent] = None
             self._rung.set()
 
-    def quiet(self) -> None:
-        """Stop announcing: all mail is read."""
-        self._rung.clear()
-        self._restore_title()
+    def quiet(self, agent: str) -> None:
+        """Stop announcing: all mail of this agent is read."""
+        self._unread.pop(agent, None)
+        if not self._unread:
+            self._rung.clear()
+            self._end_announcement()
+
+    def show_styling(self, name: str, styling: Styling) -> None:
+        """Show colour and icon in the title from now on."""
+        self._plain_title = title(name, styling) if styling.is_set else ""
+        if not self._announced:
+            self._set_title(self._plain_title)
 
     # --- relaying bytes ---------------------------------------------------------------------------------------
 
@@ -119,7 +133,7 @@ class UserTerminal:
     def leave(self) -> None:
         """Give the screen back to the user."""
         self.stop()
-        self._restore_title()
+        self._set_title("")
 
     def _from_user(self) -> None:
         keys = _read(0)
@@ -186,13 +200,21 @@ class UserTerminal:
             await asyncio.sleep(TICK_S)
 
     def _ring_bell(self) -> None:
-        if not self._titled:
-            self._titled = True
-            _write(KEEP_TITLE)
-        _write(f"\x1b]2;[mail] {self._name}\x07\x07".encode())
+        self._announced = True
+        self._set_title(f"[mail] {self._plain_title or ', '.join(self._unread) or self._name}", bell=True)
 
-    def _restore_title(self) -> None:
-        if self._titled:
+    def _end_announcement(self) -> None:
+        if self._announced:
+            self._announced = False
+            self._set_title(self._plain_title)
+
+    def _set_title(self, text: str, *, bell: bool = False) -> None:
+        """Set the title; an empty one restores that of the program."""
+        if text:
+            kept = b"" if self._titled else KEEP_TITLE
+            self._titled = True
+            _write(kept + f"\x1b]2;{text}\x07".encode() + (b"\x07" if bell else b""))
+        elif self._titled:
             self._titled = False
             _write(GIVE_TITLE_BACK)
 
@@ -201,11 +223,16 @@ class UserTerminal:
         while not self._rung.is_set():
             prompt = self._prompt()
             if prompt is not None:
-                _write(b"\r\x1b[K" + DOORBELL.format(name=self._name).encode() + b"\r\n" + prompt)
+                _write(b"\r\x1b[K" + self._notice().encode() + b"\r\n" + prompt)
                 return
-            if not self._titled:  # The mail was read in the meantime.
+            if not self._announced:  # The mail was read in the meantime.
                 return
             await asyncio.sleep(TICK_S)
+
+    def _notice(self) -> str:
+        agent = next(reversed(self._unread), self._name)
+        line = DOORBELL.format(name=agent)
+        return line if agent == self._name else f"{line} --as {agent}"
 
     def _prompt(self) -> bytes | None:
         waits = self._terminal.foreground() == self._terminal.pid
@@ -216,7 +243,7 @@ class UserTerminal:
     async def _type(self) -> None:
         """Type the notice into the program: rarely, and never while somebody types."""
         while not self.is_free() or self._now() - self._written_at < QUIET_S:
-            if not self._titled:
+            if not self._announced:
                 return
             await asyncio.sleep(TICK_S)
         keys = to_keystrokes(TYPED_DOORBELL, bracketed=self.bracketed)

@@ -6,7 +6,7 @@ state (see `presence`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
@@ -36,6 +36,8 @@ class Agent(Struct, rename="camel", kw_only=True):
     capabilities: list[str] = []
     styling: dict[str, str] = {}
     pid: int = 0
+    bridge: bool = False
+    """True while a `switchboard terminal` runs under this name."""
     status: AgentStatus = "available"
     note: str = ""
     registered_at: str = ""
@@ -83,11 +85,22 @@ def parse_name(written: str) -> str:
     return name
 
 
+# What registering as one kind sets, so it goes when the agent registers as the other kind.
+KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "terminal": ("pid", "purpose", "styling"),
+    "chat": ("interface", "capabilities"),
+}
+
+
 def register(name: str, **details: object) -> Callable[[State], Agent]:
-    """Register an agent or update its entry; details not passed are kept."""
+    """Register an agent or update its entry; details not passed are kept, but not those of another kind."""
 
     def change(state: State) -> Agent:
         entry = _section(state, "agents").setdefault(name, {})
+        for kind, fields in KIND_FIELDS.items():
+            if details.get("kind", kind) != kind and entry.get("kind") == kind:
+                for field in fields:
+                    entry.pop(field, None)
         entry.update(details)
         entry.setdefault("registeredAt", now())
         return _convert(entry, Agent) or Agent()

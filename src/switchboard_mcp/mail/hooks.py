@@ -24,7 +24,7 @@ from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
 from switchboard_mcp.system.atomic_write import write_atomically
-from switchboard_mcp.system.processes import is_running
+from switchboard_mcp.system.processes import is_running, list_ancestors
 
 NOTES_FOLDER = "hooks"
 # Hosts write their input at once; one that keeps the pipe open without writing must not hang its turn.
@@ -34,7 +34,6 @@ MAX_LISTED = 8
 MAX_SUBJECT_CHARS = 80
 # The same unread mail is reported after at most this many turns; then the agent has decided to ignore it.
 MAX_REPEATS = 3
-_MAX_ANCESTORS = 64
 
 
 class HookInput(Struct):
@@ -95,7 +94,7 @@ def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: Ho
             continue
         if call.session and host.get("session") == call.session:
             return str(agent)
-        ancestors = ancestors or _ancestors(os.getpid())
+        ancestors = ancestors or list_ancestors(os.getpid())
         if host.get("pid") in ancestors and is_running(host.get("server")):
             best = str(agent)
     return best
@@ -108,39 +107,6 @@ def _read_object(path: str) -> dict[str, Any]:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _ancestors(pid: int) -> list[int]:
-    """List our ancestor processes, except init."""
-    ancestors: list[int] = []
-    parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
-    while pid > 1 and len(ancestors) < _MAX_ANCESTORS:
-        pid = parent(pid) or 0
-        if pid > 1:
-            ancestors.append(pid)
-    return ancestors
-
-
-def _parent(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _parents_by_ps() -> dict[int, int]:
-    """Map each process to its parent, for systems without /proc."""
-    import subprocess
-
-    try:
-        output = subprocess.run(
-            ["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    rows = (line.split() for line in output.splitlines())
-    return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
 
 
 class Unread(Struct):

@@ -25,7 +25,7 @@ class AgentRecord(Struct):
     """The part of an agent's entry in the state that delivery rules need."""
 
     role: str = ""
-    kind: str = "chat"
+    bridge: bool = False
 
 
 class _State(Struct):

@@ -6,10 +6,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent
 from switchboard_mcp.mail.messages import Claimed, MailMessage, StoredMessage
 from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.terminal.styling import stored_styling
 
 if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
@@ -128,6 +131,7 @@ def agent_view(presence: Presence, name: str, agent: Agent, unread_warn_s: float
         "interface": agent.interface,
         "capabilities": agent.capabilities,
         "pid": agent.pid,
+        "styling": msgspec.to_builtins(stored_styling(agent.styling)),
         "unread": waiting.unread,
     }
     view |= {key: value for key, value in optional.items() if value}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+_MAX_ANCESTORS = 64
+
 
 def is_running(pid: object) -> bool:
     """Return True if a process with this pid exists, of any user. Pids are reused: it may be a different process."""
@@ -16,3 +18,36 @@ def is_running(pid: object) -> bool:
     except OSError:
         return True
     return True
+
+
+def list_ancestors(pid: int) -> list[int]:
+    """List the ancestors of a process, except init."""
+    ancestors: list[int] = []
+    parent = _parent if os.path.isdir("/proc/self") else _parents_by_ps().get
+    while pid > 1 and len(ancestors) < _MAX_ANCESTORS:
+        pid = parent(pid) or 0
+        if pid > 1:
+            ancestors.append(pid)
+    return ancestors
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _parents_by_ps() -> dict[int, int]:
+    """Map each process to its parent, for systems without /proc."""
+    import subprocess
+
+    try:
+        output = subprocess.run(
+            ["ps", "-axo", "pid=,ppid="], capture_output=True, timeout=5, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    rows = (line.split() for line in output.splitlines())
+    return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}

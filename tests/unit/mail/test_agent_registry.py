@@ -114,3 +114,35 @@ def test_a_recipient_is_an_agent_or_the_one_agent_of_a_role() -> None:
 def test_nobody_is_told_with_the_nearest_names() -> None:
     problem = refusal(lambda: agent_registry.require_agent("revewer", ["ada", "reviewer"]))
     assert (problem.code, problem.nearest) == ("mail_recipient_unknown", ["reviewer"])
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "left"),
+    [
+        (
+            {"kind": "terminal", "pid": 7, "purpose": "builds", "styling": {"icon": "x"}, "role": "lead"},
+            {"kind": "chat", "interface": "cursor"},
+            {"kind": "chat", "interface": "cursor", "role": "lead"},
+        ),
+        (
+            {"kind": "chat", "interface": "cursor", "capabilities": ["x"], "status": "working"},
+            {"kind": "terminal", "pid": 7},
+            {"kind": "terminal", "pid": 7, "status": "working"},
+        ),
+        (
+            {"kind": "terminal", "pid": 7, "purpose": "p"},
+            {"kind": "terminal", "pid": 8},
+            {"kind": "terminal", "pid": 8, "purpose": "p"},
+        ),
+        ({"kind": "chat", "interface": "x"}, {"seenAt": "now"}, {"kind": "chat", "interface": "x", "seenAt": "now"}),
+    ],
+)  # fmt: skip
+def test_registering_as_the_other_kind_replaces_the_fields_of_the_former(
+    first: dict[str, object], then: dict[str, object], left: dict[str, object]
+) -> None:
+    state: dict[str, Any] = {}
+    agent_registry.register("ada", **first)(state)
+    agent_registry.register("ada", **then)(state)
+    entry = state["agents"]["ada"]
+    entry.pop("registeredAt")
+    assert entry == left

@@ -16,6 +16,8 @@ import tty
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from switchboard_mcp.cli.clipboard import copy
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.mailbox import config_of, folder_of, require_shell_name
@@ -30,7 +32,8 @@ from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
+from switchboard_mcp.mail.terminal.registry import ControlReply, TerminalEntry, TerminalLease
+from switchboard_mcp.mail.terminal.styling import parse_styling, stored_styling
 from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
 from switchboard_mcp.transport.process.pty import (
     HANGUP_GRACE_S,
@@ -42,6 +45,8 @@ from switchboard_mcp.transport.process.pty import (
 
 TERMINAL = "SWITCHBOARD_TERMINAL"
 BEAT_S = 30.0
+# Other agents that one terminal can serve: more than a person can follow.
+MAX_ATTACHED = 8
 # As a shell reports a program that was ended by a signal.
 SIGNALLED = 128
 USAGE = "switchboard terminal NAME [OPTIONS] -- PROGRAM [ARGS …]"
@@ -79,6 +84,8 @@ COMMAND = Command(
         positional("name", "the agent's name", nargs="?", default=""),
         flag("--allow-execute", "let verified leads type into it"),
         option("--purpose", "LINE", "purpose, shown to other agents"),
+        option("--color", "COLOR", "a colour to tell it by, by name or as #rrggbb"),
+        option("--icon", "ICON", "an emoji or a short word to tell it by"),
         choice(
             "--doorbell",
             ("show", "type", "off"),
@@ -105,6 +112,8 @@ class TerminalSession:
         self._workspace = workspace
         self._name = name
         self._program: list[str] = invocation.args.program
+        self._styling = parse_styling({"color": invocation.args.color, "icon": invocation.args.icon})
+        self._attached: dict[str, TerminalLease] = {}
         self._ended = False
 
     def run(self) -> int:
@@ -149,10 +158,13 @@ class TerminalSession:
                 "kind": "terminal",
                 "pid": os.getpid(),
                 "purpose": args.purpose,
+                "styling": msgspec.to_builtins(self._styling),
+                "bridge": True,
                 "seenAt": agent_registry.now(),
             }
             await post.update(agent_registry.register(self._name, **fields))
             desktop = UserTerminal(self._name, terminal, args.doorbell, entry.program)
+            desktop.show_styling(self._name, self._styling)
             mail = TerminalMail(post, place, entry, desktop)
             if await mail.prepare() and args.doorbell != "off":
                 desktop.say(DOORBELL.format(name=self._name))
@@ -161,8 +173,12 @@ class TerminalSession:
                 code = await self._relay(terminal, place, desktop, mail, entry, post)
             finally:
                 desktop.leave()
-                with suppress(OSError, SwitchboardError):
-                    await asyncio.to_thread(registry.register, post.path, self._name, None)
+                for name in (self._name, *self._attached):
+                    with suppress(OSError, SwitchboardError):
+                        await asyncio.to_thread(registry.register, post.path, name, None)
+                        await post.update(agent_registry.register(name, bridge=False))
+                for lease in self._attached.values():
+                    lease.close()
             return code
 
     async def _relay(
@@ -198,8 +214,16 @@ class TerminalSession:
                     await asyncio.to_thread(presence.record_activity, self._name)
                 await asyncio.sleep(BEAT_S)
 
-        def status() -> dict[str, Any]:
-            return {"terminal": self._name, "allowExecute": entry.allow_execute, "pid": entry.pid}
+        def status() -> ControlReply:
+            names = [self._name, *self._attached]
+            return ControlReply(self._name, entry.allow_execute, entry.pid, names)
+
+        async def attach(name: str, styling: dict[str, str]) -> None:
+            if styling:
+                desktop.show_styling(name, stored_styling(styling))
+            if name != self._name and name not in self._attached:
+                other = await self._attach(name, entry, desktop, post)
+                running.append(tasks.create_task(other.run()))
 
         async with asyncio.TaskGroup() as tasks:
             door = place.open_control_socket()
@@ -207,7 +231,7 @@ class TerminalSession:
                 tasks.create_task(mail.run()),
                 tasks.create_task(desktop.run(lambda: presence.record_notified(self._name))),
                 tasks.create_task(beat()),
-                tasks.create_task(registry.serve(door, status, mail.wake)),
+                tasks.create_task(registry.serve(door, status, mail.wake, attach)),
             ]
             tasks.create_task(wait_for_end())
             code = await ended
@@ -216,6 +240,23 @@ class TerminalSession:
             for task in running:
                 task.cancel()
         return code
+
+    async def _attach(
+        self, name: str, entry: TerminalEntry, desktop: UserTerminal, post: MessageStore
+    ) -> TerminalMail:
+        """Serve the mail of another agent too. Raises if the name is reserved, unknown, or has its own terminal."""
+        require_shell_name(message_lookup.parse_agent_name(name), self._config)
+        agent_registry.require_agent(name, await post.agents())
+        if len(self._attached) >= MAX_ATTACHED:
+            message = f"Terminal '{self._name}' already serves {MAX_ATTACHED} other agents."
+            raise refused("mail_forbidden", message, hint="Start another terminal.")
+        lease = await asyncio.to_thread(_lease, self._workspace, name)
+        self._attached[name] = lease
+        mail = TerminalMail(post, lease, entry, desktop)
+        await mail.prepare()
+        await asyncio.to_thread(registry.register, post.path, name, entry)
+        await post.update(agent_registry.register(name, bridge=True))
+        return mail
 
     def _hang_up(self, terminal: PtyProcess, desktop: UserTerminal) -> None:
         desktop.stop()

@@ -13,8 +13,11 @@ from switchboard_mcp.cli.parser import Command, option, positional, repeatable
 from switchboard_mcp.mail import agent_registry, presentation
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.store import message_lookup
+from switchboard_mcp.mail.terminal.styling import nearest_color
 
 PRESENCE_STYLES = {"online": "green", "idle": "yellow", "offline": "dim"}
+# The nearest that every terminal has.
+TERMINAL_COLORS = {"orange": "yellow", "brown": "yellow", "black": "dim", "gray": "dim", "white": ""}
 SEE_HELP = "`switchboard mail agents --help` and `switchboard mail teams --help` show how."
 
 
@@ -86,13 +89,24 @@ def _agent_row(entry: dict[str, object], me: str) -> list[Cell]:
     details.append(f"in {', '.join(map(str, _list(entry.get('teams'))))}" if entry.get("teams") else "")
     details.insert(0, "terminal" if entry["kind"] == "terminal" else str(entry.get("interface") or ""))
     name = str(entry["name"])
+    color, icon = _styling(entry)
+    shown = " ".join(filter(None, (icon, name, "(you)" if name == me else "")))
     return [
-        Styled(name + (" (you)" if name == me else ""), "bold cyan" if name == me else "bold"),
+        Styled(shown, f"bold {color or ('cyan' if name == me else '')}".rstrip()),
         Styled(here + age, PRESENCE_STYLES.get(here, "")),
         str(entry.get("role") or ""),
         Styled(str(unread), "bold red" if entry.get("starving") else "yellow" if unread else "dim"),
         " · ".join(part for part in details if part),
     ]
+
+
+def _styling(entry: dict[str, object]) -> tuple[str, str]:
+    """Return the colour that a terminal can show, and the icon."""
+    styling = entry.get("styling")
+    if not isinstance(styling, dict):
+        return "", ""
+    color = nearest_color(str(styling.get("color", "")))
+    return TERMINAL_COLORS.get(color, color), str(styling.get("icon", ""))
 
 
 def _list(value: object) -> Sequence[object]:

@@ -5,7 +5,8 @@
     terminals/<name>.sock       control socket: a line of JSON in, a line of JSON out; for the owner only
     terminals/<name>.log        what was typed or refused, one line of JSON each
 
-The control socket never types anything: it reports the status and makes the terminal check its inbox. Also contains the
+The control socket never types anything: it reports the status, makes the terminal check its inbox, and attaches another
+agent of the workspace to the terminal, whose `execute` messages it then types by the same rules. Also contains the
 delivery rule for `execute` messages; `terminal_mail` types them.
 """
 
@@ -15,9 +16,9 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -28,7 +29,7 @@ from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
 from switchboard_mcp.mail.personas import AgentRecord, Personas
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.system.processes import is_running
+from switchboard_mcp.system.processes import is_running, list_ancestors
 
 FILE = "bridge.json"
 FOLDER = "terminals"
@@ -138,7 +139,7 @@ class TerminalLease:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
-            _bind(listener, self._folder, name)
+            _with_short_path(self._folder, name, listener.bind)
         finally:
             os.umask(before)
         listener.listen(8)
@@ -170,33 +171,101 @@ class TerminalLease:
         self._folder = -1
 
 
-def _bind(listener: socket.socket, folder: int, name: str) -> None:
-    """Bind by a short path through the folder's descriptor, since socket paths are limited to about 100 bytes."""
+def _with_short_path(folder: int, name: str, use: Callable[[str], None]) -> None:
+    """Bind or connect by a short path through the folder's descriptor: socket paths are limited to about 100 bytes."""
     short = f"/proc/self/fd/{folder}"
     if os.path.isdir(short):
-        listener.bind(f"{short}/{name}")
+        use(f"{short}/{name}")
         return
     previous = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fchdir(folder)
-        listener.bind(name)
+        use(name)
     finally:
         os.fchdir(previous)
         os.close(previous)
 
 
+class ControlRequest(Struct):
+    """A request to a control socket. `attach` makes the terminal serve another agent too, shown with this styling."""
+
+    ask: Literal["status", "look", "attach"]
+    name: str = ""
+    styling: dict[str, str] = {}
+
+
+class ControlReply(Struct, rename="camel", omit_defaults=True):
+    """The reply of a control socket."""
+
+    terminal: str = ""
+    allow_execute: bool = False
+    pid: int = 0
+    names: list[str] = []
+    """All agents that the terminal serves."""
+    error: str = ""
+
+
+def find(folder: str, pid: int) -> tuple[str, TerminalEntry] | None:
+    """Return the running terminal of this process: the terminal itself, or one that the process runs in."""
+    terminals = read(folder)
+    pids = {
+        entry.pid: name
+        for name, entry in reversed(terminals.items())
+        if entry.socket.endswith(f"/{name}.sock")
+    }
+    for candidate in (pid, *list_ancestors(pid)):
+        if candidate in pids:
+            return pids[candidate], terminals[pids[candidate]]
+    return None
+
+
+def ask(folder: str, name: str, request: ControlRequest) -> ControlReply:
+    """Send a request to the control socket of a terminal. Blocking. Raises `mail_not_found` if it does not answer."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        client.settimeout(READ_TIMEOUT_S)
+        root = file_operations.open_folder(os.path.join(folder, FOLDER))
+        try:
+            _with_short_path(root, f"{name}.sock", client.connect)
+        finally:
+            os.close(root)
+        client.sendall(msgspec.json.encode(request) + b"\n")
+        with client.makefile("rb") as reader:
+            return msgspec.json.decode(reader.readline(MAX_LINE_BYTES), type=ControlReply)
+    except (OSError, msgspec.DecodeError):
+        message = f"Terminal '{name}' does not answer."
+        raise refused("mail_not_found", message, hint="Start it again: switchboard terminal.") from None
+    finally:
+        client.close()
+
+
 async def serve(
-    control_socket: socket.socket, status: Callable[[], dict[str, Any]], look: Callable[[], None]
+    control_socket: socket.socket,
+    status: Callable[[], ControlReply],
+    look: Callable[[], None],
+    attach: Callable[[str, dict[str, str]], Coroutine[None, None, None]],
 ) -> None:
     """Serve the control socket until cancelled."""
+
+    async def respond(line: bytes) -> ControlReply:
+        request = _parse_request(line)
+        if request is None:
+            return ControlReply(
+                error='Send {"ask":"status"}, {"ask":"look"} or {"ask":"attach","name":NAME}.'
+            )
+        if request.ask == "look":
+            look()
+        elif request.ask == "attach":
+            try:
+                await attach(request.name, request.styling)
+            except SwitchboardError as problem:
+                return ControlReply(error=problem.failure.message)
+        return status()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                request = _parse_request(await reader.readline())
-                if request == "look":
-                    look()
-                reply = status() if request else {"error": 'Send {"ask":"status"} or {"ask":"look"}.'}
+                reply = await respond(await reader.readline())
                 writer.write(msgspec.json.encode(reply) + b"\n")
                 await writer.drain()
         except (TimeoutError, OSError, ValueError):
@@ -209,13 +278,11 @@ async def serve(
         await server.serve_forever()
 
 
-def _parse_request(line: bytes) -> str:
+def _parse_request(line: bytes) -> ControlRequest | None:
     try:
-        content = msgspec.json.decode(line)
+        return msgspec.json.decode(line, type=ControlRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    request = content.get("ask") if isinstance(content, dict) else None
-    return request if request in ("status", "look") else ""
+        return None
 
 
 def refusal(
@@ -256,7 +323,7 @@ def _sender_refusal(recipient: str, *, verified: bool, sender: str, role: str) -
 def _remote_refusal(message: MailMessage, sender: AgentRecord, recipient: AgentRecord) -> Failure | None:
     """Return why an `execute` message may not go to another machine, which checks its own terminal."""
     name = message.recipient
-    if recipient.kind != "terminal":
+    if not recipient.bridge:
         return refusal(name, None, verified=message.verified, sender=message.sender, role=sender.role)
     if message.sender == OVERSEER:
         text = f"Terminal '{name}' is on another machine, and '{OVERSEER}' may type on this one only."

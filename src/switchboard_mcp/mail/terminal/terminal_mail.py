@@ -39,11 +39,11 @@ class Keys(Protocol):
     def press(self, keys: bytes) -> None:
         """Type these bytes."""
 
-    def ring(self) -> None:
-        """Signal new mail to the person at the terminal."""
+    def ring(self, agent: str) -> None:
+        """Signal new mail for this agent to the person at the terminal."""
 
-    def quiet(self) -> None:
-        """Clear the signal: there is no unread mail."""
+    def quiet(self, agent: str) -> None:
+        """Clear the signal: this agent has no unread mail."""
 
 
 class TerminalMail:
@@ -101,9 +101,9 @@ class TerminalMail:
         ]
         rest = {stored.message.id for stored in messages} - {stored.message.id for stored in orders}
         if rest - self._seen:
-            self._keys.ring()
+            self._keys.ring(self._name)
         elif not rest:
-            self._keys.quiet()
+            self._keys.quiet(self._name)
         self._seen = rest
         for stored in sorted(orders, key=lambda each: each.order):
             await self._execute(stored)

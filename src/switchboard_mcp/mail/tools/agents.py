@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
+from switchboard_mcp.errors import refused
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent, AgentStatus
 from switchboard_mcp.mail.presentation import describe_agents
 from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal.styling import parse_styling
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Words = Annotated[str, Meta(max_length=500)]
@@ -23,9 +27,19 @@ class MailToolArgs(Struct, kw_only=True, rename="camel", forbid_unknown_fields=T
 
 class RegisterTerminal(MailToolArgs, kw_only=True):
     name: Annotated[Name, Meta(description="Your name: letters, digits, - and _.")]
-    pid: Annotated[int, Meta(ge=1, le=2**31 - 1, description="Process id of the terminal.")]
+    pid: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**31 - 1,
+            description="Process id of the terminal. In a `switchboard terminal`, of any process in it: "
+            "`execute` messages to you are then typed there.",
+        ),
+    ]
     purpose: Words = ""
-    styling: Annotated[dict[str, str], Meta(description="Display options, such as color.")] = {}
+    styling: Annotated[
+        dict[str, str], Meta(description="How you are shown: color (a name or #rrggbb), icon (an emoji).")
+    ] = {}
 
 
 class RegisterChatAgent(MailToolArgs, kw_only=True):
@@ -58,11 +72,30 @@ class CreateTeam(MailToolArgs, kw_only=True):
 
 
 async def register_terminal(session: AgentSession, args: RegisterTerminal, request: ToolRequest) -> object:
-    """Register a terminal."""
-    agent = await session.register(
-        args.name, kind="terminal", pid=args.pid, purpose=args.purpose, styling=args.styling
-    )
-    return await _welcome(session, agent)
+    """Register a terminal, and attach it to the `switchboard terminal` that its process runs in."""
+    styling = msgspec.to_builtins(parse_styling(args.styling))
+    folder = (await session.server.store()).path
+    bridge = await asyncio.to_thread(registry.find, folder, args.pid)
+    if bridge is not None and session.caller.principal:
+        # A token may be used from another machine; the terminal belongs to the person at it.
+        message = (
+            f"Terminal '{bridge[0]}' can be attached from this machine only, without a token of your own."
+        )
+        raise refused("mail_forbidden", message, hint="Register with the pid of another process.")
+    details = {"purpose": args.purpose, "styling": styling}
+    if bridge is not None:  # The person who started it may have set them.
+        details = {name: value for name, value in details.items() if value}
+    agent = await session.register(args.name, kind="terminal", pid=args.pid, **details)
+    view = await _welcome(session, agent)
+    if bridge is None:
+        start = f"switchboard terminal {view['name']} --allow-execute -- PROGRAM"
+        return {**view, "execute": f"refused: process {args.pid} is in no `{start}`"}
+    order = registry.ControlRequest("attach", str(view["name"]), styling)
+    reply = await asyncio.to_thread(registry.ask, folder, bridge[0], order)
+    if reply.error:
+        raise refused("mail_forbidden", reply.error)
+    allowed = "typed" if reply.allow_execute else f"refused: '{reply.terminal}' runs without --allow-execute"
+    return {**view, "terminal": reply.terminal, "execute": allowed}
 
 
 async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, request: ToolRequest) -> object:
@@ -73,7 +106,7 @@ async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, re
     return await _welcome(session, agent)
 
 
-async def _welcome(session: AgentSession, agent: Agent) -> object:
+async def _welcome(session: AgentSession, agent: Agent) -> dict[str, object]:
     name = await session.agent()
     waiting = await asyncio.to_thread(session.server.presence.unclaimed, name, session.server.unread_warn_s)
     view: dict[str, object] = {"name": name, "unread": waiting.unread, "inbox": f"switchboard://inbox/{name}"}

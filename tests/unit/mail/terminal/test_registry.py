@@ -5,14 +5,16 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
+from switchboard_mcp.mail.terminal.registry import ControlReply, TerminalEntry, TerminalLease
 
 NOBODY = 2**22 + 1  # beyond every process id
 
@@ -70,12 +72,19 @@ async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
 ) -> None:
     place = TerminalLease(str(folder), "a" * 64)
     looked: list[bool] = []
+    attached: list[tuple[str, dict[str, str]]] = []
+
+    async def attach(name: str, styling: dict[str, str]) -> None:
+        if name == "taken":
+            raise refused("mail_name_taken", "Terminal 'taken' is already running.")
+        attached.append((name, styling))
+
     door = place.open_control_socket()
     path = folder / place.address
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     monkeypatch.chdir(path.parent)  # the whole path is too long for a socket
     serving = asyncio.ensure_future(
-        registry.serve(door, lambda: {"terminal": "a"}, lambda: looked.append(True))
+        registry.serve(door, lambda: ControlReply("a"), lambda: looked.append(True), attach)
     )
 
     async def ask(line: bytes) -> dict[str, str]:
@@ -95,6 +104,10 @@ async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
         assert not looked
         assert await ask(b'{"ask":"look"}\n') == {"terminal": "a"}
         assert looked == [True]
+        order = {"ask": "attach", "name": "b", "styling": {"color": "red"}}
+        assert await ask(json.dumps(order).encode() + b"\n") == {"terminal": "a"}
+        assert attached == [("b", {"color": "red"})]
+        assert "already running" in (await ask(b'{"ask":"attach","name":"taken"}\n'))["error"]
         for odd in (b"\n", b"{\n", b"[]\n", b'{"ask":"type","text":"rm"}\n'):
             assert "error" in await ask(odd)
     finally:
@@ -202,22 +215,44 @@ def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command
 
 
 @pytest.mark.parametrize(
-    ("kind", "sender", "verified", "expected"),
+    ("bridge", "sender", "verified", "expected"),
     [
-        ("terminal", "lead", True, ""),
-        ("terminal", "lead", False, "Only verified senders"),
-        ("terminal", "bob", True, "'bob' is tester"),
-        ("terminal", "overseer", True, "on another machine"),
-        ("chat", "lead", True, "'term' is not a running terminal"),
+        (True, "lead", True, ""),
+        (True, "lead", False, "Only verified senders"),
+        (True, "bob", True, "'bob' is tester"),
+        (True, "overseer", True, "on another machine"),
+        (False, "lead", True, "'term' is not a running terminal"),
     ],
 )
 def test_execute_to_another_machine_is_checked_here_as_far_as_this_machine_knows(
-    folder: Path, kind: str, sender: str, verified: bool, expected: str
+    folder: Path, bridge: bool, sender: str, verified: bool, expected: str
 ) -> None:
-    agents = {"lead": {"role": "lead"}, "bob": {"role": "tester"}, "term": {"kind": kind}}
+    agents = {"lead": {"role": "lead"}, "bob": {"role": "tester"}, "term": {"bridge": bridge}}
     (folder / "state.json").write_text(json.dumps({"agents": agents}))
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "term").write_text('{"node": "4ee06bf53968"}')
     sent = message(verified=verified, sender=sender)
     answer = registry.delivery_rule(str(folder))(sent)
     assert expected in answer.message if isinstance(answer, Failure) else not expected
+
+
+def test_a_terminal_is_found_by_its_process_and_by_any_process_in_it(folder: Path) -> None:
+    own = TerminalEntry(pid=os.getpid(), socket="terminals/a.sock")
+    registry.register(str(folder), "a", own)
+    registry.register(str(folder), "attached", own)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        for pid in (os.getpid(), child.pid):
+            found = registry.find(str(folder), pid)
+            assert found is not None
+            assert found[0] == "a"
+        for pid in (1, NOBODY):
+            assert registry.find(str(folder), pid) is None
+    finally:
+        child.communicate(b"\n")
+
+
+def test_a_terminal_that_does_not_answer_is_named(folder: Path) -> None:
+    (folder / "terminals").mkdir(mode=0o700)
+    with pytest.raises(SwitchboardError, match="'a' does not answer"):
+        registry.ask(str(folder), "a", registry.ControlRequest("status"))

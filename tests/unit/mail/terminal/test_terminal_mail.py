@@ -34,10 +34,10 @@ class FakeKeys:
     def press(self, keys: bytes) -> None:
         self.pressed += keys
 
-    def ring(self) -> None:
+    def ring(self, agent: str) -> None:
         self.rung.put_nowait("ring")
 
-    def quiet(self) -> None:
+    def quiet(self, agent: str) -> None:
         self.rung.put_nowait("quiet")
 
 

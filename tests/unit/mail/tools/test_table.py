@@ -289,4 +289,5 @@ async def test_a_terminal_is_listed_with_its_process(tmp_path: Path) -> None:
             "status": "working",
             "purpose": "builds",
             "pid": 1,
+            "styling": {"color": "green"},
         }
