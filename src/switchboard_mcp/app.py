@@ -78,7 +78,9 @@ class Switchboard(Runtime):
 def workspace_folder(options: CommandOptions) -> str:
     """Return the folder named by the options, or the workspace around the current folder."""
     try:
-        return os.path.abspath(options.workspace) if options.workspace else nearest_workspace(os.getcwd())
+        if options.workspace:
+            return os.path.abspath(options.workspace)
+        return nearest_workspace(os.getcwd(), os.environ.get("HOME", ""))
     except FileNotFoundError:
         hint = "Start in an existing folder, or name one with --workspace."
         raise refused("config_invalid", "The current folder no longer exists.", hint=hint) from None

@@ -30,23 +30,22 @@ WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mail.unreadWarnMs"}
 
 
-def nearest_workspace(here: str) -> str:
-    """Return the workspace of a folder: itself, or the nearest one above it in its git repository.
+def nearest_workspace(here: str, home: str = "") -> str:
+    """Return the workspace of a folder: itself, or the nearest one above it.
 
-    The search stays within the repository and ignores files of other owners: a user who can write to a parent folder,
-    as anyone can in /tmp, must not decide what runs here.
+    The search ends at the root of a git repository, or before the home folder, and ignores files of other owners: a
+    user who can write to a parent folder, as anyone can in /tmp, must not decide what runs here.
     """
-    own, folders = _owner(here), [here]
-    while (owner := _owner(os.path.join(folders[-1], ".git"))) is None:
-        above = os.path.dirname(folders[-1])
-        if above == folders[-1] or _owner(above) != own:
-            return here
-        folders.append(above)
-    for folder in folders:
+    own, folder = _owner(here), here
+    while True:
+        repository = _owner(os.path.join(folder, ".git"))
         owners = {_owner(os.path.join(folder, mark)) for mark in WORKSPACE_MARKERS} - {None}
         if owners:
-            return folder if owners | {owner} == {own} else here
-    return here
+            return folder if owners <= {own} and repository in (None, own) else here
+        above = os.path.dirname(folder)
+        if repository is not None or above in (folder, home) or _owner(above) != own:
+            return here
+        folder = above
 
 
 def _owner(path: str) -> int | None:

@@ -287,7 +287,8 @@ def test_children_and_warnings_come_with_the_workspace(tmp_path: Path) -> None:
         (["repo/.git", "repo/a/b/.switchboard", "repo/mcps"], "repo/a/b"),
         (["repo/.git", "repo/a/b"], "repo/a/b"),
         (["mcps", "repo/.git", "repo/a/b"], "repo/a/b"),  # not beyond the repository
-        (["repo/mcps", "repo/a/b"], "repo/a/b"),  # nor without one
+        (["repo/mcps", "repo/a/b"], "repo"),  # without a repository too
+        (["mcps", "repo/a/b"], "repo/a/b"),  # but not the home folder itself
     ],
 )
 def test_a_folder_belongs_to_the_nearest_workspace_of_its_repository(
@@ -295,7 +296,7 @@ def test_a_folder_belongs_to_the_nearest_workspace_of_its_repository(
 ) -> None:
     for folder in made:
         (tmp_path / folder).mkdir(parents=True)
-    assert nearest_workspace(str(tmp_path / "repo" / "a" / "b")) == str(tmp_path / found)
+    assert nearest_workspace(str(tmp_path / "repo" / "a" / "b"), str(tmp_path)) == str(tmp_path / found)
 
 
 @pytest.mark.skipif(
