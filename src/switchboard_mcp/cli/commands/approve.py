@@ -274,8 +274,8 @@ def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation,
 
 
 def setting_statuses(workspace: Workspace, guard: LaunchPolicy) -> list[SectionStatus]:
-    """Return the sections that are set or approved; none in open mode, where they need no approval."""
-    if workspace.written_config.governance.mode == "open":
+    """Return the sections that are set or approved; none in open mode, unless the approvals are of governed mode."""
+    if workspace.written_config.governance.mode == "open" and "governance" not in guard.approvals.settings:
         return []
     return [status for status in section_statuses(workspace, guard.approvals) if status.state != "unset"]
 
