@@ -209,6 +209,7 @@ class Gateway:
         if session not in self.sessions:
             return
         self.sessions.remove(session)
+        session.closed = True
         in_flight, session.in_flight = session.in_flight, {}
         for request in in_flight.values():
             request.cancel("the host has disconnected")

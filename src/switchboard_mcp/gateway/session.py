@@ -83,6 +83,7 @@ class Session:
         self.tools = tools  # the suite tools of its view: the gateway looks them up for every call
         self.principal = principal
         self.ephemeral = ephemeral
+        self.closed = False
         self.version = LATEST_LEGACY
         self.initialized = False
         self.capabilities = b"{}"

@@ -117,7 +117,7 @@ class PipelineRequest(HostRequest):
             self.outcome = "error" if body.find(b'"isError"') > 0 and is_error(body) else "ok"
         pager = self.pipeline.pager
         if pager is not None and len(body) > pager.max_bytes and self.kind == "call":
-            body = pager.first_page(body, self.session.principal, self.target()[0])
+            body = pager.first_page(body, self.session, self.target()[0])
         self.close(self.outcome)
         HostRequest.finish(self, body)  # `super()` would cost as much as the rest of this method
 

@@ -151,7 +151,7 @@ class CallPipeline:
         """Serve a later page of a result that was too large."""
         assert self.pager is not None
         arguments = params.arguments
-        page = self.pager.fetch(arguments.cursor, session.principal, arguments.subtool)
+        page = self.pager.fetch(arguments.cursor, session, arguments.subtool)
         outcome = page.code if isinstance(page, Failure) else "ok"
         self.record_decision("fetch", session, arguments.subtool, outcome)
         if isinstance(page, Failure):

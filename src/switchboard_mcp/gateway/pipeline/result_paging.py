@@ -1,7 +1,8 @@
 """Pages for results that are too large: the first is the answer, the others are stored for a while.
 
 A later page is fetched with the cursor of the page before: `{"action":"call","subtool":NAME,"cursor":CURSOR}`, and only
-by the principal who made the call. `result_pages` splits the results.
+by the client that made the call: its session or, after that has ended, its principal. `result_pages` splits the
+results.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.pipeline.result_pages import PageStart, SplitResult, build_page, split_result
+from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import decode_members
 
@@ -27,7 +29,7 @@ class StoredResult(Struct, frozen=True):
     """A result whose later pages can be fetched."""
 
     result: SplitResult
-    principal: str
+    session: Session
     suite: str
     subtool: str
     expires_at: float
@@ -76,21 +78,24 @@ class ResultPager:
         self._loop = loop
         self._fetchable = fetchable
 
-    def first_page(self, result: bytes, principal: str, subtool: str) -> bytes:
+    def first_page(self, result: bytes, session: Session, subtool: str) -> bytes:
         """Return the first page of a result that is too large, and store the rest."""
         split = split_result(result)
         if split is None:
             return result
-        stored = StoredResult(split, principal, self._suite, subtool, self._loop.time() + TTL_S)
+        stored = StoredResult(split, session, self._suite, subtool, self._loop.time() + TTL_S)
         return self._encode_page("", stored, PageStart())
 
-    def fetch(self, cursor: str, principal: str, subtool: str) -> bytes | Failure:
+    def fetch(self, cursor: str, session: Session, subtool: str) -> bytes | Failure:
         """Return a later page, or a failure if it has expired or belongs to someone else."""
         name, start = _parse_cursor(cursor)
         stored = self._store.get(name)
         if stored is None or start is None or start.block >= len(stored.result.blocks):
             return self._expired(subtool)
-        if (stored.principal, stored.suite, stored.subtool) != (principal, self._suite, subtool):
+        owner = stored.session
+        left = owner.closed or owner.ephemeral  # then every session of the principal may fetch it
+        own = owner is session or (left and owner.principal == session.principal)
+        if not own or (stored.suite, stored.subtool) != (self._suite, subtool):
             return self._expired(subtool)
         return self._encode_page(name, stored, start)
 

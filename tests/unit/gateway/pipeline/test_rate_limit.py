@@ -207,6 +207,8 @@ class TestSize:
         cursor = result["_meta"]["switchboard/rest"]["cursor"]
         bob = board.host(principal="bob")
         assert self.fetch(bob, cursor)["structuredContent"]["error"]["code"] == "cursor_invalid"
+        other = board.host(principal=host.session.principal)
+        assert self.fetch(other, cursor)["structuredContent"]["error"]["code"] == "cursor_invalid"
         assert self.fetch(host, cursor, "other")["structuredContent"]["error"]["code"] == "cursor_invalid"
         assert "isError" in self.fetch(host, cursor)
         board.advance(601)
