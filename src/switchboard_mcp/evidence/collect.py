@@ -22,7 +22,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import Tool, read_tools
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
-from switchboard_mcp.config.approvals import Approval, Approvals
+from switchboard_mcp.config.approvals import Approval, Approvals, FilePin
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
@@ -170,14 +170,14 @@ def decide(spec: ChildSpec, guard: LaunchPolicy | None, environ: Mapping[str, st
     if approval is None or problem is not None:
         return LaunchDecision(False, problem.code if problem is not None else "child_not_allowed", approved)
     checked = all(
-        _is_as_approved(guard.path_variables.fill(pin.path), pin.sha256) for pin in approval.approval.files
+        _is_as_approved(guard.path_variables.fill(pin.path), pin) for pin in approval.approval.files
     )
     return LaunchDecision(checked, "approved" if checked else "launch_refused", approved, checked)
 
 
-def _is_as_approved(path: str, sha256: str) -> bool:
+def _is_as_approved(path: str, pin: FilePin) -> bool:
     try:
-        return hash_path(path).sha256 == sha256
+        return hash_path(path, pin.names).sha256 == pin.sha256
     except OSError:
         return False
 
