@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 # Controls, formats (they hide or reorder), surrogates, private use, unassigned, other line breaks, other spaces.
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
@@ -23,6 +22,8 @@ def find_invisible(text: str, allowed: str = "") -> str:
     """
     if text.isascii() and text.isprintable():
         return ""
+    import unicodedata  # Not at the top: a large table, and most text is ASCII.
+
     for character in text:
         if character == " " or character in allowed:
             continue
