@@ -8,7 +8,8 @@ is not approved prevents the start; the section of one suite makes its child abs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from hashlib import sha256
 
 import msgspec
@@ -47,17 +48,24 @@ class SectionStatus(Struct, frozen=True, kw_only=True):
 
 def section_statuses(workspace: Workspace, approvals: Approvals) -> list[SectionStatus]:
     """Return the status of every section, in the order of the config, then of every suite and unused approval."""
-    config = workspace.written_config
-    statuses = [_status(name, value, approvals) for name, value in sections(config).items()]
-    children = sorted({*config.suites, *(spec.name for spec in workspace.children), *workspace.absent})
-    statuses += [suite_status(config, child, approvals) for child in children]
+    statuses = [*_top_statuses(workspace, approvals), *_suite_statuses(workspace, approvals)]
     names = {status.name for status in statuses}
-    statuses += [
+    return statuses + [
         SectionStatus(name=name, value={}, sha256=digest, state="unused")
         for name, digest in sorted(approvals.settings.items())
         if name not in names
     ]
-    return statuses
+
+
+def _top_statuses(workspace: Workspace, approvals: Approvals) -> list[SectionStatus]:
+    values = sections(workspace.written_config)
+    return [_status(name, value, approvals) for name, value in values.items()]
+
+
+def _suite_statuses(workspace: Workspace, approvals: Approvals) -> list[SectionStatus]:
+    config = workspace.written_config
+    children = {*config.suites, *(spec.name for spec in workspace.children), *workspace.absent}
+    return [suite_status(config, child, approvals) for child in sorted(children)]
 
 
 def suite_status(config: Config, child: str, approvals: Approvals) -> SectionStatus:
@@ -96,9 +104,7 @@ def approve_settings(approvals: Approvals, statuses: Iterable[SectionStatus]) ->
 
 def find_unapproved(workspace: Workspace, approvals: Approvals, file: str) -> Failure | None:
     """Return the failure if a section, except of a suite, is not as approved, or None."""
-    statuses = [
-        status for status in section_statuses(workspace, approvals) if not status.child and not status.allowed
-    ]
+    statuses = [status for status in _top_statuses(workspace, approvals) if not status.allowed]
     if not statuses:
         return None
     names = ", ".join(f"{status.name} ({status.state})" for status in statuses)
@@ -116,8 +122,8 @@ def unapproved_suites(workspace: Workspace, approvals: Approvals, file: str) -> 
             child=status.child,
             hint=_hint(approvals, f"switchboard approve {status.child}` or `{COMMAND}"),
         )
-        for status in section_statuses(workspace, approvals)
-        if status.child and not status.allowed
+        for status in _suite_statuses(workspace, approvals)
+        if not status.allowed
     }
 
 
@@ -162,23 +168,24 @@ def find_written_secret(statuses: Iterable[SectionStatus]) -> str:
 
 def _suite(suite: SuiteSettings) -> object:
     """Return the settings of a suite that need an approval."""
-    default = SuiteSettings()
-    names = [path.partition(".")[2] for path, owner in SETTING_OWNERS.items() if owner == "developer"]
-    return without_defaults(
-        structs.replace(suite, **{name: getattr(default, name) for name in names if name})
-    )
+    return without_defaults(suite, lambda name: SETTING_OWNERS[f"suites.{name}"] == "approver")
 
 
-def without_defaults(value: object) -> object:
-    """Return a value in the form of JSON, without settings at their defaults."""
+def without_defaults(value: object, includes: Callable[[str], bool] = lambda _: True) -> object:
+    """Return a value in the form of JSON, without settings at their defaults, and only the included fields of it."""
     if isinstance(value, Struct):
-        kept = ((field, getattr(value, field.name)) for field in structs.fields(value))
+        kept = ((field, getattr(value, field.name)) for field in _fields(type(value)) if includes(field.name))
         return {
             field.encode_name: without_defaults(own) for field, own in kept if not _is_default(field, own)
         }
     if isinstance(value, Mapping):
         return {key: without_defaults(own) for key, own in value.items()}
     return [without_defaults(own) for own in value] if isinstance(value, list) else value
+
+
+@cache
+def _fields(model: type[Struct]) -> tuple[structs.FieldInfo, ...]:
+    return structs.fields(model)  # slow: it evaluates the annotations
 
 
 def _is_default(field: structs.FieldInfo, value: object) -> bool:
