@@ -282,7 +282,10 @@ def test_doctor_names_each_fault_with_its_remedy(mixed: Path) -> None:
     assert "A_VARIABLE_NOBODY_SETS" in out
     assert "→ Set the variable" in out
     assert "is not valid JSON" in out
-    assert out.endswith("4 problems.\n")
+    assert out.endswith("4 problems; 1 child ready.\n")
+    # Problems first, one line for each healthy child at the end.
+    assert out.index("✗ dies_suite") < out.index("✓ mock_suite")
+    assert out.splitlines()[-3].startswith("✓ mock_suite")
 
 
 def test_doctor_as_json_has_the_same_findings(mixed: Path) -> None:

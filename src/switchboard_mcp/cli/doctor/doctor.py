@@ -359,22 +359,27 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     )
     out.line(f"Workspace   {diagnosis.workspace}")
     out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")
-    for child in diagnosis.children:
+    out.line()
+    noted = [child for child in diagnosis.children if child.findings]
+    for child in sorted(noted, key=lambda child: child.ok):
+        _show_child(child, out)
         out.line()
+    for finding in sorted(diagnosis.findings, key=lambda finding: finding.level != PROBLEM):
+        _show_finding(finding, out, "")
+        out.line()
+    healthy = [child for child in diagnosis.children if not child.findings]
+    for child in healthy:
         _show_child(child, out)
     for name in diagnosis.disabled:
-        out.line()
         details = out.paint(f"disabled; `switchboard enable {name}` switches it on", "dim")
         out.line(f"{out.paint('–', 'dim')} {out.paint(one_line(name), 'bold')}  {details}")
-    for finding in diagnosis.findings:
+    if healthy or diagnosis.disabled:
         out.line()
-        _show_finding(finding, out, "")
-    out.line()
-    problems = diagnosis.problems()
+    problems, ready = diagnosis.problems(), sum(child.ok for child in diagnosis.children)
     if problems:
-        out.line(f"{plural(problems, 'problem')}.", "bold red")
+        out.line(f"{plural(problems, 'problem')}; {plural(ready, 'child', 'children')} ready.", "bold red")
     else:
-        out.line(f"All is well: {plural(len(diagnosis.children), 'child', 'children')} ready.", "bold green")
+        out.line(f"All is well: {plural(ready, 'child', 'children')} ready.", "bold green")
 
 
 def _show_child(child: ChildDiagnosis, out: Screen) -> None:
@@ -387,7 +392,7 @@ def _show_child(child: ChildDiagnosis, out: Screen) -> None:
     out.line(
         f"{mark} {out.paint(one_line(child.suite), 'bold')}  {out.paint(one_line(' · '.join(facts)), 'dim')}"
     )
-    if child.program:
+    if child.program and child.findings:
         out.line(f"    runs {one_line(child.program)}", "dim")
     for finding in child.findings:
         _show_finding(finding, out, "    ")
@@ -401,8 +406,9 @@ def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
         for line in finding.stderr:
             out.text(f"{indent}  {line}", "dim")
     if finding.remedy:
-        sentence, colon, command = finding.remedy.partition(": cd ")
-        out.line(out.sanitize(f"{indent}→ {sentence}{':' if colon else ''}"))
-        if colon:
-            # Not wrapped, so that it can be copied.
-            out.text(f"{indent}  cd {command}")
+        remedy = f"{indent}→ {finding.remedy}"
+        # A command to copy must not be wrapped.
+        if ": cd " in finding.remedy:
+            out.text(remedy)
+        else:
+            out.line(out.sanitize(remedy))
