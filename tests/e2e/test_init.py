@@ -431,6 +431,17 @@ def test_a_remote_child_is_added(tmp_path: Path) -> None:
         assert run(person, *words).code == 2
 
 
+@pytest.mark.parametrize(
+    "url", ["notaurl", "tracker.example/mcp", "https://", "ftp://x.example", "file:///x"]
+)
+def test_what_is_no_url_is_not_added(url: str, tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    done = run(person, "add", "x", "--url", url)
+    assert done.code == 2
+    assert url in done.err
+    assert not (person.workspace / ".switchboard").exists()
+
+
 def test_a_child_of_the_config_is_removed_there_and_comments_stay(tmp_path: Path) -> None:
     person = Person(tmp_path)
     config = person.workspace / "switchboard.config.json"

@@ -6,6 +6,7 @@ The files of children are rendered by `setup.child_entries`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from shutil import which
 
@@ -124,6 +125,9 @@ def _server(invocation: Invocation) -> HostServer:
             cwd=os.path.abspath(args.cwd) if args.cwd else "",
             description=args.description,
         )
+    if not re.match(r"(https?|wss?)://[^/\s]|\$\{", args.url, re.IGNORECASE):
+        message = f"add: --url '{args.url}' is not a URL of a server."
+        raise usage_error(message, "It begins with https://, http://, wss:// or ws://, and names a host.")
     older = args.url.partition("?")[0].rstrip("/").endswith("/sse")
     kind: Kind = args.type or ("ws" if args.url.startswith("ws") else "sse" if older else "http")
     return HostServer(
