@@ -7,6 +7,8 @@ patterns and conditions are left to the tool itself. Gives up on an excessive sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
+from reprlib import Repr
 from typing import Any
 
 from msgspec import Struct
@@ -16,9 +18,13 @@ from switchboard_mcp.suites.schema import pointer
 MAX_DEPTH = 64
 # No sensible call needs more; a schema crafted to take forever does.
 MAX_NODES = 20_000
+MAX_REF_CHARS = 4_000
 # Enough for a model to correct its call.
 MAX_MISTAKES = 8
 SHOWN_CHARS = 60
+MAX_SHOWN_NAMES = 50
+# Every entry of these lists counts as a node.
+COUNTED = ("enum", "required", "type", "anyOf", "oneOf")
 
 Node = dict[str, Any]
 
@@ -52,6 +58,8 @@ class _SchemaWalk:
     def mistakes(self, schema: object, value: object, path: str, depth: int) -> Iterator[SchemaMistake]:
         """Yield the mismatches of a value and its members."""
         self._left -= 1
+        if isinstance(schema, dict):
+            self._left -= sum(len(_list(schema, keyword)) for keyword in COUNTED)
         if schema is False:
             yield SchemaMistake(path, "no value is allowed here")
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self._left < 0:
@@ -66,7 +74,7 @@ class _SchemaWalk:
             yield from self._entries(schema, value, path, depth)
 
     def _target(self, ref: object) -> object:
-        steps = pointer(ref)
+        steps = pointer(ref) if isinstance(ref, str) and len(ref) <= MAX_REF_CHARS else None
         node = self._root if steps is not None else {}
         for step in steps or ():
             if isinstance(node, list) and step.isdecimal() and int(step) < len(node):
@@ -101,7 +109,7 @@ class _SchemaWalk:
     ) -> Iterator[SchemaMistake]:
         """Yield the mismatches of the closest alternative: the one whose mismatches are deeper in the value."""
         complaints = [
-            list(self.mistakes(option, value, path, depth + 1))[:MAX_MISTAKES] for option in options
+            list(islice(self.mistakes(option, value, path, depth + 1), MAX_MISTAKES)) for option in options
         ]
         deeper = [
             mistakes
@@ -125,7 +133,7 @@ class _SchemaWalk:
             elif "additionalProperties" in schema and not schema.get("patternProperties"):
                 others = schema["additionalProperties"]
                 if others is False:
-                    there = f"; known: {', '.join(known)}" if known else ""
+                    there = f"; known: {', '.join(islice(known, MAX_SHOWN_NAMES))}" if known else ""
                     yield SchemaMistake(_under(path, name), f"is unknown{there}")
                 else:
                     yield from self.mistakes(others, item, _under(path, name), depth + 1)
@@ -237,6 +245,15 @@ def _list(schema: Node, keyword: str) -> list[object]:
     return value if isinstance(value, list) else []
 
 
+def _repr(value: object) -> str:
+    """Return the beginning of a value's text: all of it may be megabytes."""
+    if isinstance(value, str | bytes):
+        return repr(value[: SHOWN_CHARS + 1])
+    shown = Repr()
+    shown.maxlevel = 3
+    return shown.repr(value) if isinstance(value, dict | list) else repr(value)
+
+
 def _under(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -244,5 +261,5 @@ def _under(path: str, name: str) -> str:
 def _shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = repr(value)
+    text = _repr(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"

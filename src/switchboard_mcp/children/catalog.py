@@ -22,6 +22,8 @@ MAX_ENTRIES = 1_000
 MAX_AGE_S = 90 * 24 * 3600.0
 # A temporary file older than this was left by a process that died.
 TEMP_FILE_MAX_AGE_S = 3600.0
+# A tool with a longer name does not exist for us: the specification allows 128 characters.
+MAX_NAME_CHARS = 1_024
 # Arguments beyond this many are not checked for changed files.
 MAX_CHECKED_ARGS = 32
 
@@ -43,15 +45,20 @@ class Tool(Struct, rename="camel"):
     raw: Raw | UnsetType = UNSET  # all of it, as the child sent it
     is_sanitized: bool = False
 
+    @property
+    def size(self) -> int:
+        """The number of bytes that the child sent."""
+        return 0 if self.raw is UNSET else len(memoryview(self.raw))
+
     def sanitized(self) -> Tool:
         """Sanitize the texts for a model, once, and return the tool. `raw` stays as sent."""
         if not self.is_sanitized:
-            self.is_sanitized = True
             if self.raw is UNSET or not sanitize.is_plain(self.raw):
                 if self.description:
                     self.description = sanitize.for_model(self.description)
                 if self.input_schema is not UNSET:
                     self.input_schema = sanitize.clean_schema(self.input_schema)
+            self.is_sanitized = True  # last: another thread may look meanwhile
         return self
 
     @property
@@ -115,7 +122,10 @@ _decode_loose = msgspec.json.Decoder(_LooseTool).decode
 
 
 def read_tools(raw_tools: list[Raw]) -> list[Tool]:
-    """Decode a list of tools. An invalid entry is skipped, so it does not hide the others."""
+    """Decode a list of tools. An invalid entry is skipped, so it does not hide the others.
+
+    A schema that is too large to be decoded is replaced by one that accepts any object; `raw` stays as sent.
+    """
     tools = []
     for raw in raw_tools:
         try:
@@ -125,6 +135,8 @@ def read_tools(raw_tools: list[Raw]) -> list[Tool]:
                 tool = _decode_loose(raw).tool()
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
+        if len(tool.name) > MAX_NAME_CHARS:
+            continue
         tool.raw = raw
         tool.is_sanitized = False  # the child must not claim this
         tools.append(tool)

@@ -25,6 +25,7 @@ from switchboard_mcp.children.timeouts import call_timeout_s
 from switchboard_mcp.children.waiter import FutureWaiter, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.transport.rpc import AwaitedRequest, Peer
@@ -35,6 +36,9 @@ HAS_PROCESS = RUNNING | {State.STARTING, State.STOPPING}
 MAX_BACKLOG = 96 * 1024 * 1024
 # A call to an unknown subtool refreshes the tool list, but at most this often per name: callers may loop.
 REFRESH_INTERVAL_S = 2.0
+# An error beyond this is not meant to be read. Masking it takes up to 1 s for 1 MiB.
+MAX_ERROR_BYTES = 64 * 1024
+MAX_ERROR_CHARS = 4_000
 MAX_REFRESHED_NAMES = 100
 # Connection losses that are not the child's fault: the next call restarts it at once.
 HARMLESS = frozenset({"message_too_large"})
@@ -233,8 +237,11 @@ class Child:
         return self._context.redactor.redact_failure(problem)
 
     def redact_body(self, body: Raw | bytes) -> bytes:
-        """Return a message body of the child without the known secrets. Not for results."""
-        return self._context.redactor.mask_registered_json(bytes(body))
+        """Return an error of the child without the known secrets. A large one loses its data: masking takes long."""
+        data = bytes(body)
+        if len(data) > MAX_ERROR_BYTES:
+            data = jsonrpc.without_data(data, MAX_ERROR_CHARS)
+        return self._context.redactor.mask_registered_json(data)
 
     def record_failure(self, problem: Failure, principal: str) -> Failure:
         """Add the failure of a call to the recent errors and return it without secrets."""
@@ -325,6 +332,7 @@ class Child:
             limit_s = rules.spawn_fail_s
             outcome = self.closing or await self._startup.run(stateless_first, capabilities, limit_s)
             if not isinstance(outcome, Failure):
+                await self.inventory.prepare(outcome)
                 self.inventory.update(outcome)
         except Exception as problem:  # noqa: BLE001 - the waiters need an answer, whatever went wrong
             self._context.log.error("internal", child=self.name, problem=repr(problem))

@@ -22,6 +22,9 @@ from switchboard_mcp.transport.rpc import Peer
 
 # A list with more pages has a cursor that never ends.
 MAX_PAGES = 1000
+# Of a list; the rest is ignored. The largest published server has a few hundred tools, and each entry costs time
+# whenever the list is used.
+MAX_ENTRIES = 10_000
 # A legacy child may ignore `server/discover`. The SDKs' clients wait this long too.
 PROBE_S = 10.0
 NOTHING = Raw(b"[]")
@@ -155,14 +158,16 @@ async def fetch_list(
             return _protocol_failure(child, f"answered {method} with an error: {error.message}")
         try:
             page = decode_members(answer.result)  # type: ignore[arg-type]  # present, since there is no error
-            listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))
+            listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))[
+                : MAX_ENTRIES - len(listed.entries)
+            ]
             cursor = _decode_cursor(page.pop("nextCursor", Raw(b"null")))
             listed.extra.update(
                 (name, raw) for name, raw in page.items() if name not in message_meta.STATELESS_MEMBERS
             )
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             return _protocol_failure(child, f"sent a {method} that cannot be decoded: {problem}")
-        if cursor is None or cursor in cursors:
+        if cursor is None or cursor in cursors or len(listed.entries) == MAX_ENTRIES:
             break
         cursors.add(cursor)
         params = _params(stateless, capabilities, cursor)

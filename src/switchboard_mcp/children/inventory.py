@@ -24,6 +24,7 @@ from switchboard_mcp.policy.resource_uris import matches_template
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
+from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.pinning import LockPin
@@ -163,7 +164,9 @@ class Inventory:
         pins = self._context.pins
         if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False
-        self._pin, self._known = pins.pin_for(self._spec), None
+        outdated, self._pin, self._known = self._pin, pins.pin_for(self._spec), None
+        if self._pin is not None:
+            self._pin.reuse_normal_form(outdated)
         if self._snapshot is not None:
             self._index()
         self._notify("notifications/tools/list_changed")
@@ -257,6 +260,13 @@ class Inventory:
         snapshot = self.snapshot if not self.governed else None
         return snapshot.extras.get(method, {}) if snapshot is not None else {}
 
+    async def prepare(self, snapshot: ServerSnapshot) -> None:
+        """Normalize a large snapshot for its comparison with the lock, outside the event loop."""
+        lists = (snapshot.tools, *snapshot.lists.values())
+        size = sum(len(memoryview(raw)) for entries in lists for raw in entries)
+        if self._pin is not None and size > work_thread.LOOP_BYTES:
+            await work_thread.run(partial(self._pin.normalize, snapshot))
+
     def update(self, snapshot: ServerSnapshot) -> None:
         """Take over the snapshot of a completed handshake."""
         earlier = self.snapshot
@@ -306,12 +316,18 @@ class Inventory:
         snapshot.extras[method] = listed.extra
         if method == "tools/list":
             snapshot.tools = entries
+            await self.prepare(snapshot)
+            if snapshot is not self._snapshot:
+                return False
             self._index()
             return True
         before = snapshot.lists.get(method)
         snapshot.lists[method] = entries
         self._fetched.add(method)
         if self._pin is not None:
+            await self.prepare(snapshot)
+            if snapshot is not self._snapshot:
+                return False
             self._index()
         self._resume_waiters()
         self._context.catalog.store(self._spec, snapshot)

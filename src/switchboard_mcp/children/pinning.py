@@ -93,6 +93,7 @@ class LockPin:
         self.governed = governed
         self.lock_version = 0  # of the lock file
         self.changes: list[ToolChange] = []
+        self._changes_by_tool: dict[str, list[ToolChange]] = {}
         self._spec = spec
         self._entry = entry
         self._path = path
@@ -103,6 +104,7 @@ class LockPin:
         self._checked = False
         self._problem: Failure | None = None
         self._current_names: frozenset[str] | None = None  # tool names of the running child, once known
+        self._normalized: tuple[list[list[Raw] | None], LockedChild] | None = None
 
     @property
     def snapshot(self) -> ServerSnapshot | None:
@@ -137,6 +139,18 @@ class LockPin:
             if not self.changes or not self._changes_of(f"{kind.noun} {kind.name_of(raw)}")
         ]
 
+    def normalize(self, snapshot: ServerSnapshot) -> LockedChild:
+        """Return the lock entry for a snapshot, computed once for the same lists. It may run in a thread."""
+        lists = [snapshot.tools, *(snapshot.lists.get(method) for method in LISTS)]
+        known = self._normalized
+        if known is None or any(now is not then for now, then in zip(lists, known[0], strict=True)):
+            known = self._normalized = (lists, lock_child(self._spec, self._workspace, snapshot))
+        return known[1]
+
+    def reuse_normal_form(self, outdated: LockPin) -> None:
+        """Take over the normal form that an outdated pin of the same child has computed."""
+        self._normalized = outdated._normalized
+
     def compare(self, snapshot: ServerSnapshot, fetched: Collection[str]) -> bool:
         """Compare the running child with its lock, including the `fetched` lists. Return True for new changes."""
         tools = read_tools(snapshot.tools)
@@ -144,9 +158,12 @@ class LockPin:
         self.blocked_reason()
         name, self.changes = self._spec.name, []
         if self._entry is not None and self._is_current():
-            now = lock_child(self._spec, self._workspace, snapshot)
+            now = self.normalize(snapshot)
             unknown = {kind.member: UNSET for method, kind in LISTS.items() if method not in fetched}
             self.changes = compare_children(self._entry, replace(now, **unknown))
+        self._changes_by_tool = {}
+        for change in self.changes:
+            self._changes_by_tool.setdefault(change.tool, []).append(change)
         before, self._logged[name] = self._logged.get(name, []), self.changes
         if not self.changes or self.changes == before:
             return False
@@ -191,7 +208,8 @@ class LockPin:
 
     def _changes_of(self, name: str) -> list[ToolChange]:
         """Return the changes of a tool, and those of the whole child."""
-        return [change for change in self.changes if change.tool in ("", name)]
+        by_tool = self._changes_by_tool
+        return [*by_tool.get("", ()), *by_tool.get(name, ())]
 
     def removed_tool_hint(self, name: str) -> str:
         """Return a hint for a tool that was locked and has been removed, or an empty string."""

@@ -401,9 +401,16 @@ class Gateway:
     ) -> None:
         if data[:1] == b"[" and versions.allows_batches(session.version):
             members = jsonrpc.split_batch(data)
-            if not isinstance(members, Malformed):
+            if isinstance(members, Malformed):
+                problem = members
+            else:
                 for member in members:
-                    self.receive(session, channel, member)
+                    if member[:1] == b"[":  # a batch in a batch
+                        session.refuse(
+                            channel, b"null", INVALID_REQUEST, "Invalid request: a list is no message."
+                        )
+                    else:
+                        self.receive(session, channel, member)
                 return
         code, word = (INVALID_REQUEST, "Invalid request") if problem.is_json else (PARSE_ERROR, "Parse error")
         session.refuse(channel, problem.id, code, f"{word}: {problem.reason}")

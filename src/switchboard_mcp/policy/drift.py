@@ -23,8 +23,11 @@ FOR_PEOPLE = 2_000
 # For a model: what was changed, but not a whole paragraph of injected instructions.
 FOR_MODELS = 60
 CONTEXT_WORDS = 3
-# Comparing words takes quadratic time.
-MAX_WORDS = 2_000
+# Comparing words takes quadratic time, and a model or a person reads no more of a change.
+MAX_WORDS = 500
+MAX_DIFF_CHARS = 20_000
+# Larger normal forms are reported as changed, without the differences: finding them takes too long.
+MAX_COMPARED_BYTES = 64 * 1024
 PROSE_PARTS = frozenset({"description", "title", "$comment"})
 # The texts of an entry, and the words for each.
 TEXTS = {"displayName": "name", "title": "title", "description": "description", "mimeType": "MIME type"}
@@ -81,6 +84,13 @@ def compare(tool: str, before: Members, after: Members) -> Iterator[ToolChange]:
     for name, part in TEXTS.items():
         yield from _text(tool, part, before.get(name), after.get(name))
     for name, noun in ROOTS.items():
+        old, new = _json(before.get(name)), _json(after.get(name))
+        if old != new and max(len(old), len(new)) > MAX_COMPARED_BYTES:
+            sizes = f"{len(old):,} → {len(new):,} characters"
+            yield ToolChange(
+                tool, f"the {noun} schema, too large to compare ({sizes}), has changed", "changed"
+            )
+            continue
         yield from _Schemas(tool, noun).compare(before.get(name), after.get(name), "", 0)
     yield from _members(tool, "annotation", before.get("annotations"), after.get("annotations"))
     old, new = _json(before.get("arguments")), _json(after.get("arguments"))
@@ -97,9 +107,12 @@ def word_diff(before: str, after: str, max_chars: int = FOR_PEOPLE) -> str:
     """Return a word diff of two texts: `[-removed-]`, `{+added+}`, with a few words of context."""
     from difflib import SequenceMatcher  # Loaded only if something has changed.
 
+    brief = f"{_short(before, max_chars)} → {_short(after, max_chars)}"
+    if max(len(before), len(after)) > MAX_DIFF_CHARS:
+        return brief
     old, new = clean(before).split(), clean(after).split()
     if max(len(old), len(new)) > MAX_WORDS:
-        return f"{_short(before, max_chars)} → {_short(after, max_chars)}"
+        return brief
     parts: list[str] = []
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     blocks = matcher.get_opcodes()
@@ -187,15 +200,12 @@ class _Schemas:
     def _required(
         self, old: object, new: object, before: Members, after: Members, path: str
     ) -> Iterator[ToolChange]:
-        known = _names(list(_object(before.get("properties")))) & _names(
-            list(_object(after.get("properties")))
-        )
-        for name in sorted(_names(old) ^ _names(new)):
-            if name in known or name not in {
-                **_object(before.get("properties")),
-                **_object(after.get("properties")),
-            }:
-                now = "is required now" if name in _names(new) else "is no longer required"
+        had, has = _object(before.get("properties")).keys(), _object(after.get("properties")).keys()
+        required = _names(new)
+        for name in sorted(_names(old) ^ required):
+            # A property that was added or removed is reported as such.
+            if (name in had) == (name in has):
+                now = "is required now" if name in required else "is no longer required"
                 yield ToolChange(self.tool, f"{self._place(_join(path, name))} {now}", "changed")
 
     def _changed(self, part: str, old: object, new: object) -> ToolChange:
@@ -245,7 +255,8 @@ def _names(value: object) -> set[str]:
 
 def _only_in_first(one: Iterable[object], other: list[object]) -> str:
     """Return the values that are only in the first list."""
-    return ", ".join(_json(value) for value in one if value not in other)
+    known = set(map(_json, other))
+    return ", ".join(text for text in map(_json, one) if text not in known)
 
 
 def _kind(schema: object) -> str:
@@ -270,5 +281,9 @@ def _json(value: object) -> str:
 
 
 def _short(text: str, max_chars: int) -> str:
-    text = one_line(clean(text))
-    return text if len(text) <= max_chars else f"{text[:max_chars].rstrip()}… ({len(text):,} characters)"
+    # Four times as much is cleaned as shown: white space and hidden characters go. All of it may be megabytes.
+    whole = len(text)
+    text = one_line(clean(text[: 4 * max_chars]))
+    if len(text) <= max_chars and whole <= 4 * max_chars:
+        return text
+    return f"{text[:max_chars].rstrip()}… ({whole:,} characters)"

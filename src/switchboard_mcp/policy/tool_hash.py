@@ -26,6 +26,8 @@ MEMBERS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_MEMBERS = ("title", "description", "arguments")
 RESOURCE_MEMBERS = ("name", "title", "description", "mimeType")
 UNREADABLE = "unreadable"
+# Decoding more takes too long: five times the largest of 4,315 published tools.
+MAX_TOOL_BYTES = 512 * 1024
 PROSE = frozenset({"title", "description", "$comment"})
 # Lists whose order has no meaning.
 SETS = frozenset({"required", "enum", "type"})
@@ -53,8 +55,13 @@ _EXACT = 2**53
 
 
 def normalize(raw: Raw | bytes, names: tuple[str, ...] = MEMBERS) -> dict[str, object]:
-    """Return the locked members of a raw tool in normal form. A tool that cannot be decoded is kept as its hash."""
+    """Return the locked members of a raw tool in normal form.
+
+    A tool that cannot be decoded, or is too large to be, is kept as its hash.
+    """
     members: dict[str, object] = {}
+    if len(memoryview(raw)) > MAX_TOOL_BYTES:
+        return {UNREADABLE: _hash(bytes(raw))}
     try:
         decoded = decode_members(raw)
         for name in names:

@@ -21,6 +21,10 @@ from switchboard_mcp.protocol.method_traits import traits_of
 VERSION, METHOD, NAME, PARAM = "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-"
 HEADER_KEYWORD = "x-mcp-header"
 HEADER_TYPES = ("string", "integer", "boolean")
+# Arguments nested deeper than this have no headers: the path of each would have to be kept.
+MAX_DEPTH = 64
+# HTTP servers accept about a hundred headers.
+MAX_MIRRORS = 64
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 # Keywords that contain schemas. A mark below any of them, except `properties`, cannot be resolved to an argument.
@@ -163,6 +167,8 @@ def find_mirrors(schema: bytes | Raw) -> tuple[HeaderMirror, ...] | InvalidMirro
             return InvalidMirror(f"{HEADER_KEYWORD} of {where} needs the type string, integer or boolean")
         if name.lower() in mirrors:
             return InvalidMirror(f"{HEADER_KEYWORD} of {where} is used by another argument too")
+        if len(mirrors) == MAX_MIRRORS:
+            return InvalidMirror(f"more than {MAX_MIRRORS} arguments have an {HEADER_KEYWORD}")
         mirrors[name.lower()] = HeaderMirror(path, name)
     return tuple(mirrors.values())
 
@@ -175,6 +181,8 @@ def _positions(root: object) -> Iterator[tuple[tuple[str, ...] | None, dict[str,
         if not isinstance(node, dict):
             continue
         yield path, node
+        if path is not None and len(path) >= MAX_DEPTH:
+            path = None
         for keyword, value in node.items():
             if keyword == "properties" and isinstance(value, dict):
                 todo += [((*path, name) if path is not None else None, part) for name, part in value.items()]

@@ -40,6 +40,7 @@ class Malformed(Struct, frozen=True):
     id: bytes = b"null"
 
 
+MAX_BATCH = 1000
 # Decodes an envelope; raises where `parse` returns `Malformed`.
 decode = msgspec.json.Decoder(RpcMessage).decode
 # Decodes the members of an object without decoding their values.
@@ -62,9 +63,12 @@ def parse(data: bytes) -> RpcMessage | Malformed:
 
 
 def split_batch(data: bytes) -> list[bytes] | Malformed:
-    """Return the members of a JSON-RPC batch."""
+    """Return the members of a JSON-RPC batch. One with too many members is malformed, since each takes its time."""
     try:
-        return [bytes(member) for member in _decode_batch(replace_lone_surrogates(data))]
+        members = _decode_batch(replace_lone_surrogates(data))
+        if len(members) > MAX_BATCH:
+            return Malformed(f"A batch has at most {MAX_BATCH} messages.", is_json=True)
+        return [bytes(member) for member in members]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return Malformed(str(problem), is_json=False)
 
@@ -75,6 +79,12 @@ def parse_error(error: Raw) -> RpcError:
         return _decode_error(error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return RpcError(message=bytes(error)[:200].decode("utf-8", "replace"))
+
+
+def without_data(error: Raw | bytes, max_chars: int) -> bytes:
+    """Return an `error` member without its data, and with at most `max_chars` of its message."""
+    decoded = parse_error(Raw(error))
+    return encode({"code": decoded.code, "message": decoded.message[:max_chars]})
 
 
 def get_error(answer: RpcMessage) -> Raw | None:
@@ -110,9 +120,14 @@ def replace_lone_surrogates(data: bytes) -> bytes:
     """
     if b"\\ud" not in data and b"\\uD" not in data:
         return data
-    high, low = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    escapes = rb"(" + high + low + rb")|" + high + rb"|" + low + rb"|(\\.)"
-    return re.sub(escapes, lambda match: match[1] or match[2] or rb"\ufffd", data)
+    if b"\0" in data:  # not valid JSON anyway
+        return data
+    # Without escaped backslashes, every other one begins an escape. Two plain replacements are ten times as fast as one
+    # that calls back into Python for each escape.
+    data = data.replace(rb"\\", b"\0\0")
+    data = re.sub(_HIGH + rb"(?!" + _LOW + rb")", rb"\\ufffd", data)
+    data = re.sub(rb"(?<!" + _HIGH + rb")" + _LOW, rb"\\ufffd", data)
+    return data.replace(b"\0\0", rb"\\")
 
 
 def find_id(head: bytes, tail: bytes) -> bytes:
@@ -131,6 +146,7 @@ def starts_like_response(head: bytes) -> bool:
     return re.match(_START + leading_members + rb'"(?:result|error)"\s*:', head) is not None
 
 
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _START = rb"(?:\xef\xbb\xbf)?\s*\{\s*"
 _ID = rb'"id"\s*:\s*(-?\d[\d.eE+-]*|"(?:[^"\\]|\\.)*")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'

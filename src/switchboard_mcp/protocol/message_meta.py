@@ -169,8 +169,10 @@ def translate_error(error: Raw, *, stateless: bool, same_family: bool, uri: str 
         return error
     decoded = parse_error(error)
     if stateless and not same_family and decoded.code == RESOURCE_NOT_FOUND:
-        data = {"uri": uri} if uri else decoded.data
-        return _encode({"code": INVALID_PARAMS, "message": decoded.message, "data": data})
+        body: dict[str, object] = {"code": INVALID_PARAMS, "message": decoded.message}
+        if uri or decoded.data is not UNSET:
+            body["data"] = {"uri": uri} if uri else decoded.data
+        return _encode(body)
     if decoded.code in (RESERVED if stateless else HOP_ERRORS):
         return _encode({"code": INTERNAL_ERROR, "message": "The child refused the request.", "data": error})
     return error

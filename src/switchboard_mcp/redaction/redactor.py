@@ -22,6 +22,11 @@ MASK = "[redacted]"
 MIN_REGISTERED = 4
 # Values of `redactArgs` stay masked until this many newer ones have come: longer than a call is logged about.
 MAX_RECENT = 64
+# They are masked by pieces of this length, so that an argument of megabytes costs neither memory nor time.
+RECENT_PIECE_CHARS = 4_096
+# No more of a text is shown: masking takes up to 1 s for 1 MiB. Secrets up to the overlap are not cut in half.
+MAX_SHOWN_CHARS = 64 * 1024
+OVERLAP_CHARS = 4_096
 # Deeper than any real message, and far below Python's recursion limit.
 MAX_DEPTH = 64
 
@@ -135,7 +140,7 @@ class Redactor:
     def register_recent(self, values: Iterable[str]) -> None:
         """Mask these values for a while, as arguments of a call in progress: the last `MAX_RECENT` of all."""
         recent = self._recent
-        for value in filter(_is_maskable, values):
+        for value in filter(_is_maskable, _pieces(values)):
             if value in recent:
                 del recent[value]  # move to the end, as the latest
             else:
@@ -150,7 +155,11 @@ class Redactor:
         return [*self._registered.copy(), *self._recent.copy()]
 
     def redact_text(self, text: str) -> str:
-        """Return the text with every secret masked."""
+        """Return the text with every secret masked. Of a text of megabytes, only the beginning is returned."""
+        size = len(text)
+        if size > MAX_SHOWN_CHARS + OVERLAP_CHARS:
+            shown = self.redact_text(text[: MAX_SHOWN_CHARS + OVERLAP_CHARS])[:-OVERLAP_CHARS]
+            return f"{shown}… ({size:,} characters)"
         text = self.mask_registered(text)
         lowered = text.lower()
         if any(sign in lowered for sign in _SHAPE_SIGNS):
@@ -187,6 +196,8 @@ class Redactor:
         return msgspec.structs.replace(problem, message=message, stderr=stderr, data=data)
 
     def _redact_raw(self, body: Raw) -> Raw:
+        if len(memoryview(body)) > MAX_SHOWN_CHARS:
+            return Raw(msgspec.json.encode(f"{MASK} ({len(memoryview(body)):,} bytes)"))
         try:
             value = msgspec.json.decode(body)
             masked = self.redact_value(value)
@@ -254,6 +265,12 @@ def is_secret_name(name: str) -> bool:
     """Return True if a value under this name is taken for a secret. Case and separators are ignored."""
     plain = _normalize(name)
     return any(term in plain for term in NEVER_LOG)
+
+
+def _pieces(values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        for start in range(0, min(len(value), MAX_RECENT * RECENT_PIECE_CHARS), RECENT_PIECE_CHARS):
+            yield value[start : start + RECENT_PIECE_CHARS]
 
 
 def _is_maskable(value: str) -> bool:

@@ -6,9 +6,14 @@ Not aware of what the documents are, nor of who may see them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from switchboard_mcp.suites.text_analysis import stem, words
 
+# Comparing spellings takes quadratic time or worse, and both names may come from a peer.
+MAX_NAME_CHARS = 64
+MAX_CANDIDATES = 1_000
+MAX_COMPARED = 100
 # Minimum similarity of two spellings, as defined by difflib.
 SIMILAR = 0.6
 
@@ -29,22 +34,24 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     # Only needed for unknown names.
     from difflib import SequenceMatcher
 
-    plain_name = _plain(name)
+    plain_name = _plain(name) if len(name) <= MAX_NAME_CHARS else ""
     if not plain_name:
         return []
+    compared = 0
     name_words = frozenset(map(stem, words(name)))
     matcher = SequenceMatcher(None, "", plain_name, autojunk=False)
     scored: list[tuple[float, str]] = []
-    for candidate in dict.fromkeys(known):
-        plain = _plain(candidate)
+    for candidate in dict.fromkeys(islice(known, MAX_CANDIDATES)):
+        plain = _plain(candidate) if len(candidate) <= MAX_NAME_CHARS else ""
         if not plain:
             continue
         score = _closeness(plain_name, plain)
         named = frozenset(map(stem, words(candidate)))
         if score < 2 and name_words and named:
             score = max(score, len(named & name_words) / len(named | name_words) * 1.5)
-        if score < 1:
+        if score < 1 and compared < MAX_COMPARED:
             matcher.set_seq1(plain)
+            compared += 1
             if matcher.real_quick_ratio() >= SIMILAR and matcher.quick_ratio() >= SIMILAR:
                 score = max(score, matcher.ratio())
         if score >= SIMILAR:

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.suites.fuzzy import nearest, rank
 from switchboard_mcp.suites.schema import compact
-from switchboard_mcp.suites.signature import signature
+from switchboard_mcp.suites.signature import UNREADABLE, signature
 from switchboard_mcp.suites.summary import one_line, summarise
 from switchboard_mcp.suites.token_estimate import estimate
 
@@ -263,7 +263,7 @@ def _entry(tool: ToolView, schema: object, level: Level, settings: IntrospectSet
             shown["inputSchema"] = tool.input_schema
         return msgspec.json.encode(shown)
     if level.detail == "signature":
-        shown["signature"] = "(…)" if isinstance(schema, Raw) else signature(schema, level.doc_chars)
+        shown["signature"] = UNREADABLE if isinstance(schema, Raw) else signature(schema, level.doc_chars)
     summary = summarise(tool.description, min(level.summary_chars, settings.summary_max_chars))
     if summary:
         shown["summary"] = summary

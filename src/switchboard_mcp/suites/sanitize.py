@@ -25,6 +25,8 @@ TITLE_CHARS = 200
 # A child's instructions. The introspect result gives them a share of its budget, far below this.
 INSTRUCTIONS_CHARS = 8_000
 UNREADABLE = Raw(b'{"type":"object"}')
+# A larger schema is not decoded, since that alone would take too long: twice the largest of 4,315 published tools.
+MAX_SCHEMA_BYTES = 256 * 1024
 ELLIPSIS = " …"
 # A boundary further back than this share of the text would throw away more than it tidies.
 BOUNDARY_SHARE = 0.8
@@ -94,6 +96,8 @@ def _escape(found: re.Match[str]) -> str:
 def is_plain(raw: Raw) -> bool:
     """Return True if JSON certainly needs no cleaning. True for nearly all, and much faster than decoding it."""
     data = bytes(raw)
+    if len(data) > MAX_SCHEMA_BYTES:
+        return False
     quoted = 0
     if b"\\" in data:
         quoted = data.count(b'\\"')
@@ -111,10 +115,15 @@ def is_plain(raw: Raw) -> bool:
 
 
 def clean_schema(raw: Raw) -> Raw:
-    """Clean all descriptions in a schema. Returns the same object if nothing changes."""
+    """Clean all descriptions in a schema. Returns the same object if nothing changes.
+
+    A schema that cannot be decoded, or is too large to be, is replaced by one that accepts any object.
+    """
+    data = bytes(raw)
+    if len(data) > MAX_SCHEMA_BYTES:
+        return UNREADABLE
     if is_plain(raw):
         return raw
-    data = bytes(raw)
     try:
         before = msgspec.json.decode(data)
         after = _clean_node(before, 0)

@@ -160,7 +160,7 @@ class _Compactor:
 
     def schema(self, node: Any, depth: int) -> Any:
         if isinstance(node, dict) and depth <= MAX_DEPTH:
-            while "$ref" in node:
+            while "$ref" in node and depth <= MAX_DEPTH:
                 inlined = self.inlined(node)
                 if inlined is None:
                     self.need(node["$ref"])
@@ -168,6 +168,9 @@ class _Compactor:
                 if not isinstance(inlined, dict):
                     return inlined
                 node, depth = inlined, depth + 1
+            if depth > MAX_DEPTH:
+                self.need_all(node)
+                return node
             written: dict[str, Any] = {}
             for key, value in node.items():
                 self.keyword(node, key, value, written, depth)

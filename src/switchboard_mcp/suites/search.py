@@ -37,6 +37,11 @@ SIMILAR = 0.5
 # A word in more tools than this only reorders the results of other words, so a query stays cheap however many tools
 # there are.
 COMMON = 1_000
+# A query in natural language is shorter; each word costs time.
+MAX_QUERY_CHARS = 2_000
+MAX_QUERY_WORDS = 32
+# Of one field of a tool, this much is indexed.
+MAX_FIELD_CHARS = 8_000
 
 
 class SearchDocument(Struct, frozen=True):
@@ -74,7 +79,8 @@ class Index:
 
         Only entries that share a word with the query and reach `floor` times the best score are returned.
         """
-        groups = [self._group(word) for word in sorted({stem(word) for word in meaningful(query)})]
+        wanted = dict.fromkeys(stem(word) for word in meaningful(query[:MAX_QUERY_CHARS]))
+        groups = [self._group(word) for word in sorted(list(wanted)[:MAX_QUERY_WORDS])]
         scores = self._scores([group for group in groups if group])
         if not scores:
             return []
@@ -120,7 +126,7 @@ class Index:
 
     def _stems(self, text: str) -> list[str]:
         known = self._known
-        found = words(text)
+        found = words(text[:MAX_FIELD_CHARS])
         for word in found:
             if word not in known:
                 known[word] = stem(word)

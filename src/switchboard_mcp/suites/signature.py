@@ -5,7 +5,8 @@
 The notation has every parameter name, type, enum value and optional mark at every depth, plus short defaults, formats,
 numeric bounds and truncated parameter docs. Lengths and patterns of strings are omitted. A definition that is used more
 than once is written out at its first use (`Point{x: number, y: number}`) and only named after that: recursion ends, and
-the line grows with the schema, not with the paths through it. Not aware of tools, tokens or budgets.
+the line grows with the schema, not with the paths through it. A schema that takes too much work is written as `(…)`.
+Not aware of tools, tokens or budgets.
 """
 
 from __future__ import annotations
@@ -20,12 +21,19 @@ from switchboard_mcp.suites.summary import summarise
 DOC_CHARS = 60
 # Nobody can follow deeper nesting, and a hostile schema must not exhaust the stack.
 MAX_DEPTH = 64
+# Parts of a schema that are rendered; 64 characters of names and values count as one more. Several times the largest
+# schema of 4,315 published tools, and more than any host shows a model.
+MAX_WORK = 20_000
+CHARS_PER_PART = 64
 # Up to this length, repeating a definition is cheaper than naming it.
 SHORT = 24
 # A longer default is data, not a hint.
 DEFAULT_CHARS = 40
 # JavaScript generators write this for "any integer".
 SAFE_INTEGER = 2**53 - 1
+# Formats have short names; a longer one is not a format.
+FORMAT_CHARS = 40
+UNREADABLE = "(…)"
 ANY = "any"
 BARE_OBJECT = "object"
 
@@ -36,13 +44,20 @@ Expression = tuple[str, int]
 
 def signature(schema: object, doc_chars: int = DOC_CHARS) -> str:
     """Return one line for the parameters of `schema`. `doc_chars` limits each parameter's doc; 0 omits docs."""
-    text, level = _Reader(schema, doc_chars).expression(schema, 0)
+    try:
+        text, level = _Reader(schema, doc_chars).expression(schema, 0)
+    except _TooMuchWorkError:
+        return UNREADABLE
     text = text.replace("\n", " ").replace("\r", " ")
     if text in (ANY, BARE_OBJECT, "{}"):
         return "()"
     if level == ATOM and text.startswith("{") and text.endswith("}"):
         return f"({text[1:-1]})"
     return f"({text})"
+
+
+class _TooMuchWorkError(Exception):
+    """Stops the rendering of an excessive schema."""
 
 
 class _Reader:
@@ -52,22 +67,31 @@ class _Reader:
         self.root = root
         self.doc_chars = doc_chars
         self.uses: dict[tuple[str, ...], int] | None = None
+        self.left = MAX_WORK
         self.names: dict[tuple[str, ...], str] = {}
+        self.taken: dict[str, int] = {}  # names in use, with the last number that was added to each
         self.written: dict[tuple[str, ...], Expression] = {}
         self.open: set[tuple[str, ...]] = set()
         self.recursive: set[tuple[str, ...]] = set()
 
+    def spend(self, chars: int) -> None:
+        """Count one more part, with that many characters of its own."""
+        self.left -= 1 + chars // CHARS_PER_PART
+        if self.left < 0:
+            raise _TooMuchWorkError
+
     def expression(self, node: Any, depth: int) -> Expression:
         """Return the type expression of a schema."""
+        self.spend(0)
         if node is False:
             return "never", ATOM
         if not isinstance(node, dict) or depth > MAX_DEPTH:
             return ANY, ATOM
         parts = [self.reference(node["$ref"], depth)] if "$ref" in node else []
         if "const" in node:
-            parts.append((_literal(node["const"]), ATOM))
+            parts.append((self.literal(node["const"]), ATOM))
         elif isinstance(node.get("enum"), list) and node["enum"]:
-            parts.append(_either([(_literal(value), ATOM) for value in node["enum"]]))
+            parts.append(_either([(self.literal(value), ATOM) for value in node["enum"]]))
         else:
             parts.append(self.typed(node, depth))
         for keyword in ("anyOf", "oneOf"):
@@ -77,6 +101,12 @@ class _Reader:
             parts.extend(self.expression(branch, depth + 1) for branch in node["allOf"])
         parts.extend(self.conditions(node, depth))
         return _both(parts)
+
+    def literal(self, value: object) -> str:
+        """Return a value as JSON."""
+        text = _literal(value)
+        self.spend(len(text))
+        return text
 
     def conditions(self, node: dict[str, Any], depth: int) -> list[Expression]:
         """Return conditional parameters as alternatives, without their conditions."""
@@ -93,7 +123,12 @@ class _Reader:
         declared = node.get("type")
         if declared is None:
             declared = _implied(node)
-        names = declared if isinstance(declared, list) else [declared]
+        # Distinct ones only: each is rendered with all properties of the node.
+        names = (
+            dict.fromkeys(one for one in declared if isinstance(one, str))
+            if isinstance(declared, list)
+            else [declared]
+        )
         return _either([self.one_type(name, node, depth) for name in names])
 
     def one_type(self, name: object, node: dict[str, Any], depth: int) -> Expression:
@@ -104,7 +139,7 @@ class _Reader:
         if name in ("integer", "number"):
             return f"{name}{_bounds(node)}", ATOM
         if name == "string" and isinstance(node.get("format"), str):
-            return f"string({node['format']})", ATOM
+            return f"string({node['format'][:FORMAT_CHARS]})", ATOM
         return (name if isinstance(name, str) else ANY), ATOM
 
     def object_text(self, node: dict[str, Any], depth: int) -> str:
@@ -114,12 +149,14 @@ class _Reader:
         required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
         marked = set(required)
         fields = [self.field(name, value, name in marked, depth) for name, value in properties.items()]
-        fields.extend(f"{_name(name)}: {ANY}" for name in dict.fromkeys(required) if name not in properties)
+        fields.extend(
+            f"{self.field_name(name)}: {ANY}" for name in dict.fromkeys(required) if name not in properties
+        )
         patterns = node.get("patternProperties")
         if isinstance(patterns, dict):
-            fields.extend(
-                f"[/{key}/]: {self.expression(value, depth + 1)[0]}" for key, value in patterns.items()
-            )
+            for key, value in patterns.items():
+                self.spend(len(key))
+                fields.append(f"[/{key}/]: {self.expression(value, depth + 1)[0]}")
         others = node.get("additionalProperties")
         keys, _ = self.expression(node.get("propertyNames"), depth + 1)
         keys = "[key]" if keys in (ANY, "string") else f"[key: {keys}]"
@@ -132,13 +169,17 @@ class _Reader:
             return f"{BARE_OBJECT}<{self.expression(node['items'], depth + 1)[0]}>"
         return "{}" if others is False else BARE_OBJECT
 
+    def field_name(self, name: str) -> str:
+        self.spend(len(name))
+        return _name(name)
+
     def field(self, name: str, node: Any, required: bool, depth: int) -> str:
-        text = f"{_name(name)}{'' if required else '?'}: {self.expression(node, depth + 1)[0]}"
+        text = f"{self.field_name(name)}{'' if required else '?'}: {self.expression(node, depth + 1)[0]}"
         if not isinstance(node, dict):
             return text
         # A default of null adds nothing to the question mark.
         if node.get("default") is not None:
-            default = _literal(node["default"])
+            default = self.literal(node["default"])
             if len(default) <= DEFAULT_CHARS:
                 text += f"={default}"
         doc = node.get("description")
@@ -160,6 +201,7 @@ class _Reader:
 
     def reference(self, ref: object, depth: int) -> Expression:
         path = pointer(ref)
+        self.spend(len(ref) if isinstance(ref, str) else 0)
         if path is None:
             return (ref.rpartition("/")[2].lstrip("#") or ANY if isinstance(ref, str) else ANY), ATOM
         if path in self.written:
@@ -181,10 +223,11 @@ class _Reader:
         """Return the name of a definition, numbered if two have the same."""
         if path not in self.names:
             base = name = path[-1] if path else "self"
-            count = 1
-            while name in self.names.values():
-                count += 1
-                name = f"{base}{count}"
+            while name in self.taken:
+                self.spend(0)
+                self.taken[base] += 1
+                name = f"{base}{self.taken[base]}"
+            self.taken[name] = 1
             self.names[path] = name
         return self.names[path]
 

@@ -21,6 +21,7 @@ ACTIONS = {
 ADVERTISED = frozenset({"introspect", "call"})
 NO_ARGS = Raw(b"{}")
 OPENING_BRACE = 0x7B
+MAX_WRAPPERS = 4
 
 
 class SuiteCall(Struct, gc=False):
@@ -72,7 +73,8 @@ def normalize(call: SuiteCall, child: str) -> SuiteCall | Failure:
 
 def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
     """Return the inner arguments if `args` only wraps them and the subtool has no parameter of that name."""
-    while True:
+    # Each layer is decoded once more, so their number is limited; nobody wraps more than twice.
+    for _ in range(MAX_WRAPPERS):
         members = decode_members(args)
         if len(members) != 1:
             return args
@@ -80,6 +82,7 @@ def unwrap(args: bytes, properties: frozenset[str]) -> bytes:
         if name not in ("args", "arguments") or name in properties or bytes(inner)[:1] != b"{":
             return args
         args = bytes(inner)
+    return args
 
 
 def _decode_call(arguments: bytes, child: str) -> SuiteCall | Failure:

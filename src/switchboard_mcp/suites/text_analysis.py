@@ -11,6 +11,8 @@ from functools import cache
 
 # Runs of capitals, capitalised or small words, numbers, and runs of any other letters.
 WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+"
+# Longer than any word; an unbroken text would be indexed piece by piece.
+MAX_WORD_CHARS = 64
 # Filler words of requests and sentences, which do not distinguish tools.
 STOP_WORDS = frozenset(
     "a about again all also am an and any are as at be been being both but by can could did do does doing don each few "
@@ -92,7 +94,7 @@ def words(text: str) -> list[str]:
     found: list[str] = []
     for run in re.findall(WORD, text):
         if run[0] < "\u2e80" or len(run) < 2:
-            found.append(run.lower())
+            found.append(run[:MAX_WORD_CHARS].lower())
         else:
             found.extend(run[place : place + 2] for place in range(len(run) - 1))
     return found

@@ -5,6 +5,7 @@ A result is passed on undecoded, unless child and host use different protocol ve
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,6 +24,7 @@ from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.suite_arguments import SuiteCall, unwrap
+from switchboard_mcp.system import work_thread
 from switchboard_mcp.transport.rpc import next_id
 
 if TYPE_CHECKING:
@@ -66,17 +68,25 @@ class IntrospectCall(HostRequest):
         if blocked is not None:
             self.on_failed(blocked)
             return
-        views = [
-            introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in map(Tool.sanitized, suite.permitted(child.inventory.known_tools()))
-        ]
+        tools = suite.permitted(child.inventory.known_tools())
         request = introspect.IntrospectRequest(
             arguments.subtool, arguments.query, arguments.verbosity, arguments.cursor
         )
-        answer = introspect.answer(
-            child.name, views, request, suite.introspection, child.inventory.instructions
+        render = partial(
+            _render_tools, child.name, tools, request, suite.introspection, child.inventory.instructions
         )
-        if isinstance(answer, Failure):
+        if sum(tool.size for tool in tools) <= work_thread.LOOP_BYTES:
+            self._answer(render())
+        else:
+            work_thread.submit(render, self._answer)
+
+    def _answer(self, answer: bytes | Failure | Exception) -> None:
+        if not self.is_awaited:  # the host has cancelled meanwhile
+            return
+        if isinstance(answer, Exception):
+            message = f"The tools of child '{self.child.name}' cannot be described."
+            self.on_failed(failure("internal", message, child=self.child.name))
+        elif isinstance(answer, Failure):
             self.on_failed(answer)
         else:
             self._record("ok")
@@ -224,7 +234,8 @@ class SubtoolCall(HostRequest):
         error = jsonrpc.parse_error(raw)
         tool = child.inventory.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
-        if error.code == INVALID_PARAMS and tool is not None:
+        # A large schema would hide the error, and takes long to compact.
+        if error.code == INVALID_PARAMS and tool is not None and tool.size <= work_thread.LOOP_BYTES:
             readable = tool.sanitized().input_schema
             schema = _compacted(readable) if readable is not UNSET else UNSET
         return failure(
@@ -280,6 +291,20 @@ def _retry_members(params: PlainParams) -> bytes:
     if params.request_state is not UNSET:
         extra += b',"requestState":' + bytes(params.request_state)
     return extra
+
+
+def _render_tools(
+    child: str,
+    tools: list[Tool],
+    request: introspect.IntrospectRequest,
+    settings: introspect.IntrospectSettings,
+    instructions: str,
+) -> bytes | Failure:
+    views = [
+        introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
+        for tool in map(Tool.sanitized, tools)
+    ]
+    return introspect.answer(child, views, request, settings, instructions)
 
 
 def _compacted(schema: Raw) -> Raw:

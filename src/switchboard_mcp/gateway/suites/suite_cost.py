@@ -15,10 +15,12 @@ from switchboard_mcp.children.catalog import ServerSnapshot, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite
 from switchboard_mcp.suites.introspect import IntrospectSettings, ToolView
-from switchboard_mcp.suites.savings import ServerTools, Weight, measure_weight
+from switchboard_mcp.suites.savings import ServerTools, Weight, flat_listing, measure_weight
 from switchboard_mcp.suites.token_estimate import estimate
 
 UNKNOWN = Weight(0, 0, 0.0)
+# Tools beyond this are not rendered for the measurement: it takes long, and opening such a suite uses up its budget.
+MAX_RENDERED_BYTES = 64 * 1024
 
 
 class MeasuredSuite(ListedSuite, Protocol):
@@ -49,11 +51,12 @@ class SuiteCost:
         snapshot = suite.child.snapshot
         if snapshot is None:
             return cls(UNKNOWN, None)
-        views = [
-            ToolView(tool.name, tool.description or "", tool.input_schema)
-            for tool in suite.permitted(suite.child.inventory.known_tools())
-        ]
+        tools = suite.permitted(suite.child.inventory.known_tools())
+        views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
         descriptor = encode(suite.descriptor(SHAPES[0]))
+        if sum(tool.size for tool in tools) > MAX_RENDERED_BYTES:
+            flat = sum(map(estimate, flat_listing(views)))
+            return cls(Weight(flat, estimate(descriptor), suite.introspection.budget_tokens), snapshot)
         server = ServerTools(suite.source, views, descriptor, suite.child.inventory.instructions)
         return cls(measure_weight(server, estimate, suite.introspection), snapshot)
 

@@ -135,11 +135,10 @@ class SwitchboardServer:
         return SwitchboardSession(self, client.principal)
 
     def search_index(self, view: View) -> ToolSearch:
-        """Return the search index over one view, brought up to date."""
+        """Return the search index over one view."""
         index = self._indexes.get(view)
         if index is None:
             index = self._indexes[view] = ToolSearch()
-        index.refresh(_other_suites(view))
         return index
 
 
@@ -159,7 +158,8 @@ class SwitchboardSession(ClientSession):
 async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> FindResult:
     """Return the matching subtools, best first."""
     view = session.view
-    matches = session.server.search_index(view).find(args.query, args.limit)
+    index = session.server.search_index(view)
+    matches = await index.refresh_and_find(_other_suites(view), args.query, args.limit)
     direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
     hits = [_to_find_match(match, direct_names.get((match.suite, match.subtool), "")) for match in matches]
     unknown = [suite.name for suite in _other_suites(view) if suite.child.snapshot is None]

@@ -42,7 +42,7 @@ def to_keystrokes(payload: str, *, bracketed: bool) -> bytes | str:
     text = payload.replace("\r\n", "\n").rstrip("\n")
     if not text.strip():
         return "there is nothing to type"
-    invisible = find_invisible(text, allowed="\n\t")
+    invisible = find_invisible(text[: MAX_TYPED_BYTES + 1], allowed="\n\t")
     if invisible:
         return f"it contains the invisible character U+{ord(invisible):04X}"
     if not bracketed and "\n" in text:

@@ -29,6 +29,7 @@ from switchboard_mcp.policy.launch.containers import image_flaw
 from switchboard_mcp.policy.launch.file_inspector import FileIdentity, FileInspector
 from switchboard_mcp.policy.launch.surroundings import PYTHONS, is_isolated
 from switchboard_mcp.policy.launch.text_rules import INTERPRETERS, LaunchFault, program_name
+from switchboard_mcp.system.star_patterns import matches_stars
 
 
 class ApprovedLaunch(Struct, frozen=True):
@@ -125,7 +126,7 @@ def fits(word: str, pattern: str) -> bool:
         return word == parts[0]
     if not parts[0] and word.startswith("-"):
         return False
-    return re.fullmatch(".*".join(map(re.escape, parts)), word, re.DOTALL) is not None
+    return matches_stars(word, parts)
 
 
 def known_variables(request: LaunchRequest) -> LaunchFault | None:
