@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 # Characters that separate the parts of a URI, or may be read as such.
+MAX_URI_CHARS = 64 * 1024
 _STRUCTURE = "/\\.%?#:@;&="
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -22,9 +23,9 @@ def spellings(uri: str) -> tuple[str, ...]:
     """Return the spellings of a URI that a server may read as the same one, the URI itself first.
 
     Empty if the URI is ambiguous: with dot segments, empty segments, backslashes, a fragment, invalid or double
-    escapes, or escaped separators.
+    escapes, or escaped separators. Empty also if it is too long to be compared in a short time.
     """
-    plain = _decode_unreserved(uri)
+    plain = _decode_unreserved(uri) if len(uri) <= MAX_URI_CHARS else None
     if plain is None or _UNPRINTABLE.search(uri) is not None:
         return ()
     if not plain.isascii():

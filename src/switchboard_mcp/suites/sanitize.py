@@ -22,6 +22,7 @@ LISTED_CHARS = 2_000
 # One parameter. Some contain a small grammar or a table; of 15,821 only 4 are longer.
 DOC_CHARS = 2_000
 TITLE_CHARS = 200
+IDENTIFIER_CHARS = 8_000
 # A child's instructions. The introspect result gives them a share of its budget, far below this.
 INSTRUCTIONS_CHARS = 8_000
 UNREADABLE = Raw(b'{"type":"object"}')
@@ -140,7 +141,7 @@ def clean_tool(raw: Raw) -> Raw:
 def clean_listed(raw: Raw, key: str) -> Raw | None:
     """Clean a whole prompt, resource or template that `key` identifies.
 
-    None if it cannot be decoded, or if its identifier, which is never changed, has hidden characters.
+    None if it cannot be decoded, or if its identifier, which is never changed, is too long or has hidden characters.
     """
     texts = {"title": TITLE_CHARS, "description": LISTED_CHARS, "mimeType": TITLE_CHARS}
     done = _clean_entry(raw, texts if key == "name" else {"name": TITLE_CHARS, **texts})
@@ -148,7 +149,9 @@ def clean_listed(raw: Raw, key: str) -> Raw | None:
         identifier = msgspec.json.decode(msgspec.json.decode(done, type=dict[str, Raw])[key])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return None
-    return done if isinstance(identifier, str) and clean(identifier) == identifier else None
+    if not isinstance(identifier, str) or len(identifier) > IDENTIFIER_CHARS:
+        return None
+    return done if clean(identifier) == identifier else None
 
 
 def _clean_entry(raw: Raw, texts: dict[str, int]) -> Raw:

@@ -24,20 +24,21 @@ from msgspec import Raw
 from switchboard_mcp import protocol, redaction, suites
 from switchboard_mcp.ask import schema_check
 from switchboard_mcp.children import catalog
+from switchboard_mcp.config import agent_names
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.errors import failure
-from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.pipeline import result_pages
-from switchboard_mcp.mail import agent_names, path_patterns
+from switchboard_mcp.mail import path_patterns
 from switchboard_mcp.mail.store import filenames, message_validation
 from switchboard_mcp.mail.terminal import input_safety
-from switchboard_mcp.policy import access, drift, tool_hash
+from switchboard_mcp.policy import access, drift, resource_uris, tool_hash
 from switchboard_mcp.policy.launch import rules
 from switchboard_mcp.protocol import (
     framing,
     http_headers,
     jsonrpc,
     message_meta,
+    result_ids,
     sse,
     trace_context,
 )
@@ -45,6 +46,7 @@ from switchboard_mcp.redaction import arguments, redactor
 from switchboard_mcp.server.http import transport_security
 from switchboard_mcp.suites import (
     fuzzy,
+    invisible_characters,
     sanitize,
     search,
     signature,
@@ -174,6 +176,10 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "suites.sanitize.is_plain": (lambda t: sanitize.is_plain(Raw(json(t))), MIB),
     "suites.sanitize.clean": (sanitize.clean, 64 * 1024),  # longer ones come by way of `for_model`
     "suites.summary.summarise": (partial(summary.summarise, limit=160), MIB),
+    "suites.invisible_characters.find_invisible": (
+        lambda t: invisible_characters.find_invisible(t, allowed="\n"),
+        64 * 1024,  # longer texts are refused before
+    ),
     "suites.summary.one_line": (summary.one_line, MIB),
     "suites.fuzzy.nearest": (
         lambda t: fuzzy.nearest(t[:64], [t[: i % 64] + f"{i:x}" for i in range(10_000)]),
@@ -211,8 +217,8 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         lambda t: star_patterns.matches_stars(t, ["", "a", "a", "b"]),
         MIB,
     ),
-    "mail.agent_names.agent_name": (agent_names.agent_name, MIB),
-    "mail.agent_names.is_agent_name": (agent_names.is_agent_name, MIB),
+    "config.agent_names.agent_name": (agent_names.agent_name, MIB),
+    "config.agent_names.is_agent_name": (agent_names.is_agent_name, MIB),
     "mail.path_patterns.normal_path": (path_patterns.normal_path, MIB),
     "mail.path_patterns.artifact_path": (path_patterns.artifact_path, MIB),
     "mail.path_patterns.fits": (lambda t: path_patterns.fits(t, "*?" * 100), path_patterns.LONGEST_PATH),
@@ -239,8 +245,10 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         lambda t: input_safety.to_keystrokes(t, bracketed=True),
         MIB,
     ),
-    "gateway.prompts_resources.matches_template": (
-        lambda t: prompts_resources.matches_template("a{" + t, "a" + t),
+    "policy.resource_uris.spellings": (resource_uris.spellings, MIB),
+    "policy.resource_uris.spellings (short)": (resource_uris.spellings, resource_uris.MAX_URI_CHARS),
+    "policy.resource_uris.matches_template": (
+        lambda t: resource_uris.matches_template("a{" + t, "a" + t),
         MIB,
     ),
     "gateway.pipeline.result_pages": (
@@ -268,6 +276,9 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     "redaction.redactor.Redactor.redact_failure": lambda value, raw: REDACTOR.redact_failure(
         failure("child_error", "x", data=Raw(raw))
     ),
+    "protocol.result_ids.links": lambda value, raw: list(
+        result_ids.links(json({"messages": [{"content": [{"type": "resource_link"}]}] * 20_000}))
+    ),
     "children.catalog.read_tools": lambda value, raw: catalog.read_tools([tool(raw)]),
     "ask.schema_check.check": lambda value, raw: schema_check.check(
         value, {"a": list(range(1000)), "1": value}
@@ -286,6 +297,7 @@ OFF_LOOP: dict[str, Callable[[Any, bytes], object]] = {
     "suites.signature.signature": lambda value, raw: signature.signature(value),
     "suites.schema.compact": lambda value, raw: schemas.compact(value),
     "suites.sanitize.clean_schema": lambda value, raw: sanitize.clean_schema(Raw(raw)),
+    "suites.sanitize.clean_listed": lambda value, raw: sanitize.clean_listed(tool(raw), "name"),
     "suites.sanitize.clean_tool": lambda value, raw: sanitize.clean_tool(
         Raw(json({"name": "a", "inputSchema": Raw(raw)}))
     ),
@@ -303,11 +315,15 @@ EXEMPT = {
         protocol.client_requests.missing_capability protocol.client_requests.undeclared_capabilities
         protocol.client_requests.capabilities_for_stateless protocol.method_traits.traits_of
         protocol.versions.negotiate_legacy protocol.versions.is_legacy protocol.versions.allows_batches
-        protocol.versions.is_stateless protocol.versions.negotiate_stateless protocol.message_meta.is_stateless
+        protocol.versions.is_stateless protocol.versions.newest_legacy
+        protocol.versions.negotiate_stateless protocol.message_meta.is_stateless
         protocol.message_meta.client_capabilities protocol.message_meta.is_object protocol.http_headers.to_text
         suites.text_analysis.synonyms suites.savings.saving suites.savings.session suites.savings.summarise
         mail.path_patterns.is_pattern mail.store.message_validation.has_message_name""",
     "one call of msgspec, which reads a MiB in milliseconds": """
+        protocol.result_ids.created_task protocol.result_ids.request_state protocol.result_ids.next_cursor
+        protocol.result_ids.elicitation protocol.result_ids.required_elicitations protocol.result_ids.task_concerned
+        protocol.client_requests.declares_tasks
         protocol.client_requests.to_input_request protocol.client_requests.to_legacy_params
         protocol.client_requests.url_input_requests protocol.client_requests.replace_progress_token
         protocol.message_meta.validate protocol.message_meta.decode_text protocol.message_meta.child_meta
@@ -323,6 +339,7 @@ EXEMPT = {
         policy.drift.compare_tools policy.drift.compare_text suites.fuzzy.rank
         mail.store.message_validation.from_draft""",
     "works on the config, or on names that this program has made": """
+        config.agent_names.token_name_problem
         suites.suite_names.suite_names redaction.arguments.compile_masks policy.access.access policy.access.patterns
         mail.store.filenames.new_lease mail.store.filenames.is_store_id mail.store.filenames.name_patterns
         mail.store.filenames.waiting_name mail.store.filenames.claimed_name mail.store.filenames.shipped_name
@@ -417,6 +434,7 @@ def test_every_function_on_the_text_of_others_has_a_row() -> None:
     modules += [
         access,
         drift,
+        resource_uris,
         tool_hash,
         star_patterns,
         path_patterns,
