@@ -54,6 +54,16 @@ def test_only_the_job_that_publishes_gets_an_identity_and_it_runs_no_code_of_our
     assert release["version"]["needs"] == "test"
 
 
+def test_a_release_is_started_by_hand_on_main_and_built_from_its_tag() -> None:
+    workflow = read(REPO / ".github" / "workflows" / "release.yml")
+    assert workflow[True] == {"workflow_dispatch": None}  # YAML 1.1 reads the key `on` as true
+    release = workflow["jobs"]
+    assert release["test"]["if"] == "github.ref == 'refs/heads/main'"
+    checkout = release["build"]["steps"][0]
+    assert checkout["with"]["ref"] == "${{ needs.version.outputs.tag }}"
+    assert release["publish"]["needs"] == ["version", "build"]
+
+
 # Calls that install something. Each must be bound to hashes, or install only what is here.
 INSTALLS = re.compile(r"\bpip3? (?:install|wheel|download|sync)\b|\b(?:pipx|uvx|npx)\b|\bnpm (?:install|i)\b")
 BOUND = re.compile(

@@ -154,11 +154,12 @@ def to_confirm(
 ) -> list[PlanStep]:
     """Return the steps that need a person's consent."""
     return [
-        step for step in steps if _needs_consent(offered[step.subtool], rule) and not trusted(step.subtool)
+        step for step in steps if needs_consent(offered[step.subtool], rule) and not trusted(step.subtool)
     ]
 
 
-def _needs_consent(subtool: Offered, rule: Confirm) -> bool:
+def needs_consent(subtool: Offered, rule: Confirm) -> bool:
+    """Return True if a person confirms each call of a subtool, unless it is trusted."""
     if rule == "never" or subtool.read_only:
         return False
     return rule == "writes" or subtool.destructive

@@ -346,9 +346,9 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
         new = before is None and form == "json"
         text = f'{{\n  "$schema": "./{CONFIG_SCHEMA}"\n}}\n' if new else formats.decode(before or b"")
         for name, tools in filters.items():
-            text = _set_object(text, form, ("suites", name), "expose", tools)
+            text = formats.set_object(text, form, ("suites", name), "expose", tools)
         for name in options.enable:
-            text = _set_object(text, form, (), name, {"enabled": True})
+            text = formats.set_object(text, form, (), name, {"enabled": True})
     except UnsafeEditError as problem:
         plan.problems.append(f"{path} {problem} Add by hand: {', '.join((*filters, *options.enable))}.")
         return []
@@ -364,18 +364,3 @@ def _schema_change(config: str) -> list[FileChange]:
     path = os.path.join(os.path.dirname(config), CONFIG_SCHEMA)
     before, after = read(path), read_schema("config")
     return [] if before == after else [FileChange(path=path, before=before, after=after, mode=0o644)]
-
-
-def _set_object(
-    text: str, form: formats.Format, key: tuple[str, ...], name: str, value: Mapping[str, object]
-) -> str:
-    """Set members of an object in the config. Its other members stay."""
-    present = formats.read_servers(text, form, (*key, name))
-    if all(present.get(each) == item for each, item in value.items()):
-        return text
-    if form == "json":
-        rest = [each for each in value if each in present]
-        return jsonc_edit.replace_members(text, (*key, name), rest, value)
-    if present:
-        raise UnsafeEditError(f"already has `{'.'.join((*key, name))}`.")
-    return formats.replace_servers(text, form, key, [], {name: value})

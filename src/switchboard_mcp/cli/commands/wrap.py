@@ -13,20 +13,29 @@ import shutil
 import zlib
 from contextlib import suppress
 
+import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.ask.host_access import KEYS, find_key
-from switchboard_mcp.cli.invocation import Invocation, find_child, own_command
-from switchboard_mcp.cli.parser import Command, option, positional
+from switchboard_mcp.ask.plan import Offered, needs_consent
+from switchboard_mcp.cli.invocation import Invocation, find_child, open_switchboard, own_command
+from switchboard_mcp.cli.local_client import LocalClient, connected
+from switchboard_mcp.cli.parser import Command, option, positional, repeatable
+from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.discover import ELSEWHERE
-from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.config.sections import ASK_SUBTOOL
+from switchboard_mcp.config.sections import ASK_SUBTOOL, Expose
 from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, wrapper_folder
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.policy.access import access
 from switchboard_mcp.setup.descriptions import find_known_server
+from switchboard_mcp.setup.edit import formats
+from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from switchboard_mcp.setup.journal import read, write
 from switchboard_mcp.system.atomic_write import write_atomically
 
 # A request may wait for its model; the call that carries it must not time out first.
@@ -37,22 +46,45 @@ HEAD = (
 
 
 class WrapReport(Struct, frozen=True):
-    """The answer of `--json`."""
+    """The answer of `--json`. The last members are those of `ConsentRules`."""
 
     child: str
     folder: str
     files: list[str]
     kept: list[str]
+    consent: list[str] = []
+    trusted: list[str] = []
+    unmatched: list[str] = []
+    unlisted: str = ""
+
+
+class ConsentRules(Struct, frozen=True):
+    """The subtools that need a person's consent, and those that would but are trusted.
+
+    `unmatched` are trusted names that no subtool has; `unlisted` is the reason if the subtools are not known.
+    """
+
+    consent: list[str] = []
+    trusted: list[str] = []
+    unmatched: list[str] = []
+    unlisted: str = ""
 
 
 def run(invocation: Invocation) -> int:
     """Wrap the child and say where."""
     workspace = _workspace(invocation)
     spec = find_child(workspace, invocation.args.child, invocation.console)
-    if spec.wraps:
+    trust = _with_trust(workspace, spec.name, invocation.args.trust)
+    if spec.wraps and trust is None:
         raise _refused(
             f"Child '{spec.name}' is already wrapped: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
         )
+    if spec.wraps:
+        _write_trust(workspace, trust)
+        rules = find_consent_rules(invocation, spec.name)
+        report = WrapReport(spec.name, os.path.dirname(spec.source), [], [], *msgspec.structs.astuple(rules))
+        _show(invocation, report, _consent_lines(spec.name, rules))
+        return 0
     if spec.incomplete:
         raise _refused(f"Child '{spec.name}' cannot run: {spec.incomplete}")
     folder = wrapper_folder(workspace.folder, spec)
@@ -73,8 +105,10 @@ def run(invocation: Invocation) -> int:
         _remove(folder)
         message = f"{path}: no glob in `discoverGlobs` matches it. Nothing was changed."
         raise _refused(message, "Add '.switchboard/mcps/*/.mcp.json' to discoverGlobs, then try again.")
+    _write_trust(workspace, trust)
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
-    words = _wrapped_lines(spec, folder, kept)
+    rules = find_consent_rules(invocation, spec.name)
+    words = [*_wrapped_lines(spec, folder, kept), *_consent_lines(spec.name, rules)]
     if workspace.config.governance.mode == "governed":
         words.append(
             f"It takes effect once `switchboard approve {spec.name} --ask` lets a model plan its calls."
@@ -83,21 +117,23 @@ def run(invocation: Invocation) -> int:
     if backend != "host" and not find_key(os.environ):
         lent = ", or use a host that lends its own model" if backend == "auto" else ""
         words.append(f"{KEYS[0]} is not set here: set it where Switchboard is started{lent}.")
-    _show(invocation, WrapReport(spec.name, folder, files, kept), words)
+    _show(invocation, WrapReport(spec.name, folder, files, kept, *msgspec.structs.astuple(rules)), words)
     return 0
 
 
 WRAP = Command(
     "wrap CHILD [OPTIONS]",
     "Let a child take requests in sentences: its suite has one subtool, natural_language, behind which a model finds\n"
-    "and calls the child's own. The instructions for the model are in CLAUDE.md beside its file; edit them freely.",
+    "and calls the child's own. The instructions for the model are in CLAUDE.md beside its file; edit them freely.\n"
+    "Lists the subtools that a person has to confirm; --trust, now or later, lets one run without that.",
     run=run,
     arguments=[
         positional("child", "name of a child"),
+        repeatable("--trust", "NAME", "a subtool that needs no confirmation, or a glob; added to ask.trust"),
         option("--command", "PROGRAM", "the command of the wrapper (default: the path of this program)"),
     ],
     epilog=(
-        "example:\n  switchboard wrap memory\n"
+        "example:\n  switchboard wrap memory --trust 'create_*'\n"
         "  switchboard call memory natural_language query='remember that Ada likes tea'"
     ),
 )
@@ -123,6 +159,8 @@ def run_unwrap(invocation: Invocation) -> int:
         raise _refused(f"{problem.filename}: {problem.strerror}.") from None
     kept = [kept_role] if os.path.exists(kept_role) else []
     words = [f"Child '{spec.name}' is restored."]
+    if workspace.config.ask.trust.get(spec.name):
+        words.append(f"ask.trust.{spec.name} in {workspace.source} is kept.")
     if kept:
         words.append(f"{kept[0]} was edited, and is kept.")
     _show(invocation, WrapReport(spec.name, folder, [], kept), words)
@@ -137,6 +175,83 @@ UNWRAP = Command(
         positional("child", "name of a child"),
     ],
 )
+
+
+def _with_trust(workspace: Workspace, child: str, names: list[str]) -> bytes | None:
+    """Return the config with more trusted subtools, or None if none were named."""
+    if not names:
+        return None
+    path = _config_path(workspace)
+    known = workspace.config.ask.trust.get(child, [])
+    trust = [*known, *(name for name in names if name not in known)]
+    try:
+        text = formats.decode(read(path) or b"")
+        return formats.set_object(
+            text, formats.guess_format(path), ("ask",), "trust", {child: trust}
+        ).encode()
+    except UnsafeEditError as problem:
+        raise _refused(
+            f"{path} {problem}", f"Add to ask.trust.{child} by hand: {', '.join(names)}."
+        ) from None
+
+
+def _write_trust(workspace: Workspace, config: bytes | None) -> None:
+    if config is not None:
+        write(_config_path(workspace), config, 0o644)
+
+
+def _config_path(workspace: Workspace) -> str:
+    return workspace.source or os.path.join(workspace.folder, JSON_NAME)
+
+
+def find_consent_rules(invocation: Invocation, child: str) -> ConsentRules:
+    """Return which subtools of a child need consent. Starts the child if its subtools are not known."""
+    try:
+        workspace = load_originals(invocation.options, child)
+        offered = run_loop(lambda: _offered_subtools(invocation, workspace, child))
+    except SwitchboardError as problem:
+        return ConsentRules(unlisted=problem.failure.message)
+    settings = workspace.config.ask
+    trust = {
+        rule: access(Expose(allow=[rule]), governed=True).permits for rule in settings.trust.get(child, [])
+    }
+    grave = [subtool.name for subtool in offered if needs_consent(subtool, settings.confirm)]
+    trusted = [name for name in grave if any(permits(name) for permits in trust.values())]
+    return ConsentRules(
+        consent=[name for name in grave if name not in trusted],
+        trusted=trusted,
+        unmatched=[
+            rule for rule, permits in trust.items() if not any(permits(subtool.name) for subtool in offered)
+        ],
+    )
+
+
+async def _offered_subtools(invocation: Invocation, workspace: Workspace, child: str) -> list[Offered]:
+    async with (
+        open_switchboard(invocation, workspace) as switchboard,
+        connected(switchboard.gateway) as client,
+    ):
+
+        async def connect() -> LocalClient:
+            return client
+
+        return await SuiteToolbox(switchboard.gateway, child, connect).offered()
+
+
+def _consent_lines(child: str, rules: ConsentRules) -> list[str]:
+    if rules.unlisted:
+        return [f"The subtools that need consent cannot be listed: {rules.unlisted}"]
+    lines = []
+    if rules.consent:
+        lines.append(f"A person confirms each call of: {', '.join(rules.consent)}.")
+        lines.append(f"`switchboard wrap {child} --trust NAME` lets a subtool run without that.")
+    else:
+        lines.append("None of its subtools needs consent.")
+    if rules.trusted:
+        lines.append(f"Trusted, and run without consent: {', '.join(rules.trusted)}.")
+    if rules.unmatched:
+        lines.append(f"ask.trust.{child} names what the child does not have: {', '.join(rules.unmatched)}.")
+    return lines
 
 
 def role_text(workspace: str, spec: ChildSpec) -> str:

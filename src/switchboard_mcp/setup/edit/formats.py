@@ -66,6 +66,19 @@ def restore_servers(text: str, form: Format, key: Key, remove: Sequence[str], ba
     return _yaml_editor().restore_entries(text, key, remove, back, listed=form == "yaml-list")
 
 
+def set_object(text: str, form: Format, key: tuple[str, ...], name: str, value: Mapping[str, object]) -> str:
+    """Set members of an object. Its other members stay."""
+    present = read_servers(text, form, (*key, name))
+    if all(present.get(each) == item for each, item in value.items()):
+        return text
+    if form == "json":
+        rest = [each for each in value if each in present]
+        return jsonc_edit.replace_members(text, (*key, name), rest, value)
+    if present:
+        raise UnsafeEditError(f"already has `{'.'.join((*key, name))}`.")
+    return replace_servers(text, form, key, [], {name: value})
+
+
 class YamlEditor(Protocol):
     """The functions of `yaml_edit`. With `listed`, the entries are items of a list."""
 

@@ -14,7 +14,7 @@ from switchboard_mcp.ask.host_access import KEYS
 from switchboard_mcp.cli.main import main
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
-from tests.e2e.workspaces import configure, write_child
+from tests.e2e.workspaces import add_child, configure, scripted, write_child
 
 # As people write it: no JSON library would put it back like this.
 ODD = '{ "name":"memory",\n\t"description": "Keeps things" ,\r\n "command": {"cmd":"./run.sh", "args":[] }}'
@@ -135,6 +135,94 @@ def test_the_workspaces_description_of_a_child_stands_in_for_missing_instruction
     (workspace / "mcp-descriptions.json").write_text(json.dumps(own))
     run("wrap", "memory")
     assert "Keeps what you want to keep." in read_role(str(folder))
+
+
+TOOLS = {
+    "look": {"readOnlyHint": True},
+    "note": {"destructiveHint": False},
+    "wipe": {"destructiveHint": True},
+    "bare": None,
+}
+HINTED = f"""
+class Hinted(Child):
+    def page(self, cursor):
+        return {{"tools": [{{**tool(name), **({{"annotations": a}} if a else {{}})}} for name, a in {TOOLS!r}.items()]}}
+
+Hinted().serve()
+"""
+
+
+@pytest.mark.parametrize(
+    ("confirm", "trust", "consent", "trusted", "unmatched"),
+    [
+        ("destructive", [], ["bare", "wipe"], [], []),
+        ("writes", [], ["bare", "note", "wipe"], [], []),
+        ("never", [], [], [], []),
+        ("destructive", ["bare"], ["wipe"], ["bare"], []),
+        ("destructive", ["*"], [], ["bare", "wipe"], []),
+        ("writes", ["w*", "note"], ["bare"], ["note", "wipe"], []),
+        ("destructive", ["look"], ["bare", "wipe"], [], []),
+        ("destructive", ["wip"], ["bare", "wipe"], [], ["wip"]),
+    ],
+)
+def test_wrapping_lists_what_needs_consent_and_trusts_what_is_named(
+    workspace: Path,
+    run: Run,
+    confirm: str,
+    trust: list[str],
+    consent: list[str],
+    trusted: list[str],
+    unmatched: list[str],
+) -> None:
+    add_child(workspace, "kid", scripted(HINTED))
+    configure(workspace, {"ask": {"confirm": confirm, "maxSteps": 3}})
+    names = [word for name in trust for word in ("--trust", name)]
+    report = json.loads(run("wrap", "kid", "--json", *names))
+    assert (report["consent"], report["trusted"], report["unmatched"]) == (consent, trusted, unmatched)
+    settings = load_workspace(str(workspace), None, {}).config.ask
+    assert (settings.trust, settings.max_steps) == ({"kid": trust} if trust else {}, 3)
+
+
+def test_a_wrapped_child_can_be_trusted_later_and_every_comment_stays(workspace: Path, run: Run) -> None:
+    add_child(workspace, "kid", scripted(HINTED))
+    config = configure(workspace, '{\n  // mine\n  "ask": {"trust": {"kid": ["bare"], "other": ["x"]}}\n}\n')
+    shown = run("wrap", "kid")
+    assert "A person confirms each call of: wipe." in shown
+    assert "`switchboard wrap kid --trust NAME`" in shown
+    assert "Trusted, and run without consent: bare." in shown
+    assert "is already wrapped" in run("wrap", "kid")
+    shown = run("wrap", "kid", "--trust", "wipe", "--trust", "bare")
+    assert "None of its subtools needs consent." in shown
+    assert "// mine" in config.read_text()
+    trust = load_workspace(str(workspace), None, {}).config.ask.trust
+    assert trust == {"kid": ["bare", "wipe"], "other": ["x"]}
+    assert f"ask.trust.kid in {config} is kept." in run("unwrap", "kid")
+
+
+def test_without_a_config_the_first_trust_makes_one(workspace: Path, run: Run) -> None:
+    add_child(workspace, "kid", scripted(HINTED))
+    run("wrap", "kid", "--trust", "wipe")
+    assert load_workspace(str(workspace), None, {}).config.ask.trust == {"kid": ["wipe"]}
+
+
+def test_a_config_that_cannot_be_edited_leaves_everything_as_it_was(workspace: Path, run: Run) -> None:
+    add_child(workspace, "kid", scripted(HINTED))
+    config = workspace / "switchboard.config.toml"
+    config.write_text('[ask.trust]\nkid = ["bare"]\n')
+    before = tree(workspace)
+    assert "Add to ask.trust.kid by hand: wipe." in run("wrap", "kid", "--trust", "wipe")
+    assert tree(workspace) == before
+
+
+def test_a_child_that_cannot_start_is_wrapped_and_the_reason_is_shown(workspace: Path, run: Run) -> None:
+    write_child(workspace, "memory", ODD)
+    shown = run("wrap", "memory")
+    assert "The subtools that need consent cannot be listed: Child 'memory'" in shown
+
+
+def test_an_incomplete_child_is_not_wrapped(workspace: Path, run: Run) -> None:
+    write_child(workspace, "part", {"name": "part"})
+    assert "`command` and `url` are both missing" in run("wrap", "part")
 
 
 def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> None:
