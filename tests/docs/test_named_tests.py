@@ -1,4 +1,4 @@
-"""Every test that a page names exists, and every row of the appendix of requirements names one or a decision."""
+"""Every test that a page names exists; requirements and threats name the tests that show them."""
 
 from __future__ import annotations
 
@@ -45,3 +45,19 @@ def test_every_requirement_names_the_test_that_shows_it_or_a_page() -> None:
     assert len(shown) > 200
     assert [entry for entry in shown if "::" not in entry and "](" not in entry] == []
     assert set(re.findall(r"\[decision (\d+)\]", requirements)) <= numbers
+
+
+def test_every_threat_of_the_security_policy_names_a_test_and_its_limits() -> None:
+    text = (REPO / "SECURITY.md").read_text(encoding="utf-8")
+    model = text.partition("## Threat model")[2].partition("## Scope")[0]
+    rows = [
+        line
+        for line in model.splitlines()
+        if line.startswith("| ") and not line.startswith(("| threat |", "| ---"))
+    ]
+    assert len(rows) > 30
+    for row in rows:
+        cells = [cell.strip() for cell in row.replace("\\|", "").split("|")[1:-1]]
+        assert len(cells) == 4, row
+        assert all(cells), row
+        assert NAMED_TEST.search(cells[2]), row
