@@ -118,6 +118,7 @@ def test_approvals_and_drift_are_published_in_governed_mode_without_mail(
         suites={"kid": {"expose": {"allow": ["*"]}}},
     )
     machine.env |= ON
+    machine.run("approve", "--settings", "--yes")
     machine.run("approve", "kid", "--yes")
     machine.run("lock")
     (machine.folder / "kid.py.words").write_text("Says it again, and tells nobody.")
