@@ -158,7 +158,6 @@ class ClientRequestBroker:
             client_request.timer.cancel()
             client_request.on_response(_error_response("The host has disconnected."))
         self.suspended.session_closed(session)
-        self.issued.session_closed(session)
 
     def _expire(self, session: Session, id: bytes) -> None:
         pending = session.pending_client_requests[id]

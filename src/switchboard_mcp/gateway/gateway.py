@@ -218,6 +218,7 @@ class Gateway:
         session.listens.clear()
         unsubscribe_all(session.subscribed)
         self.broker.session_closed(session)
+        self.broker.issued.session_closed(session)
         if not session.ephemeral:
             for suite in self.all_suites.values():
                 suite.child.release_session(session)
@@ -263,8 +264,9 @@ class Gateway:
 
     def set_log_level(self, inbound: IncomingRequest) -> None:
         """Set the log level of the children in a host's view, as the host has requested."""
+        levels = self._log_levels()
         for suite in self.view_of(inbound.session.principal).suites.values():
-            level = self._lowest_log_level(suite.source)
+            level = levels[suite.source]
             if suite.child.is_running(inbound.session.process_owner):
                 relay, match = LevelRelay(level), ResolvedName(suite, "", "")
                 send_without_answer(inbound.session, inbound.method, match, relay, inbound.members)
@@ -273,19 +275,25 @@ class Gateway:
 
     def restore_log_levels(self) -> None:
         """Set the log level of every child to what the remaining hosts want."""
+        levels = self._log_levels()
         for suite in self.all_suites.values():
-            level = self._lowest_log_level(suite.source)
-            if level:
-                suite.child.set_log_level(level)
+            if suite.source in levels:
+                suite.child.set_log_level(levels[suite.source])
 
-    def _lowest_log_level(self, child: str) -> str:
-        """Return the lowest log level that any host which sees a child has requested; empty if none has."""
-        wanted = [
-            session.log_level
-            for session in self.sessions
-            if session.log_level and self.view_of(session.principal).shows(child)
-        ]
-        return min(wanted, key=message_meta.LEVELS.index) if wanted else ""
+    def _log_levels(self) -> dict[str, str]:
+        """Return by child the lowest log level that any host which sees it has requested."""
+        by_view: dict[int, tuple[View, str]] = {}
+        for session in self.sessions:
+            if session.log_level:
+                view = self.view_of(session.principal)
+                _, lowest = by_view.get(id(view), (view, session.log_level))
+                by_view[id(view)] = (view, min(lowest, session.log_level, key=message_meta.LEVELS.index))
+        levels: dict[str, str] = {}
+        for view, level in by_view.values():
+            for suite in view.suites.values():
+                lowest = levels.get(suite.source, level)
+                levels[suite.source] = min(lowest, level, key=message_meta.LEVELS.index)
+        return levels
 
     def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""

@@ -138,11 +138,12 @@ class NotificationRouter:
             return False
         delivered = False
         for session in list(self._sessions):
+            if not _affected_any(session, child, updated):
+                continue
             suite = self._gateway.view_of(session.principal).suite_of(child.name)
             if suite is None or not suite.access.permits_uri(updated):
                 continue
-            if _affected_any(session, child, updated):
-                self._broker.issued.issue(session, child, IdKind.RESOURCE, updated)
+            self._broker.issued.issue(session, child, IdKind.RESOURCE, updated)
             for uri in _affected(session.subscribed, child, updated):
                 delivered = True
                 params_for_host = jsonrpc.encode({**_without_subscription_meta(members), "uri": uri})

@@ -5,13 +5,16 @@ The cases come from the table of methods: a method without a decision here fails
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from msgspec import Raw
 
+import switchboard_mcp
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
@@ -33,6 +36,7 @@ ALL_LISTS: dict[str, list[Json]] = {
     "resources/list": [{"uri": "mem://a"}],
     "resources/templates/list": [{"uriTemplate": "mem://t/{id}"}],
 }
+SOURCE = Path(switchboard_mcp.__file__).parent
 CLIENT = {**EVERYTHING, "extensions": {PREFIX + "tasks": {}}}
 
 
@@ -476,6 +480,57 @@ def test_the_end_of_an_elicitation_reaches_the_host_that_has_it_alone(board: Boa
     complete = [params["elicitationId"] for params in ann.notifications("notifications/elicitation/complete")]
     assert complete == ["e", "f"]
     assert bob.heard("notifications/elicitation/complete") == []
+
+
+def test_a_link_in_the_result_of_a_suite_is_readable_by_its_own_uri(board: Board) -> None:
+    kid = board.child(lists=ALL_LISTS)
+    ann, bob = board.host(principal="ann"), board.host(principal="bob")
+    ann.call()
+    kid.server.give(
+        kid.server.last(), {"content": [{"type": "resource", "resource": {"uri": "mem://made/1"}}]}
+    )
+    for uri in ("mem://made/1", "switchboard://kid/mem://made/1"):
+        assert bob.error(bob.ask("resources/read", {"uri": uri}))["code"] == -32002
+        ann.ask("resources/read", {"uri": uri})
+        assert kid.server.last("resources/read")["params"]["uri"] == "mem://made/1"
+    assert len(kid.server.requests("resources/read")) == 2
+
+
+def test_an_update_of_a_denied_part_of_a_resource_is_not_reported(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    scene.host.get("resources/subscribe", {"uri": "mem://a"})
+    scene.suite.access = access(Expose(deny=["mem://a/secret*"]))
+    for uri in ("mem://a/secret/1", "mem://a/plain"):
+        scene.kid.server.notify("notifications/resources/updated", {"uri": uri})
+    assert scene.host.notifications("notifications/resources/updated") == [{"uri": "mem://a/plain"}]
+
+
+# Modules that send something to a child, and the reason. Whatever a host sends passes one of the first two.
+SENDERS = {
+    "gateway/request.py": "every request of a host to a child",
+    "gateway/suites/suite_calls.py": "the same for suite calls, inlined",
+    "gateway/gateway.py": "notifications, as a relay of `call_path`",
+    "gateway/tasks.py": "the end of a call that ran as a task",
+    "children/child.py": "the log level, set by a relay of `call_path`",
+    "children/connection.py": "answers to pings, and the first message",
+    "children/handshake.py": "the handshake",
+    "children/resource_subscriptions.py": "subscriptions, begun by relays of `call_path`",
+}
+
+
+def test_nothing_is_sent_to_a_child_in_another_way() -> None:
+    found = set()
+    for package in ("gateway", "children", "server"):
+        for path in (SOURCE / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in ("send", "notify")
+                    and "peer" in ast.unparse(node.func.value)
+                ):
+                    found.add(str(path.relative_to(SOURCE)))
+    assert found == SENDERS.keys()
 
 
 def test_a_link_is_readable_by_the_host_that_received_it(board: Board) -> None:

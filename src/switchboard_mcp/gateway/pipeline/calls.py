@@ -282,6 +282,7 @@ class Interception:
         if cached is None:
             return False
         self._cache_key, request.outcome = None, "cached"
+        request.record_issued_ids(Raw(cached))  # another session of the principal may have made the call
         request.finish(cached)
         return True
 
