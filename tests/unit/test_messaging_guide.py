@@ -25,7 +25,7 @@ def hooks(page: str) -> Iterator[tuple[str, list[str]]]:
     for block in BLOCK.findall(page):
         for event, groups in json.loads(block).get("hooks", {}).items():
             for group in groups:
-                for handler in group["hooks"]:
+                for handler in group.get("hooks", [group]):  # VS Code has no groups
                     yield event, _words(handler)
 
 

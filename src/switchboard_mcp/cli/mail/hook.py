@@ -18,10 +18,11 @@ from switchboard_mcp.mail.location import FOLDER, workspace_of
 from switchboard_mcp.mail.presence import Presence
 
 # The reply format by host and event. `block` and `deny`: the turn continues, with the text as its next instruction.
-# `context`: the text is added to the prompt. Other events get no reply.
+# `nested block`: the same, as VS Code reads it. `context`: the text is added to the prompt. Other events get no reply.
 REPLY_FORMATS: dict[str, dict[str, str]] = {
     "claude-code": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
     "codex": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
+    "vscode": {"Stop": "nested block", "SessionStart": "context"},
     "gemini": {"AfterAgent": "deny", "BeforeAgent": "context", "SessionStart": "context"},
 }
 PROMPT_EVENTS = frozenset({"UserPromptSubmit", "BeforeAgent"})
@@ -111,7 +112,9 @@ def format_reply(form: str, event: str, text: str) -> str:
     if form == "text":
         return text
     answer: dict[str, object] = {"decision": form, "reason": text}
-    if form == "context":
+    if form == "nested block":
+        answer = {"hookSpecificOutput": {"hookEventName": event, "decision": "block", "reason": text}}
+    elif form == "context":
         answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
     return msgspec.json.encode(answer).decode()
 

@@ -46,6 +46,16 @@ PROMPTS = [
 ]
 
 
+async def test_the_editor_reads_its_decision_in_the_part_of_the_event(workspace: Path) -> None:
+    await letter(workspace, subject="The parser")
+    answer = json.loads(hook(workspace, {"hook_event_name": "Stop"}, "vscode"))["hookSpecificOutput"]
+    assert (answer["hookEventName"], answer["decision"]) == ("Stop", "block")
+    assert "1 unread message for 'ada'" in answer["reason"]
+    context = json.loads(hook(workspace, {"hook_event_name": "SessionStart"}, "vscode"))["hookSpecificOutput"]
+    assert "1 unread message for 'ada'" in context["additionalContext"]
+    assert hook(workspace, {"hook_event_name": "PreToolUse"}, "vscode") == ""
+
+
 @pytest.mark.parametrize(("host", "event", "decision"), STOPS)
 async def test_at_a_turn_s_end_each_host_goes_on_with_what_is_unread(
     workspace: Path, host: str, event: str, decision: str
