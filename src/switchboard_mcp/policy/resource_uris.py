@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import re
 
-# Characters that separate the parts of a URI, or may be read as such.
 MAX_URI_CHARS = 64 * 1024
+# Characters that separate the parts of a URI, or may be read as such.
 _STRUCTURE = "/\\.%?#:@;&="
+# A part between separators that is `.` or `..`.
+_DOT_SEGMENT = re.compile(r"(?:^|[/?&;=:])\.\.?(?:$|[/?&;=:])")
+# Most URIs: one spelling, apart from a trailing slash.
+_PLAIN = re.compile(r"[a-z][a-z0-9+.-]*:(?://[a-z0-9-][a-z0-9.-]*)?(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -25,6 +29,8 @@ def spellings(uri: str) -> tuple[str, ...]:
     Empty if the URI is ambiguous: with dot segments, empty segments, backslashes, a fragment, invalid or double
     escapes, or escaped separators. Empty also if it is too long to be compared in a short time.
     """
+    if len(uri) <= MAX_URI_CHARS and _PLAIN.fullmatch(uri) is not None:
+        return (uri, uri)
     plain = _decode_unreserved(uri) if len(uri) <= MAX_URI_CHARS else None
     if plain is None or _UNPRINTABLE.search(uri) is not None:
         return ()
@@ -38,7 +44,7 @@ def spellings(uri: str) -> tuple[str, ...]:
     scheme = _SCHEME.match(plain)
     start = scheme.end() if scheme is not None else 0
     rest = plain[start:]
-    if "\\" in rest or "#" in rest or _has_dot_segment(rest):
+    if "\\" in rest or "#" in rest or _DOT_SEGMENT.search(rest) is not None:
         return ()
     authority, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
     if "//" in (path.partition("?")[0] if not slash else slash + path.partition("?")[0]):
@@ -48,7 +54,7 @@ def spellings(uri: str) -> tuple[str, ...]:
     )
     without_query = lowered.partition("?")[0]
     found = (uri, plain, lowered, lowered.rstrip("/"), without_query, without_query.rstrip("/"))
-    return tuple(dict.fromkeys(found))
+    return (uri, plain, *dict.fromkeys(found[2:]))
 
 
 def _decode_unreserved(uri: str) -> str | None:
@@ -68,11 +74,6 @@ def _decode_unreserved(uri: str) -> str | None:
 
     plain = _ESCAPE.sub(decoded, uri)
     return None if ambiguous else plain
-
-
-def _has_dot_segment(text: str) -> bool:
-    """Return True if any part between separators is `.` or `..`."""
-    return any(part in (".", "..") for part in re.split(r"[/?&;=:]", text))
 
 
 def _lower_host(authority: str) -> str:
