@@ -113,6 +113,8 @@ def run(invocation: Invocation) -> int:
         words.append(
             f"It takes effect once `switchboard approve {spec.name} --ask` lets a model plan its calls."
         )
+        if trust is not None:
+            words.append("`switchboard approve --settings` approves the changed `ask` section.")
     backend = workspace.config.ask.backend
     if backend != "host" and not find_key(os.environ):
         lent = ", or use a host that lends its own model" if backend == "auto" else ""
