@@ -171,6 +171,14 @@ def test_a_message_is_sent_as_the_overseer_and_comes_up_in_the_list(page: Browse
     assert sent[0]["excerpt"] == "From the person who watches."
 
 
+def test_an_agent_is_shown_with_its_icon_and_color(page: Browser) -> None:
+    page.view("mail")
+    page.sees("🔧")
+    dot = "page.locator('.person', {hasText: 'ben'}).locator('.agent-color')"
+    color = page.run(f"return await {dot}.evaluate((node) => getComputedStyle(node).color)")
+    assert color == "rgb(0, 255, 0)"
+
+
 def test_news_from_others_come_up_by_themselves(page: Browser, web: Web) -> None:
     page.view("mail")
     api(web, "mail/send", {"to": "ann", "payload": "News from elsewhere."})

@@ -60,6 +60,7 @@ def seed_mail(folder: Path) -> dict[str, str]:
             for name in ("ann", "ben", "builder"):
                 await post.register(name)
                 await post.update(agent_registry.register(name, interface="test"))
+            await post.update(agent_registry.register("ben", styling={"color": "#00ff00", "icon": "🔧"}))
             await post.update(agent_registry.create_team("ann", "crew", ["ann", "ben"], []))
             task = Draft(action="delegate_task", payload="Make the parser quick.")
             first = await post.send(task, sender="ann", recipient="ben")
@@ -313,6 +314,8 @@ def test_mail_is_read_in_pages_searched_and_followed_along_a_thread(web: Web, ma
 def test_agents_and_teams_are_told(web: Web) -> None:
     result = api(web, "mail/agents").json
     assert {"ann", "ben", "builder"} <= {agent["name"] for agent in result["agents"]}
+    (ben,) = [agent for agent in result["agents"] if agent["name"] == "ben"]
+    assert ben["styling"] == {"color": "#00ff00", "icon": "🔧"}
     assert result["teams"][0]["name"] == "crew"
     assert result["counts"]["inbox"] >= 2
 
