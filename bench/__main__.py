@@ -40,7 +40,7 @@ Written by `make bench`, which measures everything in one run; `bench/README.md`
 differ: compare figures of one run only.
 
 How far the token estimate, which Switchboard uses where no tokenizer is installed, is off stands beside the savings;
-`pip install 'switchboard-mcp[tokens]'` counts with the o200k vocabulary itself.
+The extra `tokens` counts with the o200k vocabulary itself.
 """
 
 

@@ -36,8 +36,9 @@ inside a suite. The buckets end at {boundaries} seconds. Counters begin anew wit
 
 ## OpenTelemetry
 
-`pip install 'switchboard-mcp[otel]'` and `"telemetry": {{"otel": true}}` send traces and metrics with OTLP over HTTP,
-in either mode of serving. Where to, with which headers and how often is said by the variables of OpenTelemetry:
+The extra `otel` ([installation](../install.md)) and `"telemetry": {{"otel": true}}` send traces and metrics with OTLP
+over HTTP, in either mode of serving. Where to, with which headers and how often is said by the variables of
+OpenTelemetry:
 `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and so on;
 `OTEL_TRACES_EXPORTER` and `OTEL_METRICS_EXPORTER` take `otlp` and `none`.
 

@@ -96,9 +96,7 @@ KINDS: dict[str, FailureKind] = {
     ),
     "host_refused": FailureKind(False, "The child needs a response that the host did not send."),
     "message_too_large": FailureKind(False, "Ask for less data at once."),
-    "http_missing": FailureKind(
-        False, "Install it: pip install 'switchboard-mcp[http]' (in a checkout: '.[http]')."
-    ),
+    "http_missing": FailureKind(False, "Install the extra `http` in the same way as Switchboard."),
     "address_taken": FailureKind(False, "Choose another port: `switchboard serve --http PORT`."),
     "already_serving": FailureKind(False, "Connect to that server, or stop it first."),
     "governance_disabled": FailureKind(
@@ -195,9 +193,7 @@ KINDS: dict[str, FailureKind] = {
     ),
     "bus_full": FailureKind(True, "Give Redis more memory (maxmemory). Queued messages are sent then."),
     "bus_refused": FailureKind(False, "Check user, password and ACL of bus.url: Redis rejects them."),
-    "bus_missing": FailureKind(
-        False, "Install it: pip install 'switchboard-mcp[redis]' (in a checkout: '.[redis]')."
-    ),
+    "bus_missing": FailureKind(False, "Install the extra `redis` in the same way as Switchboard."),
     "bus_busy": FailureKind(True, "Stop the other relay first: a workspace has only one."),
     "shutting_down": FailureKind(True, "Start Switchboard again."),
     "internal": FailureKind(False, "This is a bug in Switchboard. Its log has the details.", INTERNAL_ERROR),

@@ -124,7 +124,7 @@ def test_without_the_packages_it_needs_it_says_which(workspace: Path, tmp_path: 
         assert process.wait(PATIENCE_S) == 2
     output = (workspace / "log").read_text()
     assert "uvicorn" in output
-    assert "switchboard-mcp[http]" in output
+    assert "[http]" in output
 
 
 def test_host_and_port_come_from_the_config_where_none_is_named(workspace: Path) -> None:

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from switchboard_mcp.system.installation import current_installation
 from tests.e2e.host import switchboard
 from tests.e2e.shell import COMMAND, run
 from tests.e2e.workspaces import REPO, configure
@@ -225,4 +226,4 @@ def test_without_the_packages_for_it_a_remote_child_says_what_to_install(workspa
         check=False,
     )
     assert done.returncode == 1
-    assert "pip install 'switchboard-mcp[http]'" in done.stderr
+    assert current_installation().command("") in done.stderr

@@ -190,7 +190,7 @@ def test_a_collector_that_is_not_there_keeps_nobody_from_working(workspace: Path
 @pytest.mark.parametrize(
     ("hide", "environ", "told"),
     [
-        ("opentelemetry", {}, "switchboard-mcp[otel]"),
+        ("opentelemetry", {}, "[otel]"),
         ("", {"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER is 'console'"),
     ],
 )

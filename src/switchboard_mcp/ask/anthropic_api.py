@@ -27,6 +27,7 @@ from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.summary import summarise
+from switchboard_mcp.system.installation import install_hint
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -81,8 +82,7 @@ class AnthropicModel:
             from anthropic import AsyncAnthropic
         except ImportError as problem:
             message = f"The API requires the package '{problem.name}', which is not installed."
-            hint = "Install it: pip install 'switchboard-mcp[ask]' (in a checkout: '.[ask]')."
-            raise refused("ask_no_model", message, hint=hint) from None
+            raise refused("ask_no_model", message, hint=install_hint("ask")) from None
         return AsyncAnthropic(
             api_key=self._key,
             base_url=self._settings.base_url or None,

@@ -18,6 +18,7 @@ from msgspec import Struct
 from switchboard_mcp.bus import connection_url, scripts
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.system.installation import install_hint
 
 try:
     from redis import exceptions
@@ -25,7 +26,8 @@ try:
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 except ImportError as problem:
-    raise refused("bus_missing", f"The bus needs a package that is not installed: {problem.name}.") from None
+    message = f"The bus needs a package that is not installed: {problem.name}."
+    raise refused("bus_missing", message, hint=install_hint("redis")) from None
 
 GROUP = "relay"
 MAX_CHANGES = 10_000

@@ -22,6 +22,7 @@ from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
+from switchboard_mcp.system.installation import install_hint
 from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 from switchboard_mcp.transport.http.remote_base import (
     LoginPrompt,
@@ -79,7 +80,7 @@ def missing_package(spec: ChildSpec, problem: ImportError) -> Failure:
         "transport_unsupported",
         f"Child '{spec.name}' is remote ({spec.kind}), and the package {problem.name} is not installed.",
         child=spec.name,
-        hint="Install it: pip install 'switchboard-mcp[http]', or '.[http]' in its folder.",
+        hint=install_hint(""),
     )
 
 

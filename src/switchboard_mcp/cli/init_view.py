@@ -17,6 +17,7 @@ from switchboard_mcp.setup.journal import FileChange
 from switchboard_mcp.setup.paths import find_repository
 from switchboard_mcp.setup.plan import Outcome, Plan, SetupOptions
 from switchboard_mcp.setup.references import ServerReference
+from switchboard_mcp.system.installation import install_hint
 
 # This many references are listed; the rest is counted.
 MAX_TRACES = 12
@@ -153,7 +154,7 @@ def _remarks(
         notes.append("this workspace is governed: `switchboard approve NAME` lets a child run")
     remote = [child.name for child in plan.children if child.server.url]
     if remote and find_spec("httpx2") is None:
-        note_text = "remote servers need the extra `http`: pip install '.[http]' in Switchboard's folder"
+        note_text = f"remote servers need the package httpx2, which is missing. {install_hint('')}"
         notes.append(f"{', '.join(sorted(remote))}: {note_text}")
     if notes:
         yield "Worth knowing", notes

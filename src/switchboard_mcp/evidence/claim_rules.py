@@ -14,7 +14,7 @@ from switchboard_mcp.evidence.artifacts import Check, Claim, Fact
 from switchboard_mcp.gateway.suites.suite_tools import MAX_LIST_BYTES
 
 STANDARD = "Summit Switchboard (MCP)"
-PACKAGE, DISTRIBUTION, LICENCE = "switchboard_mcp", "switchboard-mcp", "MIT"
+PACKAGE, LICENCE = "switchboard_mcp", "MIT"
 CLEAN_ROOM = "Written from ideas and public protocol documents only; no code of another project was copied."
 Facts = Mapping[str, Fact]
 

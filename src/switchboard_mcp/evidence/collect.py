@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import metadata, requires
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -42,7 +41,6 @@ from switchboard_mcp.evidence.artifacts import (
 )
 from switchboard_mcp.evidence.claim_rules import (
     CLEAN_ROOM,
-    DISTRIBUTION,
     LICENCE,
     PACKAGE,
     STANDARD,
@@ -66,6 +64,7 @@ from switchboard_mcp.suites import introspect, savings
 from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.token_estimate import estimate
+from switchboard_mcp.system.installation import DISTRIBUTION, project_metadata
 
 HARNESS = "switchboard_mcp.suites.token_estimate: estimate of o200k"
 BASELINE = "name, description and input schema of every subtool that exists for a host, as compact JSON"
@@ -363,12 +362,12 @@ def _facts(
 
 def _required() -> list[str]:
     """Return the requirements of an installation without extras."""
-    return [needed for needed in requires(DISTRIBUTION) or [] if "extra ==" not in needed]
+    return project_metadata()[0]
 
 
 def _licence() -> str:
     """Return the licence in the metadata of the installed distribution."""
-    return str(metadata(DISTRIBUTION).json.get("license_expression", ""))
+    return project_metadata()[1]
 
 
 class PinnedSuite(Struct):

@@ -22,6 +22,7 @@ from switchboard_mcp.errors import KINDS, refused
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.observability.metrics import Timings, Value
 from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.system.installation import install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -235,7 +236,7 @@ def start(settings: Settings, environ: Mapping[str, str], source: str, log: Log)
         from switchboard_mcp.observability.tracing import from_environment
     except ImportError as problem:
         message = f"{source}: telemetry.otel needs a package that is not installed: {problem.name}."
-        hint = "Install it with `pip install 'switchboard-mcp[otel]'`, or set telemetry.otel to false."
+        hint = f"Set telemetry.otel to false, or add the extra. {install_hint('otel')}"
         raise refused("config_invalid", message, hint=hint) from None
     return Telemetry(
         settings, from_environment(environ, lambda message: log.warning("otel.trouble", problem=message))

@@ -96,7 +96,9 @@ FAILING: dict[str, Callable[[Checkout], object]] = {
         estimate, "__module__", "tiktoken.core"
     ),
     "unmeasuredSuites": lambda checkout: checkout.suite(expose={"allow": []}),
-    "busRequired": lambda checkout: checkout.monkeypatch.setattr(collecting, "requires", lambda _: ["redis>=5"]),
+    "busRequired": lambda checkout: checkout.monkeypatch.setattr(
+        collecting, "project_metadata", lambda: (["redis>=5"], "MIT")
+    ),
     "busInTheClear": lambda checkout: checkout.set(bus={"url": "redis://redis.example:6379/0"}),
     "busPassword": lambda checkout: checkout.set(bus={"url": "rediss://ada:secret@redis.example"}),
     "package": lambda checkout: checkout.monkeypatch.setattr(collecting, "__name__", "switchboard.collect"),

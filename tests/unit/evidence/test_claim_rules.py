@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.evidence.claim_rules import CLAIMS, CLEAN_ROOM, DISTRIBUTION, LICENCE, PACKAGE
+from switchboard_mcp.evidence.claim_rules import CLAIMS, CLEAN_ROOM, LICENCE, PACKAGE
+from switchboard_mcp.system.installation import DISTRIBUTION
 
 REPO = Path(__file__).resolve().parents[3]
 

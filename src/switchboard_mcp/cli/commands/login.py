@@ -120,7 +120,7 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     async with callback_server(port, invocation.console, browser=not invocation.args.no_browser) as callback:
         try:
             auth = make_oauth(spec, server, os.environ, redactor.register, callback.authorizer())
-        except ImportError as problem:  # without the extra `http`
+        except ImportError as problem:  # a broken installation
             raise SwitchboardError(missing_package(spec, problem)) from None
         if auth is None:
             raise refused(

@@ -10,6 +10,7 @@ from switchboard_mcp.cli.commands import dry_run
 from switchboard_mcp.cli.invocation import SEE_HELP, Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option
 from switchboard_mcp.errors import refused
+from switchboard_mcp.system.installation import install_hint
 
 
 def run(invocation: Invocation) -> int:
@@ -29,7 +30,7 @@ def _serve_over_http(options: CommandOptions, address: str) -> int:
         from switchboard_mcp.http_app import serve_over_http  # needs the extra `http`
     except ImportError as problem:
         message = f"Serving over HTTP requires the package '{problem.name}', which is not installed."
-        raise refused("http_missing", message) from None
+        raise refused("http_missing", message, hint=install_hint("http")) from None
     return serve_over_http(options, address)
 
 

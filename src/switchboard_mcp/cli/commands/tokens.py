@@ -29,6 +29,7 @@ from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings, T
 from switchboard_mcp.suites.savings import Costs, Count, Savings, ServerTools, Spread, measure, summarise
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.token_estimate import ACCURACY, estimate
+from switchboard_mcp.system.installation import install_hint
 
 BASELINE = "name, description and input schema of every tool, as compact JSON"
 ESTIMATE = f"estimate of o200k, {ACCURACY}; the extra `tokens` counts exactly"
@@ -105,9 +106,7 @@ def choose_counter(tokenizer: str) -> tuple[Count, str]:
         except ImportError:
             if tokenizer:
                 message = f"The tokenizer {tokenizer} is not installed."
-                raise usage_error(
-                    message, "pip install 'switchboard-mcp[tokens]', or --tokenizer estimate."
-                ) from None
+                raise usage_error(message, f"Use --tokenizer estimate. {install_hint('tokens')}") from None
         else:
             encode = bpe_openai.get_encoding("o200k_base").encode_ordinary
             return lambda data: len(encode(data.decode("utf-8", "replace"))), "o200k_base"

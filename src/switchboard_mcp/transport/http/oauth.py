@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.system.installation import install_hint
 from switchboard_mcp.transport.http.client import HttpClient
 from switchboard_mcp.transport.http.http_errors import read_error_body, response_failure
 from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
@@ -123,7 +124,7 @@ class OAuth(httpx2.Auth):
                 self._server.failure(
                     "transport_unsupported",
                     f"requires a login, but the package {problem.name} is not installed",
-                    hint="Install it: pip install 'switchboard-mcp[oauth]', or '.[oauth]' in its folder.",
+                    hint=install_hint("oauth"),
                 )
             ) from problem
         logging.getLogger("mcp.client.auth").setLevel(

@@ -110,4 +110,4 @@ def test_whoever_moves_remote_servers_learns_that_they_need_an_extra(
     if not installed:
         monkeypatch.setitem(sys.modules, "httpx2", None)
     output = talk(person, Talk(), "--yes")
-    assert ("remote servers need the extra `http`" in output) != installed
+    assert ("remote servers need the package httpx2" in output) != installed

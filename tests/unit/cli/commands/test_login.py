@@ -12,6 +12,7 @@ from switchboard_mcp.cli.index import parser_for
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.system.installation import current_installation
 
 
 async def test_without_the_packages_for_remote_children_a_login_says_what_to_install(
@@ -24,4 +25,4 @@ async def test_without_the_packages_for_remote_children_a_login_says_what_to_ins
     )
     with pytest.raises(SwitchboardError, match="Child 'web' is remote") as refused:
         await log_in(spec, invocation)
-    assert "[http]" in str(refused.value.failure.hint)
+    assert current_installation().command("") in str(refused.value.failure.hint)

@@ -323,7 +323,7 @@ async def test_without_the_sdk_a_renewal_says_what_to_install(
             rig.ask("tools/list")
             problem = await rig.until_lost()
     assert problem.code == "transport_unsupported"
-    assert "switchboard-mcp[oauth]" in str(problem.hint)
+    assert "[oauth]" in str(problem.hint)
 
 
 async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile) -> None:
