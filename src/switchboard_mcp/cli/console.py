@@ -1,21 +1,24 @@
 """Writes text for people: colour, tables and wrapped lines on a terminal, plain text to a pipe or file.
 
-Removes what must never reach a terminal, such as a child's escape sequences. It does not know what is being shown.
+A terminal gets no escape sequence, control or direction character that was not painted here: `OutputStream`, through
+which everything passes, cleans the rest. It does not know what is being shown.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 
 from switchboard_mcp.errors import Failure, as_text
+from switchboard_mcp.system.terminal_text import clean, escape_json
 
 STYLES = {
     "bold": "1",
@@ -37,11 +40,9 @@ NARROWEST_COLUMN = 12
 # Longer cells are cut.
 CELL_LINES = 4
 
-# Tab and newline are text; a terminal interprets every other control character.
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {13: ""}
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")
-# JSON may contain these unescaped, and some terminals interpret them.
-_JSON_CONTROLS = {code: f"\\u{code:04x}" for code in range(127, 160)}
+# Stands for the beginning of a style until the text is written. It is random, so that no text from elsewhere has it.
+_MARK = f"\x1b{secrets.token_hex(8)}["
+_STYLE = re.compile(re.escape(_MARK) + r"[0-9;]*m")
 
 
 class Styled(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ def use_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
 
 def one_line(text: str) -> str:
     """Return the text on one line, without control characters."""
-    return " ".join(text.split()).translate(_CONTROLS)
+    return clean(" ".join(text.split()))
 
 
 def plural(count: int, one: str, many: str = "") -> str:
@@ -240,11 +241,36 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
+def render(text: str, is_terminal: bool) -> str:
+    """Return painted text as it is written. For a terminal, everything that was not painted is cleaned."""
+    parts = text.split(_MARK)
+    return "\x1b[".join(map(clean, parts) if is_terminal else parts)
+
+
+class OutputStream:
+    """A text stream that renders what is written to it. The other members are those of the stream behind it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        """Write text."""
+        self._stream.write(render(text, self._is_terminal))
+
+    def write_sequence(self, sequence: str) -> None:
+        """Write escape sequences of our own. Text within must have been rendered."""
+        self._stream.write(sequence)
+
+
 class Screen:
     """One output stream: a terminal, or a pipe or file that gets plain text."""
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
-        self.stream = stream
+        self.stream = OutputStream(stream)
         self.is_terminal = stream.isatty()
         self.has_colour = use_colour(self.is_terminal, environ)
         self._columns = environ.get("COLUMNS", "")
@@ -265,7 +291,7 @@ class Screen:
         if not self.has_colour or not style or not text:
             return text
         codes = ";".join(STYLES[name] for name in style.split())
-        return f"\x1b[{codes}m{text}\x1b[0m"
+        return f"{_MARK}{codes}m{text}{_MARK}0m"
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write one line, wrapped at words if the terminal is too narrow for it."""
@@ -274,8 +300,8 @@ class Screen:
             self.stream.write(piece + "\n")
 
     def text(self, text: str, style: str = "") -> None:
-        """Write text from elsewhere: unchanged to a pipe, without control characters to a terminal. Never wrapped."""
-        self.stream.write(self.paint(self.sanitize(text), style) + "\n")
+        """Write text without wrapping it."""
+        self.stream.write(self.paint(text, style) + "\n")
 
     def help(self, text: str) -> None:
         """Write a help text; on a terminal, its paragraphs are wrapped to the width."""
@@ -285,15 +311,15 @@ class Screen:
         for line in _join_paragraphs(text).splitlines():
             self.line(line)
 
-    def sanitize(self, text: str) -> str:
-        """Remove control characters if the stream is a terminal."""
-        return text.translate(_CONTROLS) if self.is_terminal else text
+    def render(self, text: str) -> str:
+        """Return painted text for use between escape sequences of our own."""
+        return render(text, self.is_terminal)
 
     def prose(self, text: str, indent: str = "", style: str = "") -> None:
         """Write a text of one or more lines, wrapped to the terminal."""
         size = self.size()
         width = min(size.columns, PROSE_WIDTH) - len(indent) if size else 0
-        for line in text.translate(_CONTROLS).split("\n"):
+        for line in clean(text).split("\n"):
             for piece in _wrap_prose(line, max(width, 20)) if width else [line]:
                 self.line(f"{indent}{self.paint(piece, style)}" if piece else "")
 
@@ -345,7 +371,7 @@ class Screen:
         """Write a value as JSON: indented on a terminal, else on one line. Bytes are taken as encoded JSON."""
         data = value if isinstance(value, bytes) else msgspec.json.encode(value)
         if self.is_terminal:
-            self.line(msgspec.json.format(data, indent=2).decode().translate(_JSON_CONTROLS))
+            self.line(escape_json(msgspec.json.format(data, indent=2).decode()))
             return
         buffer = getattr(self.stream, "buffer", None)
         if buffer is None:
@@ -353,6 +379,13 @@ class Screen:
         else:  # JSON is UTF-8, whatever the locale is
             self.stream.flush()
             buffer.write(data + b"\n")
+
+    def json_line(self, value: object) -> None:
+        """Write a value as JSON on one line, also on a terminal."""
+        if self.is_terminal:
+            self.stream.write(escape_json(msgspec.json.encode(value).decode()) + "\n")
+        else:
+            self.json(value)
 
 
 class Console:
@@ -373,9 +406,9 @@ class Console:
     def show_failure(self, problem: Failure) -> None:
         """Print a failure and its hint."""
         first, *rest = as_text(problem).split("\n")
-        self.err.line(f"{self.err.paint('switchboard:', 'bold red')} {self.err.sanitize(first)}")
+        self.err.line(f"{self.err.paint('switchboard:', 'bold red')} {first}")
         for line in rest:
-            self.err.line(self.err.sanitize(line))
+            self.err.line(line)
 
     def warn(self, message: str) -> None:
         """Print a warning."""

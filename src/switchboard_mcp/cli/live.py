@@ -46,7 +46,7 @@ class LiveDisplay:
     def erase(self) -> None:
         """Erase the lines; the next frame draws them again."""
         if self._drawn:
-            self._screen.stream.write(f"\x1b[{self._drawn}A\r\x1b[J")
+            self._screen.stream.write_sequence(f"\x1b[{self._drawn}A\r\x1b[J")
             self._screen.stream.flush()
             self._drawn = 0
 
@@ -59,10 +59,11 @@ class LiveDisplay:
         lines = fit_rows(self._frame(spin), size.lines - 1)
         back = f"\x1b[{self._drawn}A\r" if self._drawn else ""
         text = "".join(
-            f"{self._screen.paint(truncate(line.text, size.columns - 1), line.style)}\x1b[K\n"
+            self._screen.render(self._screen.paint(truncate(line.text, size.columns - 1), line.style))
+            + "\x1b[K\n"
             for line in lines
         )
-        self._screen.stream.write(f"{back}{text}\x1b[J")
+        self._screen.stream.write_sequence(f"{back}{text}\x1b[J")
         self._screen.stream.flush()
         self._drawn = len(lines)
 

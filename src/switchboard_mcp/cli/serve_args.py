@@ -7,6 +7,7 @@ from typing import Any
 
 from switchboard_mcp.app import CommandOptions, serve
 from switchboard_mcp.errors import SwitchboardError, as_text
+from switchboard_mcp.system.terminal_text import write_clean
 
 NO_RELOAD = "--no-reload"
 FLAGS = {
@@ -27,7 +28,7 @@ def run(arguments: list[str]) -> int | None:
     try:
         return serve(options)
     except SwitchboardError as problem:
-        print(f"switchboard: {as_text(problem.failure)}", file=sys.stderr)
+        write_clean(sys.stderr, f"switchboard: {as_text(problem.failure)}\n")
         return 2
 
 

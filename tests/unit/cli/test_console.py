@@ -24,6 +24,9 @@ from switchboard_mcp.cli.index import COMMANDS
 from switchboard_mcp.cli.main import dispatch
 from switchboard_mcp.errors import failure
 
+# Everything that a terminal interprets, apart from tab and newline.
+OBEYED = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -39,8 +42,8 @@ def pipe() -> Screen:
 
 
 def written(screen: Screen) -> str:
-    assert isinstance(screen.stream, io.StringIO)
-    return screen.stream.getvalue()
+    shown: str = screen.stream.getvalue()
+    return shown
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,39 @@ def test_a_terminal_gets_no_orders_from_a_text() -> None:
     screen = terminal()
     screen.text("\x1b[31mred\x07\r\ndone\tok")
     assert written(screen) == "\ufffd[31mred\ufffd\ndone\tok\n"
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_whatever_is_written_only_our_own_paint_is_obeyed(text: str) -> None:
+    screen, console = terminal(), Console(Terminal(), Terminal(), {"TERM": "xterm"})
+    for hostile in (text, f"a\x1b[31m{text}\x9b2J\u202eb\r\x08"):
+        screen.line(f"{screen.paint('painted', 'bold red')} {hostile}", "dim")
+        screen.text(hostile, "cyan")
+        screen.prose(hostile)
+        screen.entry(hostile, hostile, "green")
+        screen.table([(hostile, Styled(hostile, "yellow"))], header=("a", "b"))
+        screen.json({hostile: [hostile]})
+        screen.json_line({hostile: [hostile]})
+        screen.stream.write(hostile)
+        console.show_failure(failure("usage", hostile, hint=hostile))
+        console.warn(hostile)
+    for shown in (written(screen), written(console.err)):
+        assert re.search(f"[{OBEYED}]", re.sub(r"\x1b\[[0-9;]*m", "", shown)) is None
+        assert set(re.findall(r"\x1b\[([0-9;]*)m", shown)) <= {"0", "1;31", "2", "36", "32", "33"}
+
+
+def test_a_style_cannot_be_forged() -> None:
+    screen = terminal()
+    screen.line("\x1b[7mreversed\x1b[0m \x1b0123456789abcdef[7m")
+    assert "\x1b" not in written(screen)
+
+
+@pytest.mark.parametrize("text", ["\x9b", "\u202e", "\x7f", "\u2066"])
+def test_json_on_a_terminal_means_the_same(text: str) -> None:
+    screen = terminal()
+    screen.json_line({"value": text})
+    assert text not in written(screen)
+    assert msgspec.json.decode(written(screen)) == {"value": text}
 
 
 def plain(screen: Screen) -> list[str]:
@@ -150,8 +186,9 @@ def test_a_long_line_is_wrapped_under_its_second_column_and_a_path_is_left_whole
         "          some length",
     ]
     assert wrap_line(f"See {path} now", 30) == ["See", f"  {path}", "  now"]
-    assert wrap_line("\x1b[31mred words\x1b[0m that go on and on", 20) == [
-        "\x1b[31mred words\x1b[0m that go on",
+    painted = terminal().paint("red words", "red")
+    assert wrap_line(f"{painted} that go on and on", 20) == [
+        f"{painted} that go on",
         "  and on",
     ]
 
@@ -160,12 +197,11 @@ def test_a_long_line_is_wrapped_under_its_second_column_and_a_path_is_left_whole
 @pytest.mark.parametrize("name", ["", "mail", *COMMANDS])
 def test_every_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    screen = terminal(columns)
-    dispatch(
-        [*name.split(), "--help"],
-        Console(screen.stream, screen.stream, {"COLUMNS": str(columns), "TERM": "xterm"}),
-    )
-    assert [line for line in plain(screen) if visible_width(line) > columns and len(line.split()) > 1] == []
+    console = Console(Terminal(), Terminal(), {"COLUMNS": str(columns), "TERM": "xterm"})
+    dispatch([*name.split(), "--help"], console)
+    assert [
+        line for line in plain(console.out) if visible_width(line) > columns and len(line.split()) > 1
+    ] == []
 
 
 def test_an_entry_is_wrapped_under_its_name() -> None:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NoReturn
 
-from msgspec.json import encode
-
 from switchboard_mcp.app import load
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural, truncate, visible_width
 from switchboard_mcp.cli.invocation import Invocation, usage_error
@@ -128,7 +126,7 @@ def follow(reader: Reader, invocation: Invocation) -> NoReturn:
     while True:
         for entry in fresh:
             if invocation.as_json:
-                out.stream.write(encode(entry).decode() + "\n")  # one line each, also on a terminal
+                out.json_line(entry)
             else:
                 out.line(_in_columns(row(entry), out))
         invocation.console.flush()

@@ -215,7 +215,7 @@ async def _tail(workspace: Workspace, settings: BusSettings, invocation: Invocat
 def _show_entry(entry: StreamEntry, invocation: Invocation) -> None:
     fields = {name: value.decode("utf-8", "replace") for name, value in entry.fields.items()}
     if invocation.as_json:
-        invocation.console.out.stream.write(msgspec.json.encode({"id": entry.id, **fields}).decode() + "\n")
+        invocation.console.out.json_line({"id": entry.id, **fields})
         return
     text = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
     invocation.console.out.line(f"{entry.id}  {text}")

@@ -101,7 +101,7 @@ def verify(folder: str, files: dict[str, bytes], gathered: CollectedEvidence, in
         return code
     if differences:
         for difference in differences:
-            console.err.line(f"{console.err.paint('✗', 'red')} {console.err.sanitize(difference)}")
+            console.err.line(f"{console.err.paint('✗', 'red')} {difference}")
         console.err.line(f"{plural(len(differences), 'difference')} in {folder}.", "bold red")
     else:
         console.out.line(f"{console.out.paint('✓', 'green')} The evidence in {folder} matches the workspace.")

@@ -91,9 +91,7 @@ def show(report: FindReport, out: Screen) -> None:
     if not report.matches:
         out.line("Nothing matches these words.")
     for one in report.matches:
-        out.line(
-            f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{out.sanitize(one.signature)}"
-        )
+        out.line(f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{one.signature}")
         if one.summary:
             out.prose(one.summary, "    ")
     if report.matches:

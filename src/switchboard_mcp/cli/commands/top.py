@@ -130,7 +130,8 @@ def watch(feed: ServerFeed, out: Screen) -> None:
                 lines = draw(
                     feed.state, time.time(), size=size, paint=out.paint, sort=SORTS[sort], first=first
                 )
-                out.stream.write(HOME + "\x1b[K\r\n".join(lines) + "\x1b[K" + REST)
+                shown = "\x1b[K\r\n".join(map(out.render, lines))
+                out.stream.write_sequence(HOME + shown + "\x1b[K" + REST)
                 out.stream.flush()
             key = _read_key(feed)
             if key == "q":
@@ -172,10 +173,10 @@ def _full_screen(out: Screen) -> Iterator[None]:
     ended = signal.signal(signal.SIGTERM, end)
     try:
         tty.setcbreak(0)
-        out.stream.write(ENTER)
+        out.stream.write_sequence(ENTER)
         yield
     finally:
-        out.stream.write(LEAVE)
+        out.stream.write_sequence(LEAVE)
         out.stream.flush()
         termios.tcsetattr(0, termios.TCSADRAIN, before)
         signal.signal(signal.SIGTERM, ended)

@@ -411,4 +411,4 @@ def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
         if ": cd " in finding.remedy:
             out.text(remedy)
         else:
-            out.line(out.sanitize(remedy))
+            out.line(remedy)

@@ -16,6 +16,7 @@ import msgspec
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER, workspace_of
 from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.system.terminal_text import write_clean
 
 # The reply format by host and event. `block` and `deny`: the turn continues, with the text as its next instruction.
 # `nested block`: the same, as VS Code reads it. `context`: the text is added to the prompt. Other events get no reply.
@@ -48,10 +49,10 @@ def answer(agent: str, host: str, workspace: str, *, as_json: bool = False) -> i
     try:
         text = reply(agent, host, workspace, os.environ, sys.stdin.buffer, as_json=as_json)
     except Exception as problem:  # noqa: BLE001 - a host's turn is worth more than our fault
-        sys.stderr.write(f"switchboard mail hook: {problem!r}\n")
+        write_clean(sys.stderr, f"switchboard mail hook: {problem!r}\n")
         return 0
     if text:
-        sys.stdout.write(text + "\n")
+        write_clean(sys.stdout, text + "\n")
         sys.stdout.flush()
     return 0
 

@@ -82,7 +82,7 @@ def _wake_host(invocation: Invocation) -> int:
             return 0
         notice = await asyncio.to_thread(hooks.unread_notice, folder, agent)
         await asyncio.to_thread(mailbox.presence.record_notified, agent)
-        sys.stderr.write(f"{notice}\n")
+        invocation.console.err.text(notice)
         return WAKE
 
     return with_mailbox(invocation, work, watch=True)
