@@ -112,6 +112,22 @@ async def test_a_letter_its_machine_will_not_have_is_dead_told_to_its_sender_and
         assert (await bob.verify()).sound
 
 
+async def test_a_message_of_another_machine_s_overseer_arrives_unverified(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async with joined(redis, tmp_path, lambda message: False) as (ada, bob):
+        draft = Draft(action="status_update", payload="p")
+        await ada.send(draft, sender="overseer", recipient="bob", from_dashboard=True)
+        await ada.send(draft, sender="ada", recipient="bob")
+
+        async def there() -> bool:
+            return len(await bob.peek("bob")) == 2
+
+        await soon(there)
+        found = [(stored.message.sender, stored.verified) for stored in await bob.peek("bob")]
+        assert found == [("overseer", False), ("ada", True)]
+
+
 async def test_a_letter_that_nobody_can_store_is_dead_after_a_few_tries_and_keeps_back_no_other(
     redis: RedisServer, tmp_path: Path
 ) -> None:

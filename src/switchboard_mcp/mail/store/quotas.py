@@ -80,7 +80,9 @@ Check = Callable[[Usage], Failure | None]
 def _check_agent(quotas: Quotas, agent: str) -> Check:
     def check(usage: Usage) -> Failure | None:
         if usage.messages > quotas.waiting:
-            text = f"The mailbox of '{agent}' is full: {usage.messages - 1} messages wait."
+            text = (
+                f"The mailbox of '{agent}' is full: {usage.messages - 1} of {quotas.waiting} messages wait."
+            )
             return _full(text, "mail.maxWaiting")
         if usage.bytes > quotas.waiting_bytes:
             text = f"The mailbox of '{agent}' is full: with this message, {usage.bytes} bytes would wait."
