@@ -13,6 +13,7 @@ import pytest
 
 from switchboard_mcp import __version__
 from tests.e2e.host import Host
+from tests.e2e.test_remote_children import child as web_child
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child
 from tests.patience import PATIENCE_S
 
@@ -100,6 +101,16 @@ def test_what_is_installed_serves_a_child(installed: Path, workspace: Path) -> N
         assert host.tool_names() == ["mock_suite"]
         assert host.call("mock_suite", "echo", message="from a wheel")["content"][0]["text"] == "from a wheel"
     assert "mock_suite" in run(program, "list", cwd=workspace)
+
+
+@pytest.mark.parametrize("transport", ["streamable", "sse"])
+def test_remote_servers_work_without_an_extra(installed: Path, workspace: Path, transport: str) -> None:
+    with web_child("shop.py", transport) as url:
+        kind = {"sse": "sse"}.get(transport, "http")
+        servers = {"far": {"type": kind, "url": url}}
+        (workspace / "switchboard.config.json").write_text(json.dumps({"mcpServers": servers}))
+        program = str(installed / "bin" / "switchboard")
+        assert "3" in run(program, "call", "far", "add", "a=1", "b=2", cwd=workspace)
 
 
 def test_what_needs_an_extra_says_which(installed: Path, workspace: Path) -> None:

@@ -353,6 +353,9 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
         if not plain_value.isascii():
             plain = plain_value.encode("ascii", "backslashreplace").decode()
             out.line(f"  {' ' * width}  {one_line(plain)}", "yellow")
+    if path := _pinned_argument(approval):
+        out.line(f"  The child will not start once {one_line(path)} has changed.", "yellow")
+        out.line("  If it runs nothing there, approve with --data and that path.", "yellow")
     if before is not None and before != approval:
         fields = (name for name in Approval.__struct_fields__)
         changed = [name for name in fields if getattr(before, name) != getattr(approval, name)]
@@ -361,6 +364,17 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
             out.line(
                 "  The package version is the same: make sure you know who changed its files.", "bold red"
             )
+
+
+def _pinned_argument(approval: Approval) -> str:
+    """Return the first pinned path that an argument seems to name and that is no program, or an empty string."""
+    words = approval.args[approval.replaces :]
+    for pin in approval.files:
+        folder, name = os.path.split(pin.path)
+        named = any(name in word for word in words) and pin.path not in approval.launch and not pin.names
+        if named and os.path.basename(folder) not in ("bin", "sbin"):
+            return pin.path
+    return ""
 
 
 def _command_line(words: Iterable[str]) -> str:

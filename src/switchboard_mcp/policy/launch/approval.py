@@ -18,7 +18,7 @@ from switchboard_mcp.config.variables import expand, used_variables
 from switchboard_mcp.config.wrapped_children import wrapper_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector
-from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, NamedPath, find_named
+from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, NamedPath, find_named, possible_paths
 from switchboard_mcp.policy.launch.packages import resolve
 from switchboard_mcp.policy.launch.programs import Unresolved
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -154,10 +154,13 @@ def _local(
 
 
 def _data(spec: ChildSpec, policy: LaunchPolicy, more: frozenset[str]) -> list[str]:
-    """Return the paths that are approved as data, now and before."""
+    """Return the paths that are approved as data now, and those from before that the arguments still name."""
     before = policy.approvals.find(spec.name, policy.platform)
     known = map(policy.path_variables.fill, before.approval.data if before is not None else ())
-    return sorted({*known, *(os.path.normpath(os.path.join(spec.cwd, path)) for path in more)})
+    environ = policy.environment(spec)
+    named = {path for word in spec.args for path in possible_paths(word, spec.cwd, environ)}
+    kept = (place for place in known if any(f"{path}/".startswith(f"{place}/") for path in named))
+    return sorted({*kept, *(os.path.normpath(os.path.join(spec.cwd, path)) for path in more)})
 
 
 def _argument_flaw(named: NamedPath, policy: LaunchPolicy) -> str:

@@ -70,15 +70,18 @@ def find_named(
             yield NamedPath(index, os.path.normpath(path), "mount")
         return
     for index, word in enumerate(args):
-        for path in sorted(
-            {os.path.normpath(os.path.join(folder, name)) for name in _candidates(word, environ)}
-        ):
+        for path in sorted(possible_paths(word, folder, environ)):
             if path == _NULL or not os.path.exists(path):
                 continue
             yield NamedPath(index, path, "folder" if os.path.isdir(path) else "file")
             if os.path.isfile(path) and (flaw := _program_flaw(path, args[index + 1 :])):
                 yield ArgumentFlaw(index, flaw)
         yield from _programs(index, word, args[index + 1 :], environ)
+
+
+def possible_paths(word: str, folder: str, environ: Mapping[str, str]) -> set[str]:
+    """Return all paths that an argument could name, whether they exist or not."""
+    return {os.path.normpath(os.path.join(folder, name)) for name in _candidates(word, environ)}
 
 
 def _programs(

@@ -10,6 +10,7 @@ from switchboard_mcp.cli.commands.approve import show_approval
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.config.approvals import Approval, FilePin
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
 
 SAME_VERSION = "The package version is the same"
 
@@ -67,3 +68,23 @@ def test_letters_that_look_like_others_are_told() -> None:
     assert "/opt/n\\u043ede/bin/node" in output
     pinned = Approval(launch=["/x"], files=[FilePin(path="/x", sha256="a" * 64, real="/y")])
     assert "\\u" not in shown(pinned)
+
+
+def test_what_is_pinned_data_and_absent_is_told_apart() -> None:
+    files = [
+        FilePin(path="/usr/bin/tool", sha256="a" * 64),
+        FilePin(path="${workspace}/docs", sha256="b" * 64),
+        FilePin(path="/usr", sha256=NOTHING_THERE, names=["pyvenv.cfg"]),
+        FilePin(path="/lib/site", sha256="c" * 64, names=["*.pth"]),
+    ]
+    args = ["docs", "db"]
+    output = shown(
+        Approval(launch=["/usr/bin/tool"], args=args, files=files, data=["${workspace}/db"]),
+        *args,
+        columns="120",
+    )
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert "not pinned ${workspace}/db (data)" in lines
+    assert "must lack pyvenv.cfg in /usr" in lines
+    assert any(line.endswith("/lib/site (only *.pth)") for line in lines)
+    assert "The child will not start once ${workspace}/docs has changed." in lines

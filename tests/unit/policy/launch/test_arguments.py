@@ -120,6 +120,9 @@ def test_data_is_approved_by_name_and_stays_so(place: Place, policy: LaunchPolic
     again = propose(spec, judge, NOTHING)
     assert isinstance(again, Approval)
     assert again.data == approval.data
+    other = propose(structs.replace(spec, args=["--db=data/x.db"]), judge, NOTHING)
+    assert isinstance(other, Approval)
+    assert other.data == ["${workspace}/data"]
 
 
 @pytest.mark.parametrize("word", [".", "--root=.", "{folder}"])
