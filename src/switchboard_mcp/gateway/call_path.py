@@ -7,6 +7,7 @@ are the hot path. What reaches a child in any other way is Switchboard's own: th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw
@@ -53,7 +54,17 @@ def send(
         refuse(inbound, match)
         return
     if suite.redact_args:
-        suite.redact_arguments(members.get("arguments", UNSET))
+        args = members.get("arguments", UNSET)
+        suite.redact_arguments(args, partial(_send_redacted, inbound, match, members, relay))
+    else:
+        _send_redacted(inbound, match, members, relay)
+
+
+def _send_redacted(
+    inbound: IncomingRequest, match: ResolvedName, members: dict[str, Raw], relay: Relay
+) -> None:
+    """Send the request, whose secret arguments are registered."""
+    suite = match.suite
     if suite.observer is not None:
         suite.observer.begin_request(inbound, match.name)
     request = ForwardedRequest(inbound, match, members, relay)

@@ -6,7 +6,7 @@ prompts and resources are in `gateway.prompts_resources`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
@@ -121,9 +122,17 @@ class ChildSuite:
             channel = self.observer.begin_call(channel, id, params)
         if params.request_state is not UNSET and self._resume_suspended(session, channel, id, params):
             return
-        arguments = params.arguments
         if self.redact_args:
-            self.redact_arguments(arguments.args)
+            proceed = partial(self._begin_redacted, session, channel, id, params)
+            self.redact_arguments(params.arguments.args, proceed)
+        else:
+            self._begin_redacted(session, channel, id, params)
+
+    def _begin_redacted(
+        self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams
+    ) -> None:
+        """Serve a call whose secret arguments are registered."""
+        arguments = params.arguments
         if arguments.action == "introspect":
             IntrospectCall(session, channel, id, self, params).begin()
         elif not self.access.permits(arguments.subtool):
@@ -138,11 +147,21 @@ class ChildSuite:
         else:
             SubtoolCall(session, channel, id, self, params).begin()
 
-    def redact_arguments(self, args: Raw | UnsetType) -> None:
-        """Redact the values that `redactArgs` names from everything that is logged or reported about the call."""
+    def redact_arguments(self, args: Raw | UnsetType, proceed: Callable[[], None]) -> None:
+        """Redact the values that `redactArgs` names from everything that is logged or reported about the call.
+
+        Calls `proceed` when that is done: at once, or after large arguments were searched outside the event loop.
+        """
         from switchboard_mcp.redaction.arguments import hidden_values  # only if the suite redacts arguments
 
-        self.child.register_secrets(hidden_values(self.redact_args, args))
+        def register(found: list[str] | Exception) -> None:
+            self.child.register_secrets(found if isinstance(found, list) else [])
+            proceed()
+
+        if args is UNSET or len(memoryview(args)) <= work_thread.LOOP_BYTES:
+            register(hidden_values(self.redact_args, args))
+        else:
+            work_thread.submit(partial(hidden_values, self.redact_args, args), register)
 
     def _resume_suspended(
         self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams
