@@ -193,6 +193,9 @@ KINDS: dict[str, FailureKind] = {
     ),
     "bus_full": FailureKind(True, "Give Redis more memory (maxmemory). Queued messages are sent then."),
     "bus_refused": FailureKind(False, "Check user, password and ACL of bus.url: Redis rejects them."),
+    "bus_malformed": FailureKind(
+        True, "A running relay moves such a key aside and goes on; nothing else may write to these keys."
+    ),
     "bus_missing": FailureKind(False, "Install the extra `redis` in the same way as Switchboard."),
     "bus_busy": FailureKind(True, "Stop the other relay first: a workspace has only one."),
     "shutting_down": FailureKind(True, "Start Switchboard again."),

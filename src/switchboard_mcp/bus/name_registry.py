@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.bus.node import BusNode
+from switchboard_mcp.bus.malformed import decode
+from switchboard_mcp.bus.node import BusNode, is_node_id
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.presence import Presence, RemotePresence
@@ -57,7 +58,7 @@ class NameRegistry:
 
     async def claim(self, name: str) -> str:
         """Claim a name for this machine; return the machine that holds it now."""
-        owner = _owner((await self._client.claim_names(self._node.id, [name]))[0])
+        owner = self._owner(name, (await self._client.claim_names(self._node.id, [name]))[0])
         if owner.node == self._node.id:
             self.owned.add(name)
             self.remote.pop(name, None)
@@ -68,18 +69,20 @@ class NameRegistry:
         """Claim names that are new here, and learn those that are new elsewhere."""
         agents = await self._store.run(read_local_agents)
         names = {
-            name: _owner(claim_value) for name, claim_value in (await self._client.get_all("names")).items()
+            name: self._owner(name, claim_value)
+            for name, claim_value in (await self._client.get_all("names")).items()
         }
         unclaimed = [name for name in agents.local if names.get(name, NameOwner("")).node != self._node.id]
         if unclaimed:
             for name, claim_value in zip(
                 unclaimed, await self._client.claim_names(self._node.id, unclaimed), strict=True
             ):
-                names[name] = _owner(claim_value)
+                names[name] = self._owner(name, claim_value)
         self.owned = {name for name in agents.local if names[name].node == self._node.id}
         # Remote agents that Redis has lost stay remote: their mail must not be delivered locally.
-        remote = {name: presence.node for name, presence in agents.remote.items() if name not in names}
-        remote |= {n: o.node for n, o in names.items() if o.node != self._node.id and is_agent_name(n)}
+        known = {name: owner.node for name, owner in names.items() if owner.node and is_agent_name(name)}
+        remote = {name: presence.node for name, presence in agents.remote.items() if name not in known}
+        remote |= {name: node for name, node in known.items() if node != self._node.id}
         in_use = {
             name for name in remote if name in agents.local and self._presence.status(name)[0] != "offline"
         }
@@ -98,13 +101,23 @@ class NameRegistry:
         alive = await self._client.alive(sorted(set(self.remote.values())))
         presences = {}
         for name, node in self.remote.items():
-            try:
-                presence = msgspec.json.decode(published.get(name, b""), type=RemotePresence)
-            except msgspec.DecodeError:
+            value = published.get(name)
+            presence = decode(value, RemotePresence)
+            if presence is None:
+                if value is not None:
+                    self._client.malformed.report(f"presence/{name}", "it is not a presence")
                 presence = RemotePresence(node=node)
             here = presence.here if node in alive and presence.node == node else "offline"
             presences[name] = RemotePresence(node=node, here=here, seen=presence.seen)
         return presences
+
+    def _owner(self, name: str, claim_value: bytes | None) -> NameOwner:
+        """Return the machine that holds a name; one without an id if the claim is malformed, so it can be replaced."""
+        owner = decode(claim_value, NameOwner)
+        if owner is not None and is_node_id(owner.node):
+            return owner
+        self._client.malformed.report(f"names/{name}", "it names no machine")
+        return NameOwner("")
 
     async def publish_presence(self) -> bool:
         """Publish the presence of local agents if it has changed; return True if anything was published."""
@@ -129,10 +142,9 @@ def read_local_agents(tx: Transaction) -> LocalAgents:
         for name, _ in file_operations.entries(tx.folder(REMOTE_AGENTS)):
             content = file_operations.read(tx.folder(REMOTE_AGENTS), name, 4096)
             if is_agent_name(name) and isinstance(content, file_operations.FileContent):
-                try:
-                    remote[name] = msgspec.json.decode(content.data, type=RemotePresence)
-                except msgspec.DecodeError:
-                    remote[name] = RemotePresence(node="")
+                presence = decode(content.data, RemotePresence)
+                is_valid = presence is not None and is_node_id(presence.node)
+                remote[name] = presence if presence is not None and is_valid else RemotePresence(node="")
     return LocalAgents([name for name in tx.agents() if name not in remote], remote)
 
 
@@ -153,10 +165,3 @@ def _write_remote_agents(
         except FileNotFoundError:
             continue
     tx.sync_folders()
-
-
-def _owner(claim_value: bytes | None) -> NameOwner:
-    try:
-        return msgspec.json.decode(claim_value or b"", type=NameOwner)
-    except msgspec.DecodeError:
-        return NameOwner("")

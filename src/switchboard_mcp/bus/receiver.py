@@ -68,22 +68,22 @@ class BusReceiver:
         out: list[tuple[str, Fields]] = []
         acked = [entry.id for entry in entries if entry.text("kind") not in ("letter", "receipt")]
         links: dict[str, list[StreamEntry]] = {}
+        receipts: list[StreamEntry] = []
         for entry in entries:
-            if entry.text("kind") == "letter" and not nodes.is_node_id(entry.text("from")):
+            kind = entry.text("kind")
+            problem = _find_flaw(entry) if kind in ("letter", "receipt") else ""
+            if problem:
+                self._client.malformed.report(f"in:{self._node.id}/{entry.id}", problem)
                 acked.append(entry.id)
-                out.append(
-                    (
-                        "dead",
-                        {**entry.fields, "to": self._node.id, "reason": "The sender is not a valid node id."},
-                    )
-                )
-            elif entry.text("kind") == "letter":
+                out.append(("dead", {**entry.fields, "to": self._node.id, "reason": problem}))
+            elif kind == "letter":
                 links.setdefault(entry.text("from"), []).append(entry)
+            elif kind == "receipt":
+                receipts.append(entry)
         trouble: Exception | None = None
         for node, messages in links.items():
-            problem = await self._receive_messages(node, messages, out, acked)
-            trouble = trouble or problem
-        receipts = [entry for entry in entries if entry.text("kind") == "receipt"]
+            failed = await self._receive_messages(node, messages, out, acked)
+            trouble = trouble or failed
         if receipts:
             await self._receipts(receipts, out, acked)
         if out or acked:
@@ -241,7 +241,7 @@ class BusReceiver:
             data = entry.fields.get("receipt", b"")
             try:
                 await self._store.commit(lambda tx: remote_inbox.store_receipt(tx, agent, name, data))
-            except SwitchboardError as problem:
+            except Exception as problem:  # noqa: BLE001 - any failure is counted, and the receipt is retried
                 return problem
             return None
 
@@ -250,7 +250,10 @@ class BusReceiver:
         filed: dict[tuple[str, str], list[str]] = {}
         for entry, problem in zip(entries, problems, strict=True):
             if problem is not None and not _is_permanent(problem):
-                continue  # It will be delivered again.
+                self._attempts[entry.id] = self._attempts.get(entry.id, 0) + (not is_temporary(problem))
+                if self._attempts[entry.id] < MAX_ATTEMPTS:
+                    continue  # It will be delivered again.
+            self._attempts.pop(entry.id, None)
             if problem is not None:
                 out.append(("dead", {**entry.fields, "to": self._node.id, "reason": str(problem)}))
             acked.append(entry.id)
@@ -259,6 +262,20 @@ class BusReceiver:
             out.append(
                 (node, {"kind": "filed", "from": self._node.id, "agent": agent, "names": " ".join(names)})
             )
+
+
+def _find_flaw(entry: StreamEntry) -> str:
+    """Return the reason that a message or receipt cannot have been sent by a relay; empty if it can."""
+    if not nodes.is_node_id(entry.text("from")):
+        return "The sender is not a valid node id."
+    if entry.text("kind") == "receipt":
+        return ""
+    sequence, base = entry.number("seq"), entry.number("base")
+    if "seq" not in entry.fields:  # sent again by `bus replay`
+        return ""
+    if not (0 < base <= sequence):
+        return "The sequence number is not valid."
+    return "" if nodes.is_node_id(entry.text("epoch")) else "The epoch is not valid."
 
 
 def is_temporary(problem: Exception) -> bool:

@@ -7,6 +7,7 @@ safe to repeat. Not aware of messages.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from ssl import SSLContext
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from switchboard_mcp.bus import connection_url, scripts
+from switchboard_mcp.bus.malformed import MalformedValues, text
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.installation import install_hint
@@ -40,6 +42,23 @@ RIGHTS = "+@read +@write +@scripting +@transaction +@connection -@dangerous"
 # How Redis reports a command denied inside a script: up to 7.0, and since then.
 SCRIPT_DENIED = ("can't run this command", "ACL failure in script")
 Fields = Mapping[str, "str | bytes | int"]
+# The type of each key of a workspace; those of a node follow.
+KEY_TYPES = {
+    "names": "hash",
+    "nodes": "hash",
+    "presence": "hash",
+    "agents": "hash",
+    "teams": "hash",
+    "workflows": "hash",
+    "fence": "string",
+    "changes": "stream",
+    "dead": "stream",
+    "events": "stream",
+}
+NODE_KEY_TYPES = {"alive": "string", "in": "stream"}
+# How Redis reports a key that no command of ours can use any more.
+UNUSABLE = ("WRONGTYPE", "exhausted the last possible ID")
+LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 
 
 class StreamEntry(Struct, frozen=True):
@@ -51,7 +70,7 @@ class StreamEntry(Struct, frozen=True):
 
     def text(self, name: str) -> str:
         """Return a field as text; empty if it is missing."""
-        return self.fields.get(name, b"").decode("utf-8", "replace")
+        return text(self.fields.get(name, b""))
 
     def number(self, name: str) -> int:
         """Return a field as a number; 0 if it is missing or not a number."""
@@ -76,6 +95,7 @@ class BusClient:
 
     def __init__(self, settings: BusSettings, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self.shown = connection_url.shown(settings.url)
+        self.malformed = MalformedValues()
         if not settings.prefix.replace("-", "").replace("_", "").replace(".", "").isalnum():
             message = f"bus.prefix {settings.prefix!r} may only contain letters, digits, _, . and -."
             raise refused("config_invalid", message)
@@ -134,6 +154,8 @@ class BusClient:
 
     def _translate_error(self, problem: Exception) -> SwitchboardError:
         text, at = _error_text(problem), f"Redis at {self.shown}"
+        if any(mark in text for mark in UNUSABLE):
+            return refused("bus_malformed", f"{at} has a key that cannot be used: {text}.")
         # A transaction is discarded as a whole when one of its commands runs out of memory.
         if isinstance(problem, exceptions.OutOfMemoryError | exceptions.ExecAbortError):
             return refused("bus_full", f"{at} is out of memory: {text}.")
@@ -205,7 +227,7 @@ class BusClient:
                     self.key("in", node), GROUP, consumer, idle_ms, start_id=start, count=count
                 )
                 found += _entries(reply[1])
-                start = reply[0].decode()
+                start = text(reply[0])
                 if start == "0-0":
                     break
             times = await self._delivery_counts(node, consumer, len(found))
@@ -224,7 +246,7 @@ class BusClient:
         reply = await self._redis.xpending_range(
             self.key("in", node), GROUP, min="-", max="+", count=count, consumername=consumer
         )
-        return {each["message_id"].decode(): each["times_delivered"] for each in reply}
+        return {text(each["message_id"]): each["times_delivered"] for each in reply}
 
     async def trim(self, node: str) -> int:
         """Drop entries from a stream that no group needs any more."""
@@ -247,10 +269,16 @@ class BusClient:
             return reply[0], reply[1] == 1
 
     async def get_all(self, kind: str) -> dict[str, bytes]:
-        """Return every entry of a shared table."""
+        """Return every entry of a shared table. A name that is not text is reported and skipped."""
         async with self._guard():
             reply = await self._redis.hgetall(self.key(kind))
-        return {name.decode(): value for name, value in reply.items()}
+        entries = {}
+        for name, value in reply.items():
+            try:
+                entries[name.decode()] = value
+            except UnicodeDecodeError:
+                self.malformed.report(f"{kind}/{text(name)}", "the name is not UTF-8")
+        return entries
 
     async def set_shared(self, kind: str, name: str, value: bytes) -> None:
         """Replace a value and announce the change."""
@@ -317,6 +345,30 @@ class BusClient:
                 return length, 0, length
             return length, int(mine["pending"]), int(mine.get("lag") or 0)
 
+    async def set_aside_unusable(self, nodes: Sequence[str]) -> list[str]:
+        """Rename the keys of the workspace and of these nodes that no command can use; return their former names."""
+        types = {self.key(name): kind for name, kind in KEY_TYPES.items()}
+        types |= {self.key(name, node): kind for node in nodes for name, kind in NODE_KEY_TYPES.items()}
+        moved = []
+        async with self._guard():
+            for key, kind in types.items():
+                found = text(await self._redis.type(key))
+                if found == "none" or (found == kind and not await self._is_exhausted(key, kind)):
+                    continue
+                reason = f"is a {found}, not a {kind}" if found != kind else "takes no more entries"
+                aside = self.key("invalid", os.urandom(6).hex(), key.removeprefix(self._prefix))
+                await self._redis.rename(key, aside)
+                self.malformed.report(key, f"it {reason}; moved to {aside}")
+                moved.append(key)
+        return moved
+
+    async def _is_exhausted(self, key: str, kind: str) -> bool:
+        """Return True if an entry of a stream has the highest possible id, so no further one can be added."""
+        if kind != "stream":
+            return False
+        last = _entries(await self._redis.xrevrange(key, count=1))
+        return bool(last) and last[0].id == LAST_ID
+
     async def stream_length(self, stream: str) -> int:
         """Return the number of entries of a stream."""
         async with self._guard():
@@ -343,6 +395,6 @@ def _pairs(reply: Any) -> list[tuple[Any, Any]]:
 def _entries(reply: Any) -> list[StreamEntry]:
     """Decode stream entries; one that was deleted meanwhile has no fields."""
     return [
-        StreamEntry(id.decode(), {name.decode(): value for name, value in (fields or {}).items()})
+        StreamEntry(text(id), {text(name): value for name, value in (fields or {}).items()})
         for id, fields in reply
     ]

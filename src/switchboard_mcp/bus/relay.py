@@ -41,6 +41,7 @@ EVENTS_INTERVAL_S = 0.5
 # Delay after a failure: initial, and the limit it doubles up to.
 RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.2, 5.0
 STANDBY_INTERVAL_S = 1.0
+REPLIES = frozenset({"stored", "refused", "resend", "filed"})
 
 _STATES: dict[str, State] = {"bus_full": "full", "bus_refused": "refused"}
 
@@ -64,6 +65,7 @@ class BusRelay:
         """`audit` is the folder of the audit log, if one is kept: its lines are published as events."""
         self._store = store
         self._client = client
+        client.malformed.log = lambda place, reason: log.warning("bus.malformed", key=place, reason=reason)
         self._log = log
         self._step = step
         self._audit = audit
@@ -143,7 +145,9 @@ class BusRelay:
             if part is not None:
                 part.on_disconnect()
         await self._write_status()
-        if code == "bus_full" and await self._drain():
+        if (code == "bus_full" and await self._drain()) or (
+            code == "bus_malformed" and await self._set_aside()
+        ):
             self._retry_delay_s = RETRY_DELAY_S
         await asyncio.sleep(self._retry_delay_s)
         self._retry_delay_s = min(self._retry_delay_s * 2, MAX_RETRY_DELAY_S)
@@ -191,6 +195,15 @@ class BusRelay:
             return bool(entries)
         except SwitchboardError:
             return True  # The next attempt reports it.
+
+    async def _set_aside(self) -> bool:
+        """Move keys that no command can use out of the way; return True if there were any."""
+        links, remote = (self.sender.links if self.sender else {}), (self.names.remote if self.names else {})
+        others = {node for node in {*links, *remote.values()} if nodes.is_node_id(node)}
+        try:
+            return bool(await self._client.set_aside_unusable([self.node.id, *sorted(others)]))
+        except SwitchboardError:
+            return False  # The next attempt reports it.
 
     async def _lease_loop(self) -> None:
         while True:
@@ -248,7 +261,7 @@ class BusRelay:
         try:
             for entry in entries:
                 if entry.text("kind") not in ("letter", "receipt"):
-                    await sender.on_reply(entry)
+                    await self._on_reply(entry, sender)
             await receiver.receive(entries)
         except SwitchboardError as problem:
             if is_temporary(problem):
@@ -257,6 +270,13 @@ class BusRelay:
                 )
             raise
         self._wake_sender.set()
+
+    async def _on_reply(self, entry: StreamEntry, sender: BusSender) -> None:
+        """Process a reply. One that cannot be used is reported and dropped: what it replied to is sent again."""
+        if entry.text("kind") in REPLIES and nodes.is_node_id(entry.text("from")):
+            await sender.on_reply(entry)
+        else:
+            self._client.malformed.report(f"in:{self.node.id}/{entry.id}", "it is neither mail nor a reply")
 
     async def _event_loop(self) -> None:
         assert self.events is not None
@@ -317,6 +337,7 @@ class BusRelay:
             elsewhere=len(names.remote) if names is not None else 0,
             conflicts=sorted(names.conflicts) if names is not None else [],
             mail=self._mail,
+            malformed=self._client.malformed.count,
             events=self.events.published if self.events is not None else 0,
             events_waiting=self._waiting_events,
             events_lost=self.events.lost if self.events is not None else 0,

@@ -45,6 +45,8 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     elsewhere: int = 0
     conflicts: list[str] = []
     """Names in use here that another machine holds."""
+    malformed: int = 0
+    """Values in Redis that were skipped since the relay started, because they could not be used."""
     mail: bool = True
     """False if mail is off here, so only events are published."""
     events: int = 0

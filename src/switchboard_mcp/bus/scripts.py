@@ -10,7 +10,10 @@ from __future__ import annotations
 BEAT = """
 local held = redis.call('GET', KEYS[1])
 local mine = ARGV[1] .. ' ' .. ARGV[2]
-if held and held ~= mine then
+local left = redis.call('PTTL', KEYS[1])
+-- A relay writes "token machine" with this lease; anything else was not written by one.
+local valid = held and string.match(held, '^%x+ [^ ]+$') and left > 0 and left <= tonumber(ARGV[3])
+if valid and held ~= mine then
   if string.sub(held, -#ARGV[2] - 1) ~= ' ' .. ARGV[2] then return 0 end
 end
 redis.call('SET', KEYS[1], mine, 'PX', ARGV[3])
@@ -20,12 +23,31 @@ return 1
 # names, fence, changes | node, prefix of alive keys, name… Returns the owner of each name afterwards, as JSON.
 # A name whose node has lost its lease can be claimed by another node, with a higher fence.
 CLAIM = """
+local function owner_of(held)
+  local valid, claim = pcall(cjson.decode, held or '')
+  if not valid or type(claim) ~= 'table' or type(claim.node) ~= 'string' then return nil, 0 end
+  if not string.match(claim.node, '^%w+$') or #claim.node > 64 then return nil, 0 end
+  local fence = claim.fence
+  return claim.node, type(fence) == 'number' and fence > 0 and fence < 1e14 and fence or 0
+end
+local function next_fence()
+  local fence = redis.pcall('INCR', KEYS[2])
+  if type(fence) == 'number' and fence > 0 and fence < 1e14 then return fence end
+  -- Not a counter: continue above every fence in use.
+  fence = 0
+  for _, held in ipairs(redis.call('HVALS', KEYS[1])) do
+    local _, used = owner_of(held)
+    fence = math.max(fence, used)
+  end
+  redis.call('SET', KEYS[2], string.format('%.0f', fence + 1))
+  return fence + 1
+end
 local owners = {}
 for at = 3, #ARGV do
   local held = redis.call('HGET', KEYS[1], ARGV[at])
-  local owner = held and cjson.decode(held).node
+  local owner = owner_of(held)
   if owner ~= ARGV[1] and (not owner or redis.call('EXISTS', ARGV[2] .. owner) == 0) then
-    held = cjson.encode({node = ARGV[1], fence = redis.call('INCR', KEYS[2])})
+    held = cjson.encode({node = ARGV[1], fence = next_fence()})
     redis.call('HSET', KEYS[1], ARGV[at], held)
     redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', 'kind', 'name', 'name', ARGV[at], 'node', ARGV[1])
   end
@@ -38,7 +60,11 @@ return owners
 # A writer that read an older revision does not overwrite a newer one.
 SHARE = """
 local held = redis.call('HGET', KEYS[1], ARGV[2])
-local revision = held and cjson.decode(held).revision or 0
+local valid, decoded = pcall(cjson.decode, held or '')
+-- A value that is none of ours counts as revision 0, so a valid one replaces it.
+local revision = valid and type(decoded) == 'table' and tonumber(decoded.revision) or 0
+if revision < 1 or revision ~= math.floor(revision) or revision >= 2^53 then revision = 0 end
+if type(decoded) == 'table' and type(decoded.value) ~= 'table' and decoded.value ~= cjson.null then revision = 0 end
 if revision ~= tonumber(ARGV[4]) then return {held, 0} end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'kind', ARGV[1], 'name', ARGV[2])

@@ -28,6 +28,7 @@ WINDOW = 4_096
 # doubles each time, up to the maximum.
 RESEND_AFTER_S, MAX_RESEND_AFTER_S = 3.0, 60.0
 MAX_RECEIPTS = 512
+MAX_REASON_LENGTH = 2_000
 
 
 class PeerLink:
@@ -126,7 +127,8 @@ class BusSender:
         """
         agents: dict[str, list[str]] = {}
         for agent, node in node_of.items():
-            agents.setdefault(node, []).append(agent)
+            if nodes.is_node_id(node):  # else the machine is unknown now, and its mail waits
+                agents.setdefault(node, []).append(agent)
         more = False
         for node in {*agents, *self.links}:
             link = await self._link(node)
@@ -208,6 +210,7 @@ class BusSender:
         return fields
 
     async def _send_receipts(self, node_of: Mapping[str, str]) -> bool:
+        node_of = {agent: node for agent, node in node_of.items() if nodes.is_node_id(node)}
         now = time.monotonic()
         late = {
             receipt
@@ -248,7 +251,7 @@ class BusSender:
         elif kind == "refused":
             shipped = link.remove(entry.number("seq"))
             if shipped is not None:
-                problem: Failure = failure("mail_message_invalid", entry.text("reason"))
+                problem: Failure = failure("mail_message_invalid", entry.text("reason")[:MAX_REASON_LENGTH])
                 await self._store.run(lambda tx: remote_outbox.dead_letter_shipped(tx, shipped, problem))
         elif kind == "resend":
             link.sent = min(link.sent, entry.number("seq") - 1)

@@ -7,18 +7,22 @@ of what the entries mean.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct
 
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus.malformed import decode
 from switchboard_mcp.bus.merge import MergeBase, Value, compare
 from switchboard_mcp.bus.redis_client import BusClient
+from switchboard_mcp.mail.agent_names import is_agent_name
 from switchboard_mcp.mail.store.store import MessageStore, State
 
 # Parts of the state; True if concurrent changes of one entry are merged by field.
 PARTS = {"agents": True, "teams": False, "workflows": False}
 FILE = "shared.json"
+MAX_NAME_LENGTH = 200
 # Fields that change constantly and only matter on the agent's own machine.
 PRIVATE = frozenset({"seenAt", "pid"})
 
@@ -40,16 +44,16 @@ class SharedState:
         pushed = changed = False
         for part, merge in PARTS.items():
             agreed = self._agreed.setdefault(part, {})
-            there = {name: _read(value) for name, value in (await self._client.get_all(part)).items()}
             here = _entries(state, part)
+            there, skipped = await self._read_table(part, here, agreed)
             takes: dict[str, Value] = {}
             earlier: dict[str, MergeBase | None] = {}
-            for name in sorted({*here, *there, *agreed}):
+            for name in sorted({*here, *there, *agreed} - skipped):
                 known = there.get(name, MergeBase())
                 step = compare(agreed.get(name, MergeBase()), here.get(name), known, merge=merge)
                 final = known
                 if step.pushes and (step.push is not None or known.revision):
-                    final = await self._push(part, name, step.push, known.revision)
+                    final = await self._push(part, name, step.push, known, held=known.revision)
                     pushed = True
                 value = final.value if step.pushes else step.take
                 if (step.takes or step.pushes) and value != here.get(name):
@@ -69,18 +73,50 @@ class SharedState:
             await self._store.run(lambda tx: nodes.save(tx, FILE, kept, durable=False))
         return pushed
 
-    async def _push(self, part: str, name: str, value: Value, revision: int) -> MergeBase:
-        data = msgspec.json.encode({"revision": revision + 1, "value": value})
-        final, _ = await self._client.compare_and_set(part, name, data, revision)
-        return _read(final)
+    async def _read_table(
+        self, part: str, here: dict[str, Value], agreed: dict[str, MergeBase]
+    ) -> tuple[dict[str, MergeBase], set[str]]:
+        """Return the entries in Redis, and the names of malformed ones, which are neither taken nor merged.
+
+        If a malformed entry exists here, the value here replaces it.
+        """
+        there: dict[str, MergeBase] = {}
+        skipped: set[str] = set()
+        for name, data in (await self._client.get_all(part)).items():
+            known, value = _read(data) if _is_name(part, name) else None, here.get(name)
+            if known is None:
+                self._client.malformed.report(f"{part}/{name}", "it is not an entry of this table")
+                if value is not None:
+                    known = await self._push(part, name, value, agreed.get(name, MergeBase()), held=0)
+            if known is not None:
+                there[name] = known
+            else:
+                skipped.add(name)
+        return there, skipped
+
+    async def _push(self, part: str, name: str, value: Value, known: MergeBase, *, held: int) -> MergeBase:
+        """Store a value after the known one, if Redis still holds this revision. Return the value in force then."""
+        data = msgspec.json.encode({"revision": known.revision + 1, "value": value})
+        final, _ = await self._client.compare_and_set(part, name, data, held)
+        return _read(final) or known
 
 
-def _read(value: bytes) -> MergeBase:
-    try:
-        decoded: dict[str, Any] = msgspec.json.decode(value)
-        return MergeBase(int(decoded["revision"]), decoded["value"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        return MergeBase()
+class SharedValue(Struct):
+    """A value of a shared table."""
+
+    revision: Annotated[int, Meta(ge=1, lt=2**53)]
+    value: dict[str, Any] | None
+
+
+def _read(data: bytes) -> MergeBase | None:
+    shared = decode(data, SharedValue)
+    return MergeBase(shared.revision, shared.value) if shared is not None else None
+
+
+def _is_name(part: str, name: str) -> bool:
+    if part == "agents":
+        return is_agent_name(name)
+    return name.isprintable() and 0 < len(name) <= MAX_NAME_LENGTH
 
 
 def _entries(state: State, part: str) -> dict[str, Value]:

@@ -24,7 +24,10 @@ for at, key in ipairs(KEYS) do
   local each = 60000 / tonumber(ARGV[3 * at - 2])
   local most, wanted = tonumber(ARGV[3 * at - 1]), tonumber(ARGV[3 * at])
   local debt = redis.call('PTTL', key)
-  debt = debt > 0 and debt - tonumber(redis.call('GET', key)) or 0
+  local fraction = redis.pcall('GET', key)
+  fraction = type(fraction) == 'string' and tonumber(fraction) or -1
+  -- Any other value was not written by this script, and is replaced.
+  debt = debt > 0 and fraction >= 0 and fraction < 1 and debt - fraction or 0
   debt = math.min(debt, most * each)
   local granted = math.min(wanted, math.floor(most - debt / each + 1e-6))
   if granted > 0 then
@@ -80,5 +83,10 @@ class ReplicaCounters(BusClient):
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             pipe.get(key)
             pipe.pttl(key)
-            notice, left_ms = await pipe.execute()
+            notice, left_ms = await pipe.execute(raise_on_error=False)
+            if isinstance(left_ms, Exception):
+                raise left_ms
+        if isinstance(notice, Exception):  # not a string
+            self.malformed.report(key, str(notice))
+            return None
         return (notice, left_ms / 1000) if notice is not None and left_ms > 0 else None

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.bus.connection_url import hide
+from switchboard_mcp.bus.malformed import decode
 from switchboard_mcp.bus.replicas.counters import REPLICA_TIMEOUT_S, ReplicaCounters, TokenRequest
 from switchboard_mcp.children.replica_types import CallMeter, RemoteQuarantine
 from switchboard_mcp.config.models import ChildSpec
@@ -31,7 +32,7 @@ T = TypeVar("T")
 RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.5, 5.0
 # Exercises the same script as every call, permissions and memory included, and leaves nothing behind.
 PROBE = TokenRequest("", 60_000, 1, 1)
-MAX_PROBLEM_LENGTH = 500
+MAX_PROBLEM_LENGTH, MAX_NAME_LENGTH = 500, 100
 
 
 class Notice(Struct, frozen=True):
@@ -51,6 +52,9 @@ class RedisReplicas:
         self.reachable = True
         self._counters = counters
         self._log = log
+        counters.malformed.log = lambda place, reason: log.warning(
+            "replicas.malformed", key=place, reason=reason
+        )
         self._token = os.urandom(6).hex()
         self._meters: dict[CallMeter, None] = {}  # with waiting calls, in order of arrival
         # By child: the end of the quarantine and its notice, empty to clear it.
@@ -86,13 +90,13 @@ class RedisReplicas:
         value = await self._query(self._counters.quarantine(child_key(spec))) if self.reachable else None
         if value is None:
             return None
-        try:
-            notice = msgspec.json.decode(value[0], type=Notice)
-        except msgspec.DecodeError:
+        notice = decode(value[0], Notice)
+        if notice is None:
+            self._counters.malformed.report(f"quarantine:{child_key(spec)}", "it is not a notice")
+        if notice is None or notice.token == self._token:
             return None
-        if notice.token == self._token:
-            return None
-        return RemoteQuarantine(notice.replica, notice.failures, notice.problem, value[1])
+        problem = notice.problem[:MAX_PROBLEM_LENGTH]
+        return RemoteQuarantine(notice.replica[:MAX_NAME_LENGTH], notice.failures, problem, value[1])
 
     async def run(self) -> None:
         """Run until cancelled; calls still waiting then are decided locally."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.connection_url import hide
 from switchboard_mcp.bus.event_log import read_waiting
+from switchboard_mcp.bus.malformed import decode
 from switchboard_mcp.bus.open_client import open_client
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation
@@ -30,9 +32,11 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
-    from switchboard_mcp.bus.redis_client import StreamEntry
+    from switchboard_mcp.bus.redis_client import BusClient, StreamEntry
 
+T = TypeVar("T")
 SHOWN_BYTES = 200
+MAX_SHOWN_PLACES = 5
 FOLLOW_S = 0.5
 
 
@@ -87,26 +91,12 @@ async def _status(workspace: Workspace, settings: BusSettings, invocation: Invoc
     status: dict[str, object] = {"relay": relay, "url": client.shown, "redis": None, "events": events}
     problem = relay_status.describe_problem(relay)
     try:
-        cards = await client.get_all("nodes")
-        alive = await client.alive(sorted(cards))
-        names = await client.get_all("names")
-        status["redis"] = {
-            "machines": [
-                {
-                    "node": node,
-                    "alive": node in alive,
-                    "agents": sorted(name for name, held in names.items() if _node_of(held) == node),
-                    **dict(zip(("entries", "pending", "lag"), await client.stream_counts(node), strict=True)),
-                    **_card(card),
-                }
-                for node, card in sorted(cards.items())
-            ],
-            "dead": await client.stream_length("dead"),
-        }
+        status["redis"] = await _read_redis(client)
     except SwitchboardError as away:
         problem = str(away)
     finally:
         await client.close()
+    status["malformed"] = client.malformed.places
     if invocation.as_json:
         invocation.console.out.json(status | {"problem": problem or None})
     else:
@@ -129,23 +119,57 @@ def _event_counts(workspace: Workspace, relay: relay_status.BusStatus | None) ->
     return EventCounts(relay.events, waiting, relay.events_lost)
 
 
-def _node_of(held: bytes) -> str:
-    try:
-        return str(msgspec.json.decode(held).get("node"))
-    except (msgspec.DecodeError, AttributeError):
-        return ""
+class NodeCard(msgspec.Struct):
+    """The part of a machine's entry that is shown."""
+
+    host: str = ""
+    folder: str = ""
 
 
-def _card(card: bytes) -> dict[str, object]:
-    try:
-        members = msgspec.json.decode(card)
-    except msgspec.DecodeError:
-        return {}
-    return (
-        {key: members[key] for key in ("host", "folder") if key in members}
-        if isinstance(members, dict)
-        else {}
-    )
+class NameHolder(msgspec.Struct):
+    """The part of a name's entry that is shown."""
+
+    node: str
+
+
+async def _read_redis(client: BusClient) -> dict[str, object]:
+    """Return the machines and the number of dead letters. A value that cannot be used is reported and skipped."""
+    malformed = client.malformed
+
+    async def read(key: str, reply: Awaitable[T], default: T) -> T:
+        try:
+            return await reply
+        except SwitchboardError as problem:
+            if problem.failure.code != "bus_malformed":
+                raise
+            malformed.report(key, str(problem))
+            return default
+
+    agents: dict[str, list[str]] = {}
+    for name, claim in (await read("names", client.get_all("names"), {})).items():
+        holder = decode(claim, NameHolder)
+        if holder is None:
+            malformed.report(f"names/{name}", "it names no machine")
+        else:
+            agents.setdefault(holder.node, []).append(name)
+    machines = []
+    for node, data in sorted((await read("nodes", client.get_all("nodes"), {})).items()):
+        card = decode(data, NodeCard)
+        if card is None or not nodes.is_node_id(node):
+            malformed.report(f"nodes/{node}", "it is not the entry of a machine")
+            continue
+        counts = await read(f"in:{node}", client.stream_counts(node), (0, 0, 0))
+        machines.append(
+            {
+                "node": node,
+                "alive": bool(await client.alive([node])),
+                "agents": sorted(agents.get(node, [])),
+                **dict(zip(("entries", "pending", "lag"), counts, strict=True)),
+                "host": card.host,
+                "folder": card.folder,
+            }
+        )
+    return {"machines": machines, "dead": await read("dead", client.stream_length("dead"), 0)}
 
 
 def _show(status: dict[str, object], problem: str, invocation: Invocation) -> None:
@@ -180,6 +204,15 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
             for each in redis["machines"]
         ]
         out.table(rows, ("MACHINE", "", "HOST", "PENDING", "LAG", "AGENTS"), optional=(2, 4))
+        skipped = status["malformed"]
+        if isinstance(skipped, list) and skipped:
+            shown = ", ".join(skipped[:MAX_SHOWN_PLACES]) + (", …" if len(skipped) > MAX_SHOWN_PLACES else "")
+            out.line(f"{plural(len(skipped), 'malformed value')} in Redis, skipped: {shown}", "yellow")
+        if isinstance(relay, relay_status.BusStatus) and relay.malformed:
+            out.line(
+                f"{plural(relay.malformed, 'malformed value')} skipped since the relay began; its log has them",
+                "yellow",
+            )
         if redis["dead"]:
             out.line(
                 f"{plural(redis['dead'], 'dead letter')}; see: switchboard bus tail --stream dead", "yellow"
@@ -268,6 +301,8 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
             for entry in entries:
                 if not requested or entry.id in requested:
                     # Sent without a sequence number: its turn has passed, so the receiver detects duplicates by id.
+                    if not nodes.is_node_id(entry.text("to")):
+                        continue  # Not written by a relay.
                     dropped = ("to", "reason", "seq", "base")
                     fields = {name: value for name, value in entry.fields.items() if name not in dropped}
                     await client.send([(entry.text("to"), fields)])
