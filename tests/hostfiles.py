@@ -240,10 +240,10 @@ class Person:
         return {**kept, "HOME": str(self.home), "LANG": "C.UTF-8", **more}
 
     def files(self) -> dict[str, tuple[bytes, int]]:
-        """Every file, with its content and mode; what Switchboard remembers of children is no matter here."""
+        """Every file, with its content and mode; what Switchboard remembers of its user is no matter here."""
         root = self.home.parent
         return {
             str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mode)
             for path in sorted(root.rglob("*"))
-            if path.is_file() and ".cache" not in path.parts
+            if path.is_file() and not {".cache", "state"} & set(path.parts)
         }

@@ -120,7 +120,7 @@ def test_no_secret_is_ever_shown(tmp_path: Path) -> None:
         done = run(person, *words)
         assert done.code == 0, done.err
         output += done.out + done.err
-        written = (person.workspace / ".switchboard").rglob("journal.json")
+        written = person.home.rglob("journal.json")
         journal += b"".join(path.read_bytes() for path in written)
     assert journal
     for secret in secrets:
@@ -161,7 +161,8 @@ def test_runs_that_follow_each_other_are_taken_back_together(tmp_path: Path) -> 
     before = person.files()
     run(person, "init", "--yes", "--host", "claude-code")
     run(person, "init", "--yes", "--host", "codex")
-    assert len(list((person.workspace / ".switchboard" / "backup").iterdir())) == 2
+    assert len(list(person.home.rglob("journal.json"))) == 2
+    assert not (person.workspace / ".switchboard" / "backup").exists()
     assert run(person, "revert", "--yes").code == 0
     assert person.files() == before
 

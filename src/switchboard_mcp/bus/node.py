@@ -5,6 +5,7 @@ All of it is kept in `.switchboard/bus/` and written through the message store's
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.bus.sequence import SequenceMark
+from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 
@@ -50,8 +52,8 @@ def identify(tx: Transaction) -> BusNode:
             tx.discard(draft)
         tx.sync_folders()
         node = load(tx, "node.json", BusNode)
-    if node is None:
-        raise OSError(5, "cannot be read", f"{FOLDER}/node.json")
+    if node is None or not (is_node_id(node.id) and is_node_id(node.epoch)):
+        raise OSError(errno.EBADMSG, "is not the identity of a machine; remove it", f"{FOLDER}/node.json")
     return node
 
 
@@ -103,15 +105,29 @@ def machine_id() -> str:
     return f"{socket.gethostname()}/{boot}".replace(" ", "_")
 
 
+def _open_lock(folder: str) -> int:
+    """Open the lock file, creating it. Each folder is opened by itself, so one that is a link is refused."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    parent = file_operations.open_folder(folder)
+    try:
+        file_operations.make_folder(FOLDER, parent)
+        place = file_operations.open_folder(FOLDER, parent)
+    finally:
+        os.close(parent)
+    try:
+        return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=place)
+    finally:
+        os.close(place)
+
+
 def acquire_lock(folder: str) -> int | None:
     """Become the one relay of this folder. Return the descriptor to keep open, or None if another process holds the
     lock.
     """
-    path = os.path.join(folder, FOLDER)
-    os.makedirs(path, 0o700, exist_ok=True)
-    descriptor = os.open(
-        os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
+    try:
+        descriptor = _open_lock(folder)
+    except OSError as problem:
+        raise SwitchboardError(file_operations.failure_for(problem, os.path.join(folder, FOLDER))) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

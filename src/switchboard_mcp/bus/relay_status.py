@@ -59,11 +59,17 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def read(workspace: str) -> BusStatus | None:
     """Return the last status of a workspace's relay; None if none has ever run there."""
+    path = os.path.join(workspace, ".switchboard", "bus", STATUS_FILE)
     try:
-        with open(os.path.join(workspace, ".switchboard", "bus", STATUS_FILE), "rb") as file:
+        with open(path, "rb", opener=_open_plain) as file:
             return msgspec.json.decode(file.read(1_048_576), type=BusStatus)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a file that is no link, without waiting for a writer if it is a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def is_stale(status: BusStatus) -> bool:

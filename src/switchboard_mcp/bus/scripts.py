@@ -12,7 +12,7 @@ local held = redis.call('GET', KEYS[1])
 local mine = ARGV[1] .. ' ' .. ARGV[2]
 local left = redis.call('PTTL', KEYS[1])
 -- A relay writes "token machine" with this lease; anything else was not written by one.
-local valid = held and string.match(held, '^%x+ [^ ]+$') and left > 0 and left <= tonumber(ARGV[3])
+local valid = held and string.match(held, '^[^ ]+ [^ ]+$') and left > 0 and left <= tonumber(ARGV[3])
 if valid and held ~= mine then
   if string.sub(held, -#ARGV[2] - 1) ~= ' ' .. ARGV[2] then return 0 end
 end

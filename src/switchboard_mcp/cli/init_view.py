@@ -95,6 +95,7 @@ def show_done(
     references: Sequence[ServerReference],
     workspace: Workspace,
     options: SetupOptions,
+    copies: str,
     out: Screen,
 ) -> None:
     """Print what was done, and what is left to do."""
@@ -106,8 +107,7 @@ def show_done(
     entered = [_short(each.path) for each in _files_with_entry(plan)]
     if entered:
         out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
-    copies = _short(os.path.join(workspace.folder, ".switchboard", "backup"))
-    out.prose(f"Copies of the old files are in {copies}; `switchboard revert` restores them.")
+    out.prose(f"Copies of the old files are in {_short(copies)}; `switchboard revert` restores them.")
     for title, lines in _remarks(plan, references, workspace, options):
         out.line()
         out.line(title, "bold")

@@ -1,25 +1,35 @@
 """Changes files so that the change can be reverted, even after a crash.
 
-The journal comes first: a copy of every file and the hash of its new content, under `.switchboard/backup/`. Then each
+The journal comes first: a copy of every file and the hash of its new content, in the user's state folder. Then each
 file is written to a temporary file, synced and renamed. A process that dies at any moment leaves every file either old
-or new, and the journal knows which. Not aware of what the files contain.
+or new, and the journal knows which.
+
+A journal decides which files are overwritten and deleted, so it is never taken from a workspace, which may be a cloned
+repository: it is kept outside, readable by its user only, and sealed with a key of that user. Not aware of what the
+files contain.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.errors import refused
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.system.user_folders import state_folder
 
-FOLDER = os.path.join(".switchboard", "backup")
+# Earlier releases kept their journals here, in the workspace. They are shown, and never used.
+LEGACY_FOLDER = os.path.join(".switchboard", "backup")
 FILE = "journal.json"
+SEAL_KEY = "seal.key"
+SEAL_KEY_BYTES = 32
+MAX_JOURNAL_BYTES = 16 * 1_048_576
 VERSION = 1
 # In the same folder as the file, so that the rename stays within one file system.
 TEMP_SUFFIX = ".switchboard-new"
@@ -68,7 +78,20 @@ class Journal(Struct, kw_only=True, rename="camel"):
     version: int = VERSION
     state: State = "begun"
     command: str = "init"
+    workspace: str = ""
+    named: list[str] = []
+    """Files that were named on the command line."""
     records: list[JournalEntry] = []
+    seal: str = ""
+    """The HMAC of everything else, with the user's key."""
+
+
+class JournalFolder(Struct, frozen=True):
+    """The folder with the journals of one workspace, and the user's key."""
+
+    workspace: str
+    path: str
+    key_file: str
 
 
 class JournalRun(Struct, kw_only=True):
@@ -76,15 +99,21 @@ class JournalRun(Struct, kw_only=True):
 
     folder: str
     journal: Journal
+    key: bytes
 
     def backup(self, record: JournalEntry) -> bytes:
         """Return the original content of a file."""
-        with open(os.path.join(self.folder, record.backup), "rb") as file:
-            return file.read()
+        path = os.path.join(self.folder, os.path.basename(record.backup))
+        data = _read_private(path)
+        if data is None or digest(data) != record.before:
+            message = f"{path} is not the copy of {record.path} that was made."
+            raise refused("setup_refused", message, hint="Restore that file by hand.")
+        return data
 
     def mark(self, state: State) -> None:
         """Record the state of the run."""
         self.journal.state = state
+        self.journal.seal = _seal(self.journal, self.key)
         write(os.path.join(self.folder, FILE), encode(self.journal), 0o600)
 
 
@@ -98,31 +127,85 @@ def encode(journal: Journal) -> bytes:
     return msgspec.json.format(msgspec.json.encode(journal), indent=2) + b"\n"
 
 
-def load_runs(workspace: str) -> list[JournalRun]:
+def journal_folder(workspace: str, environ: Mapping[str, str]) -> JournalFolder:
+    """Return the folder with the journals of a workspace. Raises if this user has no folder outside of it."""
+    home = state_folder(environ, "setup")
+    if not os.path.isabs(home):
+        message = "There is no folder outside of the workspace for copies of your files."
+        raise refused("setup_refused", message, hint="Set HOME, or XDG_STATE_HOME to an absolute path.")
+    real = os.path.realpath(workspace)
+    name = sha256(os.fsencode(real)).hexdigest()[:32]
+    return JournalFolder(real, os.path.join(home, name), os.path.join(home, SEAL_KEY))
+
+
+def load_runs(place: JournalFolder) -> list[JournalRun]:
     """Return all runs of a workspace, oldest first. A run without a journal has changed nothing."""
-    home = os.path.join(workspace, FOLDER)
     loaded: list[JournalRun] = []
-    for name in sorted(os.listdir(home)) if os.path.isdir(home) else []:
-        folder = os.path.join(home, name)
-        data = read(os.path.join(folder, FILE))
+    for name in sorted(os.listdir(place.path)) if os.path.isdir(place.path) else []:
+        path = os.path.join(place.path, name, FILE)
+        data = _read_private(path) if name.isdecimal() else None
         if data is None:
             continue
+        key = _read_private(place.key_file) or b""
         try:
-            loaded.append(JournalRun(folder=folder, journal=msgspec.json.decode(data, type=Journal)))
-        except msgspec.MsgspecError as problem:
-            message = f"{os.path.join(folder, FILE)} cannot be read: {problem}."
-            hint = "The copies next to it are your original files. Restore them by hand."
-            raise refused("setup_refused", message, hint=hint) from None
+            journal = msgspec.json.decode(data, type=Journal)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+            raise _unusable(path, f"cannot be read: {problem}") from None
+        if not hmac.compare_digest(journal.seal, _seal(journal, key)) or journal.workspace != place.workspace:
+            raise _unusable(path, "was not written by you, or was changed since")
+        loaded.append(JournalRun(folder=os.path.dirname(path), journal=journal, key=key))
     return loaded
 
 
-def begin(workspace: str, changes: Sequence[FileChange]) -> JournalRun:
+def _unusable(path: str, reason: str) -> SwitchboardError:
+    hint = "The copies next to it are your original files. Restore them by hand."
+    return refused("setup_refused", f"{path} {reason}.", hint=hint)
+
+
+def _seal(journal: Journal, key: bytes) -> str:
+    plain = msgspec.structs.replace(journal, seal="")
+    return hmac.new(key.ljust(SEAL_KEY_BYTES, b"\0"), msgspec.json.encode(plain), "sha256").hexdigest()
+
+
+def _read_private(path: str) -> bytes | None:
+    """Return a file of ours, or None if it does not exist. Raises if it is a link or belongs to somebody else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        raise _unusable(path, f"cannot be opened ({problem.strerror})") from None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise _unusable(path, "is not a file that only you can read and write")
+        return file.read(MAX_JOURNAL_BYTES)
+
+
+def _make_key(path: str) -> bytes:
+    """Return the key of this user, created on first use. Of two processes that create it, the first one wins."""
+    key = _read_private(path)
+    if key is None:
+        fresh = f"{path}.{os.getpid()}"
+        write(fresh, os.urandom(SEAL_KEY_BYTES), 0o600)
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        remove(fresh)
+        key = _read_private(path)
+    if key is None or len(key) != SEAL_KEY_BYTES:
+        raise _unusable(path, f"is not a key of {SEAL_KEY_BYTES} bytes")
+    return key
+
+
+def begin(place: JournalFolder, changes: Sequence[FileChange], named: Sequence[str] = ()) -> JournalRun:
     """Write the journal of a run. From then on everything can be reverted."""
-    make_private_folder(os.path.join(workspace, ".switchboard"))
-    home = os.path.join(workspace, FOLDER)
-    make_private_folder(home)
-    numbers = [int(name) for name in os.listdir(home) if name.isdecimal()]
-    folder = os.path.join(home, f"{max(numbers, default=0) + 1:04d}")
+    make_private_folder(os.path.dirname(place.key_file))
+    make_private_folder(place.path)
+    key = _make_key(place.key_file)
+    numbers = [int(name) for name in os.listdir(place.path) if name.isdecimal()]
+    folder = os.path.join(place.path, f"{max(numbers, default=0) + 1:04d}")
     make_private_folder(folder)
     records: list[JournalEntry] = []
     for number, change in enumerate(changes):
@@ -139,7 +222,8 @@ def begin(workspace: str, changes: Sequence[FileChange]) -> JournalRun:
                 edits=change.edits,
             )
         )
-    run = JournalRun(folder=folder, journal=Journal(records=records))
+    journal = Journal(workspace=place.workspace, named=list(named), records=records)
+    run = JournalRun(folder=folder, journal=journal, key=key)
     run.mark("begun")
     return run
 
@@ -222,11 +306,59 @@ def make_folders(path: str) -> None:
 
 
 def make_private_folder(path: str) -> None:
-    """Make a folder accessible only to its owner, as the HTTP server requires."""
+    """Make a folder accessible only to its owner, as the HTTP server requires. Raises if it is a link."""
     make_folders(path)
-    status = os.stat(path)
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise _linked(path)
     if status.st_mode & 0o077 and status.st_uid == os.geteuid():
         os.chmod(path, 0o700)
+
+
+def require_real_folders(workspace: str, paths: Sequence[str]) -> None:
+    """Raise if one of these files of the workspace lies in a folder that is a link: it may lead anywhere."""
+    for path in paths:
+        inside = os.path.relpath(path, workspace)
+        folder = workspace
+        for part in os.path.dirname(inside).split(os.sep) if not inside.startswith(os.pardir) else []:
+            folder = os.path.join(folder, part)
+            if os.path.islink(folder):
+                raise _linked(folder)
+
+
+def _linked(path: str) -> SwitchboardError:
+    message = f"{path} is a symbolic link, so files would be written elsewhere."
+    return refused("setup_refused", message, hint="Replace it with a folder, or remove it.")
+
+
+class LegacyCopy(Struct, frozen=True):
+    """A copy that an earlier release made in the workspace, and the file it claims to be of."""
+
+    copy: str
+    file: str
+
+
+def legacy_copies(workspace: str) -> list[LegacyCopy]:
+    """Return the copies in a workspace, to be shown: anybody may have written them, so they are never used."""
+    home = os.path.join(workspace, LEGACY_FOLDER)
+    copies: list[LegacyCopy] = []
+    for name in sorted(os.listdir(home)) if os.path.isdir(home) and not os.path.islink(home) else []:
+        folder = os.path.join(home, name)
+        path = os.path.join(folder, FILE)
+        if not name.isdecimal() or os.path.islink(folder) or os.path.islink(path) or not os.path.isfile(path):
+            continue
+        try:
+            with open(path, "rb") as file:
+                journal = msgspec.json.decode(file.read(MAX_JOURNAL_BYTES), type=Journal)
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+            copies.append(LegacyCopy(folder, ""))
+            continue
+        copies += [
+            LegacyCopy(os.path.join(folder, os.path.basename(record.backup)), record.path)
+            for record in journal.records
+            if record.backup and journal.state != "reverted"
+        ]
+    return copies
 
 
 def sync_folder(path: str) -> None:

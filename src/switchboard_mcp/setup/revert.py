@@ -1,12 +1,13 @@
 """Reverts what `init` has done.
 
 A file that is unchanged since then gets its old bytes back. A file that was edited since keeps those edits: our entry
-is removed, and the moved entries are put back as they were written. Only files in the journal are touched: never mail,
-state or archives.
+is removed, and the moved entries are put back as they were written. Only files in the journal are touched, and of those
+only such as `init` changes: never mail, state or archives.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from switchboard_mcp.setup.child_entries import FOLDER, TEAM
+from switchboard_mcp.config.load import JSON_NAME, TOML_NAME
+from switchboard_mcp.config.secrets_file import SECRETS_FILE
+from switchboard_mcp.setup.child_entries import FILE, FOLDER, PERSONAL, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.hosts import HOSTS
@@ -23,11 +26,12 @@ from switchboard_mcp.setup.journal import (
     JournalEntry,
     JournalRun,
     digest,
-    load_runs,
     read,
     remove,
+    require_real_folders,
     write,
 )
+from switchboard_mcp.setup.paths import HostPaths, candidate_paths
 
 # restored: old bytes written back; merged: later edits kept; removed: a file that we created is deleted;
 # nothing: already as it was; kept: edited since, and left alone.
@@ -49,13 +53,22 @@ def revertible(runs: Sequence[JournalRun]) -> list[JournalRun]:
     return [run for run in reversed(runs) if run.journal.state != "reverted"]
 
 
-def plan_revert(runs: Sequence[JournalRun]) -> list[RevertStep]:
+def interrupted(runs: Sequence[JournalRun]) -> list[JournalRun]:
+    """Return the runs that were interrupted, newest first."""
+    return [run for run in revertible(runs) if run.journal.state == "begun"]
+
+
+def plan_revert(runs: Sequence[JournalRun], here: HostPaths) -> list[RevertStep]:
     """Decide how to revert these runs, newest first. Reads files, writes nothing."""
     steps: list[RevertStep] = []
     now: dict[str, bytes | None] = {}
     for run in runs:
         for record in reversed(run.journal.records):
             path = record.path
+            if not _is_touchable(path, run, here):
+                remark = "it is not a file that `init` changes here, and is left alone"
+                steps.append(RevertStep(run=run, record=record, verdict="kept", remarks=[remark]))
+                continue
             current = now[path] if path in now else read(path)
             step = _step(run, record, current)
             now[path] = current if step.verdict in ("nothing", "kept") else step.data
@@ -111,16 +124,40 @@ def _remove_from_allowlists(text: str, before: str, entry: str) -> str:
     return text
 
 
-def revert_interrupted(workspace: str) -> bool:
-    """Revert an interrupted run, so that the next one starts clean. Returns True if there was one."""
-    begun = [run for run in revertible(load_runs(workspace)) if run.journal.state == "begun"]
-    perform_revert(plan_revert(begun), workspace)
-    return bool(begun)
+def _is_touchable(path: str, run: JournalRun, here: HostPaths) -> bool:
+    """Return True if `init` could have changed this file: one of the workspace, of a host, or one that was named."""
+    if path != os.path.normpath(path) or not os.path.isabs(path):
+        return False
+    if path in run.journal.named:
+        return True
+    workspaces = {here.workspace, os.path.realpath(here.workspace)}
+    own = (JSON_NAME, TOML_NAME, SECRETS_FILE, os.path.join(FOLDER, ".gitignore"))
+    if any(path == os.path.join(workspace, name) for workspace in workspaces for name in own):
+        return True
+    patterns = [
+        os.path.join(workspace, home.folder, "*", FILE)
+        for workspace in workspaces
+        for home in (PERSONAL, TEAM)
+    ]
+    for host in HOSTS:
+        for location in host.locations:
+            for candidate in candidate_paths(location, here):
+                patterns += [candidate, os.path.realpath(candidate)]
+    return any(_matches(path, pattern) for pattern in patterns)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    parts, wanted = path.split(os.sep), pattern.split(os.sep)
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
     """Perform the steps and delete the runs. Copies are kept if a file could not be restored."""
+    changed = [step.record.path for step in steps if step.verdict in ("restored", "merged", "removed")]
+    require_real_folders(workspace, changed)
     for step in steps:
+        if step.verdict == "kept":
+            continue
         remove(step.record.path + TEMP_SUFFIX)
         if step.verdict in ("restored", "merged"):
             write(step.record.path, step.data or b"", 0o600)
@@ -132,7 +169,10 @@ def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
         run.mark("reverted")
         if all(step.verdict != "kept" or not step.record.before for step in own):
             shutil.rmtree(run.folder, ignore_errors=True)
-            _remove_empty_folders(os.path.dirname(run.folder), workspace)
+            try:
+                os.rmdir(os.path.dirname(run.folder))
+            except OSError:
+                pass  # It holds other runs.
 
 
 def _remove_empty_folders(folder: str, workspace: str) -> None:

@@ -37,7 +37,14 @@ from switchboard_mcp.setup.dialects import HostServer, Kind
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
-from switchboard_mcp.setup.journal import make_folders, make_private_folder, read, remove, write
+from switchboard_mcp.setup.journal import (
+    make_folders,
+    make_private_folder,
+    read,
+    remove,
+    require_real_folders,
+    write,
+)
 from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import move_secrets
 from switchboard_mcp.suites.fuzzy import did_you_mean
@@ -149,11 +156,12 @@ def _pairs(words: list[str], flag: str) -> dict[str, str]:
 
 def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = PERSONAL) -> str:
     """Write the file of a child, and the `.gitignore` its folder needs."""
+    path = child_path(folder, name, home)
+    require_real_folders(folder, [path])
     make_private_folder(os.path.join(folder, FOLDER))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if read(ignore) is None:
         write(ignore, GITIGNORE, 0o644)
-    path = child_path(folder, name, home)
     make_folders(os.path.dirname(path))
     write(path, render_child(name, server, folder, home), home.mode)
     return path
@@ -217,6 +225,7 @@ def _find(workspace: Workspace, name: str) -> tuple[str, str]:
 
 def _keep(folder: str, name: str, data: bytes) -> str:
     home = os.path.join(folder, FOLDER, "backup", "removed")
+    require_real_folders(folder, [os.path.join(home, name)])
     make_private_folder(os.path.join(folder, FOLDER))
     make_private_folder(home)
     number = 1

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.commands.revert import show as show_revert
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.init_view import as_json, show_discovery, show_done, show_plan
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, own_command, prompt, usage_error
@@ -21,6 +22,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.child_entries import (
+    FOLDER,
     PERSONAL,
     TEAM,
     require_discoverable,
@@ -29,11 +31,21 @@ from switchboard_mcp.setup.child_entries import (
 )
 from switchboard_mcp.setup.discovery import Discovery, discover_servers
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME, HOSTS
-from switchboard_mcp.setup.journal import begin, perform
+from switchboard_mcp.setup.journal import (
+    LEGACY_FOLDER,
+    JournalFolder,
+    begin,
+    journal_folder,
+    legacy_copies,
+    load_runs,
+    make_private_folder,
+    perform,
+    require_real_folders,
+)
 from switchboard_mcp.setup.paths import HostPaths, host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide, make_plan
 from switchboard_mcp.setup.references import ServerReference, find_references
-from switchboard_mcp.setup.revert import revert_interrupted
+from switchboard_mcp.setup.revert import interrupted, perform_revert, plan_revert
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
 Ask = Callable[[str], str]
@@ -95,11 +107,12 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     if interactive and (invocation.as_json or not sys.stdin.isatty()):
         raise usage_error("init: nobody is present to choose.", DRY_RUN_FIRST)
     folder = workspace_folder(invocation.options)
-    if not args.dry_run and revert_interrupted(folder):
-        invocation.console.warn("An earlier run was interrupted; its changes were undone first.")
+    here = host_paths(folder, os.environ, sys.platform)
+    if not args.dry_run and not _undo_interrupted(invocation, here, ask if interactive else None):
+        invocation.console.out.line("Nothing was changed.")
+        return 1
     workspace = load_workspace(folder, invocation.options.config, os.environ)
     require_discoverable(workspace.config, workspace.source, TEAM if args.team else PERSONAL)
-    here = host_paths(folder, os.environ, sys.platform)
     survey = discover_servers(here, _host_names(args.host), args.files, named=bool(args.host), team=args.team)
     outcomes, children = decide(survey, existing_setup(workspace), folder)
     if not invocation.as_json:
@@ -115,17 +128,50 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     if agreed and interactive:
         show_plan(plan, invocation.console.out)
         agreed = ask(f"Change {plural(len(plan.changes), 'file')}? [Y/n]") in ("", *YES)
+    journals = journal_folder(folder, os.environ)
     if agreed:
-        perform(plan.changes, begin(folder, plan.changes))
+        _apply(plan, journals, folder, [*args.files, options.config])
     if invocation.as_json:
         invocation.console.out.json(as_json(plan, references, folder, changed=agreed))
     elif agreed:
-        show_done(plan, references, workspace, options, invocation.console.out)
+        show_done(plan, references, workspace, options, journals.path, invocation.console.out)
     elif args.dry_run:
         show_plan(plan, invocation.console.out)
     else:
         invocation.console.out.line("There is nothing to do." if not plan.changes else "Nothing was changed.")
     return 0
+
+
+def _undo_interrupted(invocation: Invocation, here: HostPaths, ask: Ask | None) -> bool:
+    """Undo an interrupted run, after asking unless nobody is present. Return False if the person refuses."""
+    out = invocation.console
+    if legacy_copies(here.workspace):
+        out.warn(
+            f"{LEGACY_FOLDER} has copies of an earlier release; `switchboard revert` explains what they are."
+        )
+    steps = plan_revert(interrupted(load_runs(journal_folder(here.workspace, os.environ))), here)
+    if not steps:
+        return True
+    count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
+    if ask is not None:
+        show_revert(steps, here.workspace, out.out)
+        if ask(
+            f"An earlier run was interrupted. Undo its changes of {plural(count, 'file')} first? [Y/n]"
+        ) not in (
+            "",
+            *YES,
+        ):
+            return False
+    perform_revert(steps, here.workspace)
+    out.warn(f"An earlier run was interrupted; its changes of {plural(count, 'file')} were undone first.")
+    return True
+
+
+def _apply(plan: Plan, journals: JournalFolder, folder: str, named: Sequence[str]) -> None:
+    require_real_folders(folder, [change.path for change in plan.changes])
+    make_private_folder(os.path.join(folder, FOLDER))
+    run = begin(journals, plan.changes, [os.path.realpath(path) for path in named])
+    perform(plan.changes, run)
 
 
 def existing_setup(workspace: Workspace) -> ExistingSetup:

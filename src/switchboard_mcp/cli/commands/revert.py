@@ -5,11 +5,15 @@ Handles the dialog; `setup.revert` decides what is restored, and how.
 
 from __future__ import annotations
 
+import os
+import sys
+
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, prompt, require_person
 from switchboard_mcp.cli.parser import Command, flag
-from switchboard_mcp.setup.journal import load_runs
+from switchboard_mcp.setup.journal import LEGACY_FOLDER, LegacyCopy, journal_folder, legacy_copies, load_runs
+from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.revert import RevertStep, perform_revert, plan_revert, revertible
 
 STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "yellow", "nothing": "dim"}
@@ -18,10 +22,13 @@ STYLES = {"restored": "green", "merged": "yellow", "removed": "green", "kept": "
 def run(invocation: Invocation) -> int:
     """Show the plan, ask, and restore. Exit code 1 if something could not be restored."""
     folder = workspace_folder(invocation.options)
-    steps = plan_revert(revertible(load_runs(folder)))
+    here = host_paths(folder, os.environ, sys.platform)
+    steps = plan_revert(revertible(load_runs(journal_folder(folder, os.environ))), here)
+    legacy = legacy_copies(folder)
     agreed = bool(steps) and not invocation.args.dry_run
     if not invocation.as_json:
         show(steps, folder, invocation.console.out)
+        _show_legacy(legacy, invocation.console.out)
     if agreed and not invocation.args.yes:
         require_person(invocation, "revert", DRY_RUN_FIRST)
         count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
@@ -32,7 +39,8 @@ def run(invocation: Invocation) -> int:
         files = [
             {"file": step.record.path, "outcome": step.verdict, "remarks": step.remarks} for step in steps
         ]
-        invocation.console.out.json({"workspace": folder, "changed": agreed, "files": files})
+        answer = {"workspace": folder, "changed": agreed, "files": files}
+        invocation.console.out.json(answer | ({"copiesInWorkspace": legacy} if legacy else {}))
     elif agreed:
         invocation.console.out.line("Done. Hosts pick it up in their next session.", "green")
     lost = any(step.verdict == "kept" and step.record.before for step in steps)
@@ -49,6 +57,18 @@ COMMAND = Command(
         flag("--dry-run", "show the plan, change nothing"),
     ],
 )
+
+
+def _show_legacy(copies: list[LegacyCopy], out: Screen) -> None:
+    if not copies:
+        return
+    out.line()
+    out.prose(
+        f"{LEGACY_FOLDER} has copies of an earlier release. They are not restored: whoever made this folder may have "
+        "written them. If they are yours, compare them with the files, and copy them by hand:",
+        style="yellow",
+    )
+    out.table([(each.copy, each.file or "see its journal.json") for each in copies], ("COPY", "OF"))
 
 
 def show(steps: list[RevertStep], folder: str, out: Screen) -> None:

@@ -6,6 +6,7 @@ only; names are redacted. The chain is in `hash_chain`, the files are in `segmen
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -59,14 +60,26 @@ class AuditWriter:
         self._salt_file = os.path.join(workspace, SALT)
         self._salt = b""
         folder = os.path.join(workspace, settings.path)
+        self._workspace, self._folder = os.path.abspath(workspace), os.path.abspath(folder)
         self._files = AuditFiles(folder, settings.max_bytes, settings.keep, lambda: int(clock() * 1000))
         self._known: dict[tuple[str, ...], bytes] = {}
         self._known_at: tuple[Redactor, int] | None = None
 
     def open(self) -> None:
         """Read the salt and check that the files are writable."""
+        self._refuse_links()
         self._salt = self._salt or read_salt(self._salt_file)
         self._files.open()
+
+    def _refuse_links(self) -> None:
+        """Raise if a folder of the log within the workspace is a link: a workspace may not choose another folder."""
+        folder = self._workspace
+        for part in os.path.relpath(self._folder, folder).split(os.sep):
+            folder = os.path.join(folder, part)
+            if part == os.pardir:
+                return
+            if os.path.islink(folder):
+                raise OSError(errno.ELOOP, f"{folder} is a symbolic link; set audit.path instead")
 
     def append(self, batch: list[CallRecord], lost: int) -> None:
         """Append one batch, after a marker with the number of records that were lost before it, if any."""

@@ -7,6 +7,7 @@ process is detected and replaced.
 from __future__ import annotations
 
 import os
+import socket
 from http.client import HTTPConnection, HTTPException
 from typing import TypeVar
 
@@ -51,10 +52,26 @@ class _Health(Struct):
 def read(folder: str) -> ServerInfo | None:
     """Read the file. Return None if it is missing or not ours."""
     try:
-        with open(os.path.join(folder, FILE), "rb") as file:
+        with open(os.path.join(folder, FILE), "rb", opener=_open_plain) as file:
             return msgspec.json.decode(file.read(MAX_FILE_BYTES), type=ServerInfo)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a file that is no link, without waiting for a writer if it is a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _is_local(host: str) -> bool:
+    """Return True if this is an address of this machine. The file may come with a cloned repository."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.bind((host, 0))
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def require_free(folder: str) -> None:
@@ -68,7 +85,7 @@ def require_free(folder: str) -> None:
 
 def is_alive(info: ServerInfo) -> bool:
     """Return True if the process runs and answers as this server. Pids are reused, so the pid alone proves nothing."""
-    if not is_running(info.pid):
+    if not is_running(info.pid) or not _is_local(info.host):
         return False
     health = request(info, info.health_endpoint, _Health)
     return isinstance(health, _Health) and health.name == "switchboard" and health.pid == info.pid

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.system.atomic_write import write_atomically
+from switchboard_mcp.system.user_folders import state_folder
 
 # A token must not expire while a request is in flight.
 EXPIRY_MARGIN_S = 30.0
@@ -80,7 +81,4 @@ class LoginFile:
 
 def logins_folder(environ: Mapping[str, str]) -> str:
     """Return the folder of this user's logins; empty if there is no home folder."""
-    base = environ.get("XDG_STATE_HOME") or (
-        environ.get("HOME", "") and os.path.join(environ["HOME"], ".local", "state")
-    )
-    return os.path.join(base, "switchboard-mcp", "logins") if base else ""
+    return state_folder(environ, "logins")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from switchboard_mcp.bus.malformed import MalformedValues
 from switchboard_mcp.bus.replicas import replicas as module
 from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
 from switchboard_mcp.bus.replicas.replicas import PROBE, RedisReplicas, child_key
@@ -25,6 +26,7 @@ class FakeCounters(ReplicaCounters):
     shown = "redis://test"
 
     def __init__(self) -> None:
+        self.malformed = MalformedValues()
         self.there = True
         self.open = asyncio.Event()
         self.open.set()

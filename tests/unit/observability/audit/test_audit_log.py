@@ -39,6 +39,20 @@ def recording(workspace: Path, **settings: Any) -> Iterator[AuditLog]:
         audit.close()
 
 
+@pytest.mark.parametrize("link", [".switchboard", ".switchboard/audit"])
+def test_a_folder_of_the_workspace_that_is_a_link_is_not_followed(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    place = tmp_path / "workspace" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(outside)
+    with recording(tmp_path / "workspace") as audit:
+        assert audit.write_failure is not None
+        assert "symbolic link" in audit.write_failure.message
+        audit.record(CallRecord("call"))
+    assert list(outside.iterdir()) == []
+
+
 def until(true: Callable[[], bool]) -> bool:
     """Another thread is at it: look until it is so, or for ten seconds."""
     pause = threading.Event()

@@ -59,6 +59,25 @@ def test_a_process_that_is_gone_or_another_is_nobody(tmp_path: Path, pid: int) -
     server_info.require_free(str(tmp_path))
 
 
+@pytest.mark.parametrize("host", ["203.0.113.7", "2001:db8::1", "evil.invalid", "", "a\0b", "x" * 300])
+def test_an_address_of_another_machine_is_not_contacted(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    contacted: list[ServerInfo] = []
+    monkeypatch.setattr(server_info, "request", lambda found, *_: contacted.append(found))
+    found = ServerInfo(port=80, host=host, pid=os.getpid(), started_at="")
+    assert not server_info.is_alive(found)
+    assert contacted == [] or host == ""
+
+
+def test_a_link_and_a_pipe_are_nobody(tmp_path: Path) -> None:
+    server_info.write(str(tmp_path), info(9, 1))
+    (tmp_path / "server_info.json").rename(tmp_path / "elsewhere.json")
+    (tmp_path / "server_info.json").symlink_to(tmp_path / "elsewhere.json")
+    assert server_info.read(str(tmp_path)) is None
+    (tmp_path / "server_info.json").unlink()
+    os.mkfifo(tmp_path / "server_info.json")
+    assert server_info.read(str(tmp_path)) is None
+
+
 async def test_whoever_answers_there_is_recognised() -> None:
     async with front() as running:
         assert await asyncio.to_thread(server_info.is_alive, info(running.port, os.getpid()))
