@@ -65,11 +65,14 @@ def _open_plain(path: str, flags: int) -> int:
 
 def _is_local(host: str) -> bool:
     """Return True if this is an address of this machine. The file may come with a cloned repository."""
+    if host == "localhost":
+        return True
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.inet_pton(family, host)  # Never asks a name server.
         with socket.socket(family) as probe:
             probe.bind((host, 0))
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):
         return False
     return True
 

@@ -65,7 +65,7 @@ def test_an_address_of_another_machine_is_not_contacted(host: str, monkeypatch: 
     monkeypatch.setattr(server_info, "request", lambda found, *_: contacted.append(found))
     found = ServerInfo(port=80, host=host, pid=os.getpid(), started_at="")
     assert not server_info.is_alive(found)
-    assert contacted == [] or host == ""
+    assert contacted == []
 
 
 def test_a_link_and_a_pipe_are_nobody(tmp_path: Path) -> None:
