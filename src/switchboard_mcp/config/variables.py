@@ -31,6 +31,9 @@ _WORD_LENGTH = 20
 # Under a name such as TOKEN, shorter values count too; even shorter ones would mask half of every log line.
 _NAMED_SECRET_LENGTH = 5
 _LINE_LENGTH = 16
+_PEM = "-----BEGIN "
+# A part of a URL is taken for a key from this length on, with so many digits.
+_KEY_LENGTH, _KEY_DIGITS = 16, 4
 
 
 class VariableUse(Struct, frozen=True):
@@ -158,18 +161,19 @@ def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
     found: set[str] = set()
     for name, text in (*spec.env.items(), *spec.headers.items()):
         value = _fill(text, environ)
-        found.update(_secrets_in(name, value))
+        found.update(_secrets_in(name, value, spec.cwd))
         if name in spec.headers:
             # `Bearer abc`: the scheme is not secret, and the token may appear without it.
-            found.update(_secrets_in(name, value.rpartition(" ")[2]))
+            found.update(_secrets_in(name, value.rpartition(" ")[2], spec.cwd))
+            found.update(_secrets_in(name, value.partition(" ")[2], spec.cwd))
     if isinstance(spec.oauth, OAuthClient):
-        found.update(_secrets_in("client_secret", _fill(spec.oauth.client_secret, environ)))
-    found.update(_secrets_in_args([_fill(text, environ) for text in spec.args]))
+        found.update(_secrets_in("client_secret", _fill(spec.oauth.client_secret, environ), spec.cwd))
+    found.update(_secrets_in_args([_fill(text, environ) for text in spec.args], spec.cwd))
     found.update(_secrets_in_url(_fill(spec.url, environ)))
     for _, text in expandable_strings(spec):
         if "${" in text:
             for reference in re.finditer(_REFERENCE, text):
-                found.update(_secrets_in(reference[1], environ.get(reference[1], "")))
+                found.update(_secrets_in(reference[1], environ.get(reference[1], ""), spec.cwd))
     return sorted(found, key=lambda value: (-len(value), value))
 
 
@@ -209,20 +213,20 @@ def _fill_path(text: str, environ: Mapping[str, str]) -> str:
     return os.path.normpath(os.path.join(_fill(base, environ) or os.sep, _fill("${" + rest, environ)))
 
 
-def _secrets_in_args(args: list[str]) -> Iterator[str]:
+def _secrets_in_args(args: list[str], cwd: str) -> Iterator[str]:
     """Yield the values of options with a secret name, in the same argument or in the next."""
     for text, following in zip(args, (*args[1:], ""), strict=False):
         name, equals, value = text.partition("=")
         if is_secret_name(name):
             if equals:
-                yield from _secrets_in(name, value)
-            elif name.startswith("-") and not following.startswith("-"):
-                yield from _secrets_in(name, following)
+                yield from _secrets_in(name, value, cwd)
+            elif name.startswith("-") and (not following.startswith("-") or following.startswith(_PEM)):
+                yield from _secrets_in(name, following, cwd)
 
 
 def _secrets_in_url(url: str) -> Iterator[str]:
-    """Yield the password and the query values of a URL."""
-    if "@" not in url and "?" not in url:
+    """Yield the password and the query values of a URL, and every part that looks like a key."""
+    if "://" not in url:
         return
     from urllib.parse import parse_qsl, unquote, urlsplit  # Only needed for URLs that may contain one.
 
@@ -232,12 +236,28 @@ def _secrets_in_url(url: str) -> Iterator[str]:
     except ValueError:
         return
     yield from (password for password in passwords if len(password) >= _NAMED_SECRET_LENGTH)
+    for part in (parts.username or "", parts.fragment, *parts.path.split("/")):
+        yield from (text for text in {part, unquote(part)} if _looks_random(text))
     for name, value in parse_qsl(parts.query):
         if len(value) >= (_NAMED_SECRET_LENGTH if is_secret_name(name) else _SECRET_LENGTH):
             yield value
 
 
-def _secrets_in(name: str, value: str) -> Iterator[str]:
+def _looks_random(text: str) -> bool:
+    """Return True for a part of a URL that is more likely a key than a name: long, of letters and many digits."""
+    if len(text) < _KEY_LENGTH or not re.fullmatch(r"[A-Za-z0-9._~=+-]+", text):
+        return False
+    digits = sum(character.isdigit() for character in text)
+    mixed = any(map(str.islower, text)) and any(map(str.isupper, text))
+    return digits >= _KEY_DIGITS or (digits > 0 and mixed and "-" not in text)
+
+
+def _is_file(value: str, cwd: str) -> bool:
+    """Return True for the path of an existing file: its content is secret, and its name is needed in logs."""
+    return bool(re.match(_PATH, value)) and os.path.exists(os.path.join(cwd, os.path.expanduser(value)))
+
+
+def _secrets_in(name: str, value: str, cwd: str = "") -> Iterator[str]:
     value = value.strip()
     if "\n" in value:
         # Logs are redacted line by line, so a multi-line key must be registered line by line.
@@ -248,8 +268,9 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
     if re.fullmatch(_PLAIN_VALUE, value, re.IGNORECASE) and not is_secret_name(name):
         return
     if is_secret_name(name) or name.upper().endswith(("KEY", "AUTH")):
-        if len(value) >= _NAMED_SECRET_LENGTH and not re.match(_PATH, value):
+        if len(value) >= _NAMED_SECRET_LENGTH and value.lower() != "false" and not _is_file(value, cwd):
             yield value
+            yield from _secrets_in_url(value)
         return
     if len(value) < _SECRET_LENGTH or re.match(_PATH, value):
         return
@@ -258,6 +279,7 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
         password = value.partition("://")[2].rpartition("@")[0].partition(":")[2]
         if len(password) >= _NAMED_SECRET_LENGTH:
             yield password
+        yield from _secrets_in_url(value)
         return
     if len(value) >= _WORD_LENGTH or any(
         not (character.isalpha() or character in "-_ ,") for character in value

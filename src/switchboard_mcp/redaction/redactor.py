@@ -27,6 +27,8 @@ RECENT_PIECE_CHARS = 4_096
 # No more of a text is shown: masking takes up to 1 s for 1 MiB. Secrets up to the overlap are not cut in half.
 MAX_SHOWN_CHARS = 64 * 1024
 OVERLAP_CHARS = 4_096
+# How much longer an encoded secret can be: `\\u00e4` in JSON in JSON, or percent-encoding done twice.
+MAX_EXPANSION = 12
 # Deeper than any real message, and far below Python's recursion limit.
 MAX_DEPTH = 64
 
@@ -37,6 +39,7 @@ NEVER_LOG = (
     "password",
     "passwd",
     "passphrase",
+    "passcode",
     "authorization",
     "cookie",
     "apikey",
@@ -50,9 +53,28 @@ NEVER_LOG = (
     "sessionid",
     "bearer",
     "jwt",
+    "webhook",
 )
+# The same for names that end with one of these words: within longer words they mean something else.
+LAST_WORDS = frozenset({"pass", "pwd", "pw", "pin", "otp", "dsn", "pat", "cred", "creds"})
+# Variables of the shell that hold a path, and the outcome of a test.
+_ORDINARY = frozenset({"PWD", "OLDPWD", "PASS", "Pass", "pass"})
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+"
+# Under these names a number is a secret too.
+_NUMERIC = frozenset({"pin", "otp", "passcode"})
+MIN_NUMERIC = 1_000
+MAX_NAME_END = 64
 # Under these names even a bare number or word in a text is taken for a secret.
-_STRICT_TERMS = ("secret", "passw", "passphrase", "apikey", "privatekey", "accesskey", "accountkey")
+_STRICT_TERMS = (
+    "secret",
+    "passw",
+    "passphrase",
+    "passcode",
+    "apikey",
+    "privatekey",
+    "accesskey",
+    "accountkey",
+)
 
 # The start of a word: what follows is not the middle of a longer one.
 _EDGE = r"(?<![A-Za-z0-9_-])"
@@ -96,17 +118,30 @@ _SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
         _EDGE + r"(?:SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+|dop_v1_[a-f0-9]{32,}+|sbp_[a-f0-9]{32,}+)",
         ("sg.", "dop_v1", "sbp_"),
     ),
-    (r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{16,}+", ("hooks.slack",)),
+    # The path of a webhook is its key.
+    (
+        (
+            r"(?P<hook>(?:hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/"
+            r"|\.webhook\.office\.com/webhookb2/|outlook\.office\.com/webhook/|api\.telegram\.org/bot"
+            r"|hooks\.zapier\.com/hooks/catch/))[^\s\"'<>?#\\]{4,1024}+"
+        ),
+        ("hooks.slack", "/api/webhooks", "office.com/webhook", "telegram.org/bot", "hooks.zapier"),
+    ),
 )
 _SHAPE_PATTERN = "|".join(pattern for pattern, _ in _SHAPES)
 _SHAPE_SIGNS = tuple(sign for _, signs in _SHAPES for sign in signs)
-_NAME_SIGNS = ("token", "secret", "passw", "passphrase", "authoriz", "cookie", "key", "credential")
+_NAME_SIGNS = (
+    *("token", "secret", "pass", "authoriz", "cookie", "key", "cred", "webhook", "session", "jwt", "bearer"),
+    *("connection", "pwd", "pw", "pin", "otp", "dsn", "pat"),
+)
 _NAME_TERM = (
-    r"(?i:token|secret|passw|passphrase|authoriz|cookie|(?:api|private|access|account)[ _.-]?key|credential)"
+    r"(?:(?i:token|secret|passw|passphrase|passcode|authoriz|cookie|credential|webhook|jwt|bearer|session[_.-]?id"
+    r"|(?:api|private|access|account|signing|encryption)[ _.-]?key|connection[_.-]?string)"
+    r"|(?i:pass|pwd|pw|pin|otp|dsn|pat|creds?)(?![\w.-]))"
 )
 # Other names are not matched at all: `error: token=abc` must not be read as one pair.
 _PAIR = (
-    r"(?<![\w.-])(?:(?P<option>--(?=[\w-]{0,128}?" + _NAME_TERM + r")[\w-]{1,128}+[ \t]{1,8})(?!-)"
+    r"(?<![\w.-])(?:(?P<option>--(?=[\w.-]{0,128}?" + _NAME_TERM + r")[\w.-]{1,128}+[ \t]{1,8})(?!-)"
     r"|(?P<name>(?i:api|private|access|account)[ ](?i:key)[\w.-]{0,64}+"
     r"|(?=[\w.-]{0,128}?" + _NAME_TERM + r")[\w.-]{1,128}+)"
     r"(?P<between>\\{0,4}[\"']?[ \t]{0,8}(?P<sign>[:=]|=>)[ \t]{0,8}))"
@@ -174,7 +209,9 @@ class Redactor:
 
     def redact_and_clip(self, text: str, size: int) -> str:
         """Return the start of a text, masked before it is cut: half a secret would not be recognised."""
-        return self.redact_text(text[: 4 * size])[:size]
+        # A text of any length is cut once before, where no secret that begins within `size` can be cut.
+        longest = max(map(len, (*self._registered, *self._recent)), default=0)
+        return self.redact_text(text[: max(4 * size, size + MAX_EXPANSION * longest)])[:size]
 
     def mask_registered_json(self, body: bytes) -> bytes:
         """Return encoded JSON with the registered values masked."""
@@ -233,6 +270,8 @@ class Redactor:
             if name in also:
                 return MASK
             if is_secret_name(name):
+                if isinstance(item, int) and abs(item) >= MIN_NUMERIC and _last_word(name) in _NUMERIC:
+                    return MASK
                 return _mask_texts(item, depth)
         return self._redact(item, also, depth)
 
@@ -264,7 +303,15 @@ class Redactor:
 def is_secret_name(name: str) -> bool:
     """Return True if a value under this name is taken for a secret. Case and separators are ignored."""
     plain = _normalize(name)
-    return any(term in plain for term in NEVER_LOG)
+    if any(term in plain for term in NEVER_LOG):
+        return True
+    return name not in _ORDINARY and _last_word(name) in LAST_WORDS
+
+
+def _last_word(name: str) -> str:
+    """Return the last word of a name such as `DB_PASS`, `db-pass` or `dbPass`, in lower case."""
+    words = re.findall(_WORD, name[-MAX_NAME_END:])
+    return words[-1].lower() if words else ""
 
 
 def _pieces(values: Iterable[str]) -> Iterator[str]:
@@ -309,7 +356,7 @@ def _spans(text: str, forms: Iterable[EncodedForm]) -> Iterator[tuple[int, int]]
 def _mask_shape(match: re.Match[str]) -> str:
     if match["url"]:
         return f"{match['url']}{MASK}@"
-    return (match["scheme"] or match["cookie"] or "") + MASK
+    return (match["scheme"] or match["cookie"] or match["hook"] or "") + MASK
 
 
 def _mask_pair(match: re.Match[str]) -> str:
@@ -325,9 +372,11 @@ def _mask_pair(match: re.Match[str]) -> str:
 def _is_harmless(name: str, sign: str | None, bare: str) -> bool:
     if not any(character.isalnum() for character in bare):
         return True
-    plain = _normalize(name)
+    plain, last = _normalize(name), _last_word(name)
     if any(term in plain for term in _STRICT_TERMS):
         return False
+    if last in LAST_WORDS:
+        return len(bare) < MIN_REGISTERED or bare.lower() in ("true", "false", "null", "none", "undefined")
     if re.fullmatch(_NUMBER_OR_NULL, bare, re.IGNORECASE):
         return True
     # "Unexpected token: expected a string" is a sentence.

@@ -11,6 +11,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.agent_names import OVERSEER
+from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
@@ -54,12 +55,15 @@ async def child(state: DashboardState, request: ApiRequest) -> object:
     suite, match = find_child(state, request.names[0])
     changes = match.inventory.drift()
     row = next(row for row in state.rows() if row["id"] == request.names[0])
-    spec = match.spec
+    spec, redactor = match.spec, state.services.redactor
+    # A child that was never started has not registered its secrets yet.
+    for secret in secret_values(spec, state.services.environ):
+        redactor.register(secret)
     tools = suite.permitted(match.inventory.known_tools()) if match.snapshot is not None else []
     return {
         **row,
         "source": spec.source,
-        "command": state.services.redactor.redact_text(spec.command or spec.url),
+        "command": redactor.redact_text(spec.command or spec.url),
         "weight": suite.cost().weight if match.snapshot is not None else None,
         "subtoolList": [
             {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
