@@ -146,11 +146,13 @@ class BusClient:
         try:
             async with asyncio.timeout(self._timeout_s + CONNECT_TIMEOUT_S + extra_s):
                 yield
-            if task is not None and task.cancelling() > before:
-                # The client may swallow a cancellation as a timeout of its own; pass it on to whoever cancelled.
-                raise asyncio.CancelledError
         except (exceptions.RedisError, OSError, TimeoutError) as problem:
+            if task is not None and task.cancelling() > before:
+                raise asyncio.CancelledError from None
             raise self._translate_error(problem) from None
+        if task is not None and task.cancelling() > before:
+            # The client may swallow a cancellation as a timeout of its own; pass it on to whoever cancelled.
+            raise asyncio.CancelledError
 
     def _translate_error(self, problem: Exception) -> SwitchboardError:
         text, at = _error_text(problem), f"Redis at {self.shown}"

@@ -128,6 +128,10 @@ class BusRelay:
 
     async def _on_failure(self, problems: BaseExceptionGroup[BaseException]) -> None:
         """Log the failure once, wait, and start over: the contents of Redis are unknown now."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # A task group drops a cancellation that arrives together with a failure of one of its tasks.
+            raise asyncio.CancelledError
         problem: BaseException = problems
         while isinstance(problem, BaseExceptionGroup):
             problem = problem.exceptions[0]
