@@ -88,6 +88,8 @@ class BusRelay:
 
     async def run(self) -> None:
         """Relay events and mail until cancelled."""
+        task = asyncio.current_task()
+        cancelled_before = task.cancelling() if task is not None else 0
         lock = await self._acquire_folder()
         stop = self._store.subscribe(self._on_mailbox_change)
         try:
@@ -101,8 +103,12 @@ class BusRelay:
                 await self.sender.recover()
             while True:
                 try:
-                    await self._connected()
+                    # A task of its own: a task group leaves the count of cancellations of its task changed.
+                    await asyncio.create_task(self._connected())
                 except* Exception as problems:  # noqa: BLE001 - it is logged and retried
+                    if task is not None and task.cancelling() > cancelled_before:
+                        # Cancelled in the same moment in which a connection failed.
+                        raise asyncio.CancelledError from None
                     await self._on_failure(problems)
         finally:
             stop()
@@ -128,10 +134,6 @@ class BusRelay:
 
     async def _on_failure(self, problems: BaseExceptionGroup[BaseException]) -> None:
         """Log the failure once, wait, and start over: the contents of Redis are unknown now."""
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # A task group drops a cancellation that arrives together with a failure of one of its tasks.
-            raise asyncio.CancelledError
         problem: BaseException = problems
         while isinstance(problem, BaseExceptionGroup):
             problem = problem.exceptions[0]
