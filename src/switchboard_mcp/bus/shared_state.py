@@ -16,7 +16,7 @@ from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.malformed import decode
 from switchboard_mcp.bus.merge import MergeBase, Value, compare
 from switchboard_mcp.bus.redis_client import BusClient
-from switchboard_mcp.mail.agent_names import is_agent_name
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.store.store import MessageStore, State
 
 # Parts of the state; True if concurrent changes of one entry are merged by field.

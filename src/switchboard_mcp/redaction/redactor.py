@@ -192,9 +192,13 @@ class Redactor:
     def redact_text(self, text: str) -> str:
         """Return the text with every secret masked. Of a text of megabytes, only the beginning is returned."""
         size = len(text)
-        if size > MAX_SHOWN_CHARS + OVERLAP_CHARS:
-            shown = self.redact_text(text[: MAX_SHOWN_CHARS + OVERLAP_CHARS])[:-OVERLAP_CHARS]
+        overlap = max(OVERLAP_CHARS, MAX_EXPANSION * max(map(len, self._registered), default=0))
+        if size > MAX_SHOWN_CHARS + overlap:
+            shown = self._redact_whole(text[: MAX_SHOWN_CHARS + overlap])[:-overlap]
             return f"{shown}… ({size:,} characters)"
+        return self._redact_whole(text)
+
+    def _redact_whole(self, text: str) -> str:
         text = self.mask_registered(text)
         lowered = text.lower()
         if any(sign in lowered for sign in _SHAPE_SIGNS):
