@@ -89,8 +89,10 @@ def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
     assert set(left) == {"switchboard", *expected.stays}
     with Host(command_of(left["switchboard"]), env=person.environment(**FILLED), cwd=tmp_path) as talk:
         talk.initialize()
+        # What the project's own file had is behind the entry there, which other hosts read too.
+        elsewhere = {"team-db"} if host == "claude-code" else set()
         assert set(talk.tool_names()) == {
-            f"{name}_suite" for name in set(expected.children) - set(expected.off)
+            f"{name}_suite" for name in set(expected.children) - set(expected.off) - elsewhere
         }
         answer = talk.call("mock_suite", "add", a=2, b=40)
         assert "42" in json.dumps(answer)
@@ -282,9 +284,37 @@ def test_rules_hooks_and_logins_that_name_a_moved_server_are_told(tmp_path: Path
 def test_what_a_host_allowed_of_a_server_is_allowed_behind_switchboard(tmp_path: Path) -> None:
     person = Person(tmp_path, "codex")
     run(person, "init", "--yes")
-    done = run(person, "introspect", "mock", "--json", **FILLED, OTHER="x")
+    done = run(person, "introspect", "mock", "--json", "--profile", "codex", **FILLED, OTHER="x")
     assert done.code == 0, done.err
     assert {tool["name"] for tool in done.json["tools"]} == {"echo", "add"}
+
+
+def test_each_host_sees_the_servers_it_had_and_what_is_added_later(tmp_path: Path) -> None:
+    person = Person(tmp_path, "lmstudio", "warp")
+    planned = run(person, "init", "--dry-run").out
+    assert "LM Studio will see hub, mock-lmstudio." in planned
+    assert "Warp will see mock, web." in planned
+    run(person, "init", "--yes")
+    run(person, "add", "later", "--", "cat")
+    for host, own in (
+        ("lmstudio", {"hub_suite", "mock-lmstudio_suite"}),
+        ("warp", {"mock_suite", "web_suite"}),
+    ):
+        expected = HOSTS[host]
+        entry = entries(person.home / expected.file, expected.key)["switchboard"]
+        with Host(command_of(entry), env=person.environment(**FILLED), cwd=tmp_path) as talk:
+            talk.initialize()
+            assert set(talk.tool_names()) == {"later_suite", *own}
+
+
+def test_with_share_every_host_sees_all(tmp_path: Path) -> None:
+    person = Person(tmp_path, "lmstudio", "warp")
+    run(person, "init", "--yes", "--share")
+    expected = HOSTS["warp"]
+    entry = entries(person.home / expected.file, expected.key)["switchboard"]
+    with Host(command_of(entry), env=person.environment(**FILLED), cwd=tmp_path) as talk:
+        talk.initialize()
+        assert set(talk.tool_names()) == {"hub_suite", "mock-lmstudio_suite", "mock_suite", "web_suite"}
 
 
 def test_secrets_become_variables_where_that_is_wanted(tmp_path: Path) -> None:

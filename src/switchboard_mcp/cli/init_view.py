@@ -13,6 +13,7 @@ from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.setup.child_entries import find_literal_secrets, redacted_target
 from switchboard_mcp.setup.discovery import Discovery
+from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.journal import FileChange
 from switchboard_mcp.setup.paths import find_repository
 from switchboard_mcp.setup.plan import Outcome, Plan, SetupOptions
@@ -82,12 +83,30 @@ def show_plan(plan: Plan, out: Screen) -> None:
             names = sum(len(edit.names) for edit in change.edits)
             summary = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
         out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
+    for line in _host_views(plan):
+        out.prose(line)
     if secrets := _literal_secrets(plan):
         there = ", ".join(sorted(secrets))
         out.prose(
             f"There are literal secrets in {there}; `--secrets env` replaces them with variables.",
             style="yellow",
         )
+
+
+def _host_views(plan: Plan) -> Iterator[str]:
+    """Yield what each host will see, if they differ."""
+    if not any(profile.hide or profile.expose for profile in plan.profiles):
+        return
+    names = sorted({outcome.child for outcome in plan.moving})
+    for profile in plan.profiles:
+        shown = [
+            f"{name} (limited)" if name in profile.expose else name
+            for name in names
+            if name not in profile.hide
+        ]
+        title = BY_NAME[profile.name].title if profile.name in BY_NAME else "The project's own entry"
+        yield f"{title} will see {', '.join(shown) or 'no server that moves'}."
+    yield "`--share` shows every host all servers."
 
 
 def show_done(

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from switchboard_mcp.config import sections
 from switchboard_mcp.config.descriptions import read_descriptions
+from switchboard_mcp.config.documents import read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.variables import secret_values
@@ -25,6 +26,7 @@ from switchboard_mcp.setup.dialects import HostServer
 FOLDER = ".switchboard"
 FILE = ".mcp.json"
 # Names of the built-in children.
+HOSTS_KEY = "hosts"
 RESERVED = frozenset({sections.MAIL_NAME, "switchboard", "original"})
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _LONG = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
@@ -68,8 +70,14 @@ def child_path(workspace: str, name: str, children: ChildrenFolder = PERSONAL) -
     return os.path.join(workspace, *children.folder.split("/"), name, FILE)
 
 
-def render_child(name: str, server: HostServer, workspace: str, children: ChildrenFolder = PERSONAL) -> bytes:
-    """Return the content of a child's file.
+def render_child(
+    name: str,
+    server: HostServer,
+    workspace: str,
+    children: ChildrenFolder = PERSONAL,
+    hosts: Sequence[str] = (),
+) -> bytes:
+    """Return the content of a child's file. `hosts` are those that it was moved from.
 
     The library describes the child, unless the workspace's own descriptions do: those stay where they can be edited.
     """
@@ -99,7 +107,19 @@ def render_child(name: str, server: HostServer, workspace: str, children: Childr
         entry["rpcTimeoutMs"] = server.timeout_ms
     if server.disabled:
         entry["disabled"] = True
+    if hosts:
+        entry["metadata"] = {HOSTS_KEY: list(hosts)}
     return (json.dumps(entry, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def hosts_of_child(spec: ChildSpec) -> list[str]:
+    """Return the hosts that `init` moved a child from, as its file says."""
+    if spec.key or spec.kind == "builtin":
+        return []
+    document = read_document(spec.source)
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    hosts = metadata.get(HOSTS_KEY) if isinstance(metadata, dict) else None
+    return [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
 
 
 def find_problem(name: str, server: HostServer, workspace: str) -> str:

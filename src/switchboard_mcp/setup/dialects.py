@@ -54,12 +54,17 @@ class HostServer(Struct, frozen=True, kw_only=True):
     description: str = ""
 
     @property
-    def merge_key(self) -> object:
-        """Return the parts that must be equal for two entries to be the same server."""
+    def launch_key(self) -> object:
+        """Return the parts that must be equal for two entries to run the same server."""
         return (
             self.kind, self.command, self.args, sorted(self.env.items()), self.url, sorted(self.headers.items()),
-            self.cwd, sorted(self.allow), sorted(self.deny),
+            self.cwd,
         )  # fmt: skip
+
+    @property
+    def merge_key(self) -> object:
+        """Return the parts that must be equal for two entries to be one child if all hosts see the same."""
+        return (self.launch_key, sorted(self.allow), sorted(self.deny))
 
 
 class ParsedEntry(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
+from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
     PERSONAL,
@@ -27,6 +28,7 @@ from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, portable_comm
 from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from switchboard_mcp.setup.host_profiles import HostProfile, MovedServer, host_profiles, limits, profile_name
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import FileChange, ServerMapEdit, read
 from switchboard_mcp.setup.variable_syntax import referenced_variables
@@ -59,13 +61,15 @@ class NewChild(Struct, kw_only=True):
     name: str
     server: HostServer
     forwarded: list[str] = []
+    hosts: list[str] = []
 
 
 class ExistingSetup(Struct, frozen=True, kw_only=True):
-    """The children that the workspace already has, and all names in use."""
+    """The children that the workspace already has, all names in use, and the hosts that children were moved from."""
 
     children: dict[str, HostServer]
     names: set[str]
+    hosts_of: dict[str, list[str]] = {}
 
 
 class Plan(Struct, kw_only=True):
@@ -77,6 +81,7 @@ class Plan(Struct, kw_only=True):
     problems: list[str]
     variables: list[str]
     secrets: dict[str, str]
+    profiles: list[HostProfile] = []
 
     @property
     def moving(self) -> list[Outcome]:
@@ -85,9 +90,13 @@ class Plan(Struct, kw_only=True):
 
 
 def decide(
-    discovery: Discovery, present: ExistingSetup, workspace: str
+    discovery: Discovery, present: ExistingSetup, workspace: str, *, share: bool = False
 ) -> tuple[list[Outcome], list[NewChild]]:
-    """Decide which entry becomes which child."""
+    """Decide which entry becomes which child.
+
+    Without `share`, the limits on tools are part of each host's profile. With it, they are part of the child, so
+    entries with different limits become two.
+    """
     outcomes: list[Outcome] = []
     new: dict[str, NewChild] = {}
     origin: dict[str, str] = {}
@@ -99,10 +108,12 @@ def decide(
         if problem := find_problem(safe_name(found.name), server, workspace):
             outcomes.append(Outcome(entry=found, skip_reason=problem))
             continue
-        same = _find_same(server, {**present.children, **{name: child.server for name, child in new.items()}})
+        known = {**present.children, **{name: child.server for name, child in new.items()}}
+        same = _find_same(server, known, share)
         if same is None:
             name = _free_name(found, present.names | new.keys())
-            new[name] = NewChild(name=name, server=server, forwarded=list(parsed.forwarded))
+            own = server if share else structs.replace(server, allow=[], deny=[])
+            new[name] = NewChild(name=name, server=own, forwarded=list(parsed.forwarded))
             origin[name] = f"{found.source.host.name}: {found.name}"
             outcomes.append(Outcome(entry=found, child=name))
             continue
@@ -112,8 +123,11 @@ def decide(
     return outcomes, list(new.values())
 
 
-def _find_same(server: HostServer, children: Mapping[str, HostServer]) -> str | None:
-    return next((name for name, other in children.items() if other.merge_key == server.merge_key), None)
+def _find_same(server: HostServer, children: Mapping[str, HostServer], share: bool) -> str | None:
+    def key(each: HostServer) -> object:
+        return each.merge_key if share else each.launch_key
+
+    return next((name for name, other in children.items() if key(other) == key(server)), None)
 
 
 def _merge(child: NewChild, server: HostServer, forwarded: Sequence[str]) -> NewChild:
@@ -154,6 +168,11 @@ class SetupOptions(Struct, frozen=True, kw_only=True):
     enable: tuple[str, ...] = ()
     # Hosts that get an entry even if nothing is moved from them.
     connect: tuple[str, ...] = ()
+    # All hosts see all servers, instead of those they had.
+    share: bool = False
+    hosts_of: Mapping[str, Sequence[str]] = {}
+    # Hidden children of each existing profile.
+    hidden: Mapping[str, Sequence[str]] = {}
 
 
 def make_plan(
@@ -173,13 +192,18 @@ def make_plan(
         variables=_needed_variables(kept),
         secrets=values,
     )
+    if not options.share:
+        plan.profiles = host_profiles(_moved(outcomes), options.hosts_of, options.hidden, options.connect)
+        for child in kept:
+            names = (profile_name(each.entry.source) for each in outcomes if each.child == child.name)
+            child.hosts = sorted({name for name in names if name})
     hosts = _host_changes(discovery, outcomes, plan, options)
     if not kept and not hosts and not options.enable:
         return plan
     folder = options.workspace
     for child in kept:
         path = child_path(folder, child.name, options.children)
-        text = render_child(child.name, child.server, folder, options.children)
+        text = render_child(child.name, child.server, folder, options.children, child.hosts)
         plan.changes.append(FileChange.creating(path, text, mode=options.children.mode))
     ignore = os.path.join(folder, FOLDER, ".gitignore")
     if not os.path.exists(ignore):
@@ -192,6 +216,14 @@ def make_plan(
             plan.changes.append(FileChange(path=path, before=before, after=after, mode=0o600))
     plan.changes += [*_config_change(kept, options, plan), *hosts]
     return plan
+
+
+def _moved(outcomes: Sequence[Outcome]) -> list[MovedServer]:
+    return [
+        MovedServer(outcome.entry.source, outcome.entry.parsed.server, outcome.child)
+        for outcome in outcomes
+        if outcome.moves and outcome.entry.parsed.server is not None
+    ]
 
 
 def _needed_variables(children: Sequence[NewChild]) -> list[str]:
@@ -257,7 +289,9 @@ def _edit_host_file(
     data: bytes, source: ServerMap, names: Sequence[str], entry: str, plan: Plan, options: SetupOptions
 ) -> bytes:
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if options.environ.get(name))]
-    command = options.command or portable_command(source.host)
+    command = [*(options.command or portable_command(source.host))]
+    if (profile := profile_name(source)) in {each.name for each in plan.profiles}:
+        command += ["--profile", profile]
     put = {entry: source.host.render_entry(entry, command, needed)} if entry else {}
     text = formats.replace_servers(formats.decode(data), source.form, source.key, names, put)
     if entry and source.host.allowlist:
@@ -327,17 +361,9 @@ def _is_our_entry(found: DiscoveredServer, options: SetupOptions) -> bool:
 
 
 def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Plan) -> list[FileChange]:
-    """Return the change of the workspace's config: tool filters of moved servers, and enabled features."""
-    filters = {
-        child.name: {
-            name: tools
-            for name, tools in (("allow", child.server.allow), ("deny", child.server.deny))
-            if tools
-        }
-        for child in children
-        if child.server.allow or child.server.deny
-    }
-    if not filters and not options.enable:
+    """Return the change of the workspace's config: what each host sees, and enabled features."""
+    filters = {child.name: tools for child in children if (tools := limits(child.server))}
+    if not filters and not options.enable and not plan.profiles:
         return []
     path = options.config
     before = read(path)
@@ -347,9 +373,15 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
         text = f'{{\n  "$schema": "./{CONFIG_SCHEMA}"\n}}\n' if new else formats.decode(before or b"")
         for name, tools in filters.items():
             text = formats.set_object(text, form, ("suites", name), "expose", tools)
+        for profile in plan.profiles:
+            text = formats.set_object(text, form, ("profiles",), profile.name, profile.settings())
         for name in options.enable:
             text = formats.set_object(text, form, (), name, {"enabled": True})
     except UnsafeEditError as problem:
+        if plan.profiles:
+            hint = "Correct it, or use --share, which needs no profiles."
+            message = f"{path} {problem} The profiles of hosts cannot be written."
+            raise refused("setup_refused", message, hint=hint) from None
         plan.problems.append(f"{path} {problem} Add by hand: {', '.join((*filters, *options.enable))}.")
         return []
     after = text.encode()

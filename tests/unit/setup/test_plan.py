@@ -35,7 +35,7 @@ class World:
         discovery = discover_servers(
             host_paths(folder, {"HOME": str(self.home)}, "linux"), list(BY_NAME), (), named=False
         )
-        outcomes, children = decide(discovery, present, folder)
+        outcomes, children = decide(discovery, present, folder, share=more.get("share", False))
         wanted = SetupOptions(
             workspace=folder,
             config=os.path.join(folder, "switchboard.config.json"),
@@ -88,7 +88,7 @@ def test_a_host_that_has_an_entry_for_another_folder_gets_one_of_its_own_name(tm
     world = World(tmp_path, cursor={"switchboard": other, "x": A})
     servers = world.after(world.plan(), ".cursor/mcp.json")
     assert servers["switchboard"] == other
-    assert servers["switchboard-workspace"]["args"] == ["--workspace", str(world.workspace)]
+    assert servers["switchboard-workspace"]["args"][:2] == ["--workspace", str(world.workspace)]
 
 
 def test_a_host_that_has_the_entry_already_gets_no_second_one(tmp_path: Path) -> None:
@@ -126,3 +126,51 @@ def test_settings_that_are_there_are_kept(tmp_path: Path) -> None:
     assert "// mine" in after
     assert '"deny": ["rm"]' in after
     assert '"mail": {\n    "enabled": true\n  }' in after
+
+
+def profiles_of(plan: Plan) -> Any:
+    change = next(change for change in plan.changes if change.path.endswith("switchboard.config.json"))
+    return json.loads(change.after)["profiles"]
+
+
+def test_each_host_sees_what_it_had_with_the_limits_it_had(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        cursor={"x": A, "y": {**B, "disabledTools": ["rm"]}},
+        warp={"x": A},
+        windsurf={"x": {**A, "disabled": True}, "y": B},
+    )
+    plan = world.plan()
+    assert sorted(child.name for child in plan.children) == ["x", "y"]
+    assert profiles_of(plan) == {
+        "cursor": {"expose": {"y": {"deny": ["rm"]}}},
+        "warp": {"hide": ["y"]},
+        "windsurf": {"hide": ["x"]},
+    }
+    for name, file in (("cursor", ".cursor/mcp.json"), ("warp", ".warp/.mcp.json")):
+        assert world.after(plan, file)["switchboard"]["args"][-2:] == ["--profile", name]
+    child = next(change.after for change in plan.changes if change.path.endswith("mcps/x/.mcp.json"))
+    assert json.loads(child)["metadata"] == {"hosts": ["cursor", "warp", "windsurf"]}
+
+
+def test_what_moves_later_is_hidden_from_the_hosts_of_earlier_runs_and_theirs_from_the_new_one(
+    tmp_path: Path,
+) -> None:
+    present = ExistingSetup(
+        children={"x": HostServer(kind="stdio", command="a"), "added": HostServer(kind="stdio", command="c")},
+        names={"x", "added"},
+        hosts_of={"x": ["cursor"]},
+    )
+    world = World(tmp_path, warp={"y": B})
+    plan = world.plan(present, hosts_of=present.hosts_of, hidden={"cursor": []})
+    assert profiles_of(plan) == {"cursor": {"hide": ["y"]}, "warp": {"hide": ["x"]}}
+
+
+def test_shared_hosts_have_no_profiles_and_limits_are_those_of_a_child(tmp_path: Path) -> None:
+    world = World(tmp_path, cursor={"x": {**A, "disabledTools": ["rm"]}}, warp={"x": A})
+    plan = world.plan(share=True)
+    assert sorted(child.name for child in plan.children) == ["x", "x-warp"]
+    assert plan.profiles == []
+    assert "--profile" not in world.after(plan, ".warp/.mcp.json")["switchboard"]["args"]
+    config = next(change.after for change in plan.changes if change.path.endswith("switchboard.config.json"))
+    assert json.loads(config)["suites"] == {"x": {"expose": {"deny": ["rm"]}}}

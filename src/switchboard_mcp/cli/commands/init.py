@@ -25,11 +25,13 @@ from switchboard_mcp.setup.child_entries import (
     FOLDER,
     PERSONAL,
     TEAM,
+    hosts_of_child,
     require_discoverable,
     server_from_spec,
     taken_names,
 )
 from switchboard_mcp.setup.discovery import Discovery, discover_servers
+from switchboard_mcp.setup.host_profiles import PROJECT
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME, HOSTS
 from switchboard_mcp.setup.journal import (
     LEGACY_FOLDER,
@@ -86,6 +88,10 @@ COMMAND = Command(
             "--team",
             "for everyone on this project: only its own files, children in mcps/, no paths of this machine",
         ),
+        flag(
+            "--share",
+            "every host sees the servers of all hosts (default: each sees those it had, by a profile of its own)",
+        ),
         flag("--find", "enable the suite that searches all others"),
         flag("--mail", "enable mail between agents"),
         option("--command", "PROGRAM", "the command hosts run (default: the path of this program)"),
@@ -114,7 +120,8 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     workspace = load_workspace(folder, invocation.options.config, os.environ)
     require_discoverable(workspace.config, workspace.source, TEAM if args.team else PERSONAL)
     survey = discover_servers(here, _host_names(args.host), args.files, named=bool(args.host), team=args.team)
-    outcomes, children = decide(survey, existing_setup(workspace), folder)
+    share = args.share or args.team
+    outcomes, children = decide(survey, existing_setup(workspace), folder, share=share)
     if not invocation.as_json:
         show_discovery(survey, outcomes, folder, invocation.console.out)
     if interactive:
@@ -181,7 +188,9 @@ def existing_setup(workspace: Workspace) -> ExistingSetup:
         for spec in workspace.children
         if spec.kind != "builtin"
     }
-    return ExistingSetup(children=children, names=taken_names(workspace.folder, workspace.children))
+    hosts_of = {spec.name: hosts for spec in workspace.children if (hosts := hosts_of_child(spec))}
+    names = taken_names(workspace.folder, workspace.children)
+    return ExistingSetup(children=children, names=names, hosts_of=hosts_of)
 
 
 def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> SetupOptions:
@@ -201,6 +210,13 @@ def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[st
         move_secrets=args.secrets == "env",
         enable=enable,
         connect=tuple(name for name in args.host if name != ANY_FILE.name),
+        share=args.share or args.team,
+        hosts_of=existing_setup(workspace).hosts_of,
+        hidden={
+            name: profile.hide
+            for name, profile in (workspace.written or workspace.config).profiles.items()
+            if name in BY_NAME or name == PROJECT
+        },
     )
 
 

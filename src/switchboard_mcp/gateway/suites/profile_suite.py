@@ -64,10 +64,11 @@ class ProfileSuite(ChildSuite):
 
 def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -> View:
     """Return the view of a profile."""
-    shown_names = patterns(profile.suites)
+    shown_names, hidden_names = patterns(profile.suites), patterns(profile.hide)
 
     def may_see(child: str, suite: str) -> bool:
-        return shown_names.match(child) or shown_names.match(suite)
+        hidden = hidden_names.match(child) or hidden_names.match(suite)
+        return not hidden and (shown_names.match(child) or shown_names.match(suite))
 
     shown: dict[str, ChildSuite] = {}
     for name, suite in suites.items():

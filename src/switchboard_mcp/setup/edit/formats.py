@@ -67,11 +67,12 @@ def restore_servers(text: str, form: Format, key: Key, remove: Sequence[str], ba
 
 
 def set_object(text: str, form: Format, key: tuple[str, ...], name: str, value: Mapping[str, object]) -> str:
-    """Set members of an object. Its other members stay."""
+    """Set members of an object, which is created if needed. Its other members stay."""
     present = read_servers(text, form, (*key, name))
-    if all(present.get(each) == item for each, item in value.items()):
+    exists = name in read_servers(text, form, key)
+    if exists and all(present.get(each) == item for each, item in value.items()):
         return text
-    if form == "json":
+    if form == "json" and value:
         rest = [each for each in value if each in present]
         return jsonc_edit.replace_members(text, (*key, name), rest, value)
     if present:

@@ -46,6 +46,13 @@ def test_a_client_sees_the_suites_of_its_profile_and_others_see_all(board: Board
     assert tools(board.host()) == ["docs_suite", "mail_suite", "shell_suite"]
 
 
+def test_what_is_hidden_stays_hidden_and_new_suites_are_seen(board: Board) -> None:
+    for name in ("docs", "mail", "shell"):
+        board.child(name)
+    assert tools(profiled(board, Profile(hide=["sh*"]))) == ["docs_suite", "mail_suite"]
+    assert tools(profiled(board, Profile(suites=["docs", "shell"], hide=["shell_suite"]))) == ["docs_suite"]
+
+
 def test_a_suite_can_be_named_by_its_tool_too(board: Board) -> None:
     board.child("docs", suite_name="library")
     assert tools(profiled(board, Profile(suites=["library"]))) == ["library"]
