@@ -30,7 +30,7 @@ from switchboard_mcp.gateway import methods
 from switchboard_mcp.gateway.call_path import send_without_answer
 from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
-from switchboard_mcp.gateway.incoming import NO_PARAMS, IncomingRequest, refuse_call
+from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest, refuse_call
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter
 from switchboard_mcp.gateway.session import HostTransport, ReplyChannel, Session, unsubscribe_all
 from switchboard_mcp.gateway.suites import child_suite
@@ -192,7 +192,8 @@ class Gateway:
         """Record a request for something that no child in the host's view offers."""
         if self.records is not None:
             principal = inbound.session.principal or self.default_principal
-            self.records.record(CallRecord("decision", principal, "", inbound.method, outcome=outcome))
+            method = inbound.method[:MAX_METHOD_CHARS]
+            self.records.record(CallRecord("decision", principal, "", method, outcome=outcome))
 
     def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
         """Serve a host on a transport that carries all its messages."""
@@ -394,7 +395,8 @@ class Gateway:
         ):
             # Unknown notifications go to the one directly exposed child; a request without an id goes nowhere.
             only = self.view_of(session.principal).tool_list.only_direct()
-            if only is not None and not only.child.inventory.governed:
+            passes = only is not None and not only.child.inventory.governed
+            if only is not None and passes and len(method) <= MAX_METHOD_CHARS:
                 self._notify_child(only, session, method, params)
 
     def _notify_child(

@@ -15,6 +15,8 @@ from switchboard_mcp.protocol.method_traits import traits_of
 # Params that a stateless host adds when it resumes a request with its input.
 RETRY_MEMBERS = ("inputResponses", "requestState")
 NO_PARAMS = Raw(b"{}")
+# Hosts choose the names of methods that MCP does not define, and records have them.
+MAX_METHOD_CHARS = 256
 
 _decode_text = msgspec.json.Decoder(str).decode
 

@@ -14,7 +14,7 @@ from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure, to
 from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.call_path import send
 from switchboard_mcp.gateway.forward import AS_IT_IS, PROMPTS, RESOURCES, Relay, unknown_item, unknown_tool
-from switchboard_mcp.gateway.incoming import NO_PARAMS, IncomingRequest
+from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest
 from switchboard_mcp.gateway.subscriptions import SubscribeRelay, listen, unsubscribe
 from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
@@ -267,10 +267,10 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     applied to: a method of its own could be another way to a denied tool.
     """
     only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
-    known = inbound.method.startswith("tasks/")
-    if only is None or known or only.child.inventory.governed or only.access.restricts:
+    refused = inbound.method.startswith("tasks/") or len(inbound.method) > MAX_METHOD_CHARS
+    if only is None or refused or only.child.inventory.governed or only.access.restricts:
         gateway.record_unknown(inbound, "method_unknown")
-        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method[:MAX_METHOD_CHARS]}")
     elif holds_cursor(inbound, only):
         send(inbound, ResolvedName(only, "", ""), inbound.members, PAGED)
 

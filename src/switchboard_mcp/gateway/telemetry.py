@@ -22,6 +22,7 @@ from switchboard_mcp.errors import KINDS, refused
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.observability.metrics import Timings, Value
 from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.protocol.method_traits import METHOD_TRAITS
 from switchboard_mcp.system.installation import install_hint
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ CLOSE_TIMEOUT_S = 3.0
 # Every answer begins with this, then the id, then "result" or "error".
 _HEAD = len(b'{"jsonrpc":"2.0","id":')
 _ERROR = b',"error":'
+# Methods with a series of their own.
+MEASURED = frozenset(
+    {*METHOD_TRAITS, "logging/setLevel", "subscriptions/listen", "notifications/roots/list_changed"}
+)
+OTHER_METHOD = "other"
+# By the first word of a method: the attribute that names its item.
+NAME_ATTRIBUTES = {"tools": "gen_ai.tool.name", "tasks": "gen_ai.tool.name", "prompts": "gen_ai.prompt.name"}
 
 
 class ObservedSuite(Protocol):
@@ -112,13 +120,14 @@ class RequestObserver:
 
     def begin_request(self, inbound: IncomingRequest, name: str) -> None:
         """Observe a request that is forwarded to the child; `name` is the child's own name of the item."""
-        observed = ObservedChannel(self, inbound.channel, inbound.id, inbound.method)
+        # Hosts choose the names of other methods, so these share one series.
+        method = inbound.method if inbound.method in MEASURED else OTHER_METHOD
+        observed = ObservedChannel(self, inbound.channel, inbound.id, method)
         if self.otel is not None:
-            kind = inbound.method.partition("/")[0]
-            attributes = {"gen_ai.tool.name": name} if kind == "tools" else {"gen_ai.prompt.name": name}
             # Resource URIs are unbounded, so they are not used as a span attribute.
-            target, attributes = ("", {}) if kind in ("resources", "completion") else (name, attributes)
-            inbound.meta = observed.begin_span(inbound.method, target, attributes, inbound.meta)
+            attribute = NAME_ATTRIBUTES.get(method.partition("/")[0])
+            target, attributes = (name, {attribute: name}) if attribute is not None else ("", {})
+            inbound.meta = observed.begin_span(method, target, attributes, inbound.meta)
         inbound.channel = observed
 
     def cancelled(self, channel: ReplyChannel) -> None:

@@ -595,3 +595,13 @@ def test_a_stale_list_is_fetched_again_before_something_is_refused(
     scene = Scene(board, modern=False)
     scene.kid.lists[listed] = [*scene.kid.lists[listed], entry]
     assert scene.reaches(case)
+
+
+def test_a_method_with_an_endless_name_is_neither_forwarded_nor_recorded_whole(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    recorder = chained(board)
+    board.gateway.records = recorder  # type: ignore[assignment]  # as far as records go it is one
+    name = "vendor/" + "x" * 100_000
+    assert not scene.reaches(Case(name, {}))
+    assert not scene.reaches(Case(f"notifications/{name}", {}, notification=True))
+    assert [len(record[3]) for record in recorder.records] == [256]

@@ -245,3 +245,16 @@ def test_counts_and_times_reach_the_metrics_of_opentelemetry(board: Board, closi
     (duration,) = points["mcp.server.operation.duration"]
     assert duration["count"] == 1
     assert duration["attributes"]["gen_ai.tool.name"] == "echo"
+
+
+def test_methods_that_hosts_make_up_share_one_series(board: Board) -> None:
+    kid = board.child(exposure="direct")
+    host = board.host()
+    timings = timed(board)
+    for number in range(3):
+        id = host.ask(f"vendor/{number}", {})
+        kid.server.give(kid.server.last(f"vendor/{number}"), {})
+        assert host.answer(id) is not None
+        host.notify(f"notifications/vendor{number}")
+    host.get("logging/setLevel", {"level": "debug"})
+    assert counted(timings) == {("kid", "other", "ok"): 6, ("kid", "logging/setLevel", "ok"): 1}
