@@ -18,10 +18,6 @@ NOW = "2026-01-01T00:00:00Z"
 message = sometimes(
     {
         "id": near("msg_1", "msg_2"),
-        "sender": near("ada", "Ada 1", "overseer"),
-        "recipient": near("bob"),
-        "action": near("notify", "execute"),
-        "payload": texts | values,
         "replyTo": texts,
         "team": texts,
         "persona": texts,
@@ -30,8 +26,12 @@ message = sometimes(
         "createdAt": near(NOW),
         "idempotencyKey": texts,
         "metadata": near({"verified": True, "seal": "x", "attachment": "y"}, {"priority": "low"}),
+        "sender": near("ada", "Ada 1", "overseer"),
+        "recipient": near("bob"),
+        "action": near("status_update", "execute"),
+        "payload": texts | values,
     }
-)
+).map(lambda some: {"sender": "ada", "recipient": "bob", "action": "status_update", "payload": "", **some})
 files = st.one_of(encoded(message), encoded(message), mutated(encoded(message)), st.binary(max_size=300))
 CPU_S = 0.1
 

@@ -228,7 +228,15 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     ),
     "mail.store.message_validation.from_file": (
         lambda t: message_validation.from_file(
-            json({"sender": t, "recipient": "b", "action": "notify", "payload": t, "metadata": {"ackBy": t}}),
+            json(
+                {
+                    "sender": t,
+                    "recipient": "b",
+                    "action": "status_update",
+                    "payload": t,
+                    "metadata": {"ackBy": t},
+                }
+            ),
             "b",
             "msg_1.json",
             "2026-01-01T00:00:00Z",
@@ -289,7 +297,9 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
 # command.
 OFF_LOOP: dict[str, Callable[[Any, bytes], object]] = {
     "mail.store.message_validation.from_file": lambda value, raw: message_validation.from_file(
-        json({"sender": "a", "recipient": "b", "action": "notify", "payload": "", "metadata": Raw(raw)}),
+        json(
+            {"sender": "a", "recipient": "b", "action": "status_update", "payload": "", "metadata": Raw(raw)}
+        ),
         "b",
         "msg_1.json",
         "2026-01-01T00:00:00Z",
