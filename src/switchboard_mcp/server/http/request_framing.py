@@ -11,10 +11,10 @@ from enum import Enum, auto
 
 # Ordinary request heads have one or two kilobytes.
 MAX_HEAD_BYTES = 32_768
-# Allowance for size lines, extensions and trailers of a chunked body. Each chunk restores a quarter of its size, so
-# the number of tiny chunks is limited too: they cost far more time than they carry data.
-MAX_CHUNK_OVERHEAD_BYTES = 32_768
-OVERHEAD_SHARE = 4
+# Allowance for size lines, extensions and trailers of a chunked body. Each chunk restores a share of its size, so
+# the number of tiny chunks is limited too: one read of them would hold up the event loop for 50 ms.
+MAX_CHUNK_OVERHEAD_BYTES = 16_384
+OVERHEAD_SHARE = 8
 # More than a body may ever have.
 MAX_LENGTH_DIGITS = 18
 

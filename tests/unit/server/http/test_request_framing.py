@@ -143,7 +143,8 @@ def test_any_bytes_are_framed_the_same_in_any_chunking(data: bytes, cuts: list[i
         (CHUNKED + b"5;" + b"x" * (MAX_CHUNK_OVERHEAD_BYTES - 100) + b"\r\nhello\r\n0\r\n\r\n", END),
         (CHUNKED + b"1\r\nx\r\n" * 20_000, TOO_LARGE),
         (CHUNKED + b"14\r\n" + b"x" * 20 + b"\r\n", FramingState.CHUNK_SIZE),
-        (CHUNKED + (b"14\r\n" + b"x" * 20 + b"\r\n") * 10_000 + b"0\r\n\r\n", END),
+        (CHUNKED + (b"28\r\n" + b"x" * 40 + b"\r\n") * 10_000 + b"0\r\n\r\n", END),
+        (CHUNKED + (b"14\r\n" + b"x" * 20 + b"\r\n") * 10_000 + b"0\r\n\r\n", TOO_LARGE),
         (CHUNKED + b"fffff\r\n" + b"x" * 0xFFFFF + b"\r\n0\r\n" + b"A:b\r\n" * 7_000, TOO_LARGE),
     ],
 )
