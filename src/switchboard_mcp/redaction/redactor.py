@@ -25,7 +25,7 @@ MAX_RECENT = 64
 # They are masked by pieces of this length, so that an argument of megabytes costs neither memory nor time.
 RECENT_PIECE_CHARS = 4_096
 # No more of a text is shown: masking takes up to 1 s for 1 MiB. Secrets up to the overlap are not cut in half.
-MAX_SHOWN_CHARS = 64 * 1024
+MAX_SHOWN_CHARS = 32 * 1024
 OVERLAP_CHARS = 4_096
 # How much longer an encoded secret can be: `\\u00e4` in JSON in JSON, or percent-encoding done twice.
 MAX_EXPANSION = 12
