@@ -131,7 +131,13 @@ def _is_touchable(path: str, run: JournalRun, here: HostPaths) -> bool:
     if path in run.journal.named:
         return True
     workspaces = {here.workspace, os.path.realpath(here.workspace)}
-    own = (JSON_NAME, TOML_NAME, SECRETS_FILE, os.path.join(FOLDER, ".gitignore"))
+    own = (
+        JSON_NAME,
+        TOML_NAME,
+        "switchboard.config.schema.json",
+        SECRETS_FILE,
+        os.path.join(FOLDER, ".gitignore"),
+    )
     if any(path == os.path.join(workspace, name) for workspace in workspaces for name in own):
         return True
     patterns = [

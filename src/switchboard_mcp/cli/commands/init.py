@@ -45,7 +45,16 @@ from switchboard_mcp.setup.journal import (
     require_real_folders,
 )
 from switchboard_mcp.setup.paths import HostPaths, host_paths
-from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide, make_plan
+from switchboard_mcp.setup.plan import (
+    CONFIG_SCHEMA,
+    ExistingSetup,
+    NewChild,
+    Outcome,
+    Plan,
+    SetupOptions,
+    decide,
+    make_plan,
+)
 from switchboard_mcp.setup.references import ServerReference, find_references
 from switchboard_mcp.setup.revert import interrupted, perform_revert, plan_revert
 from switchboard_mcp.suites.fuzzy import did_you_mean
@@ -137,7 +146,8 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
         agreed = ask(f"Change {plural(len(plan.changes), 'file')}? [Y/n]") in ("", *YES)
     journals = journal_folder(folder, os.environ)
     if agreed:
-        _apply(plan, journals, folder, [*args.files, options.config])
+        schema = os.path.join(os.path.dirname(options.config), CONFIG_SCHEMA)
+        _apply(plan, journals, folder, [*args.files, options.config, schema])
     if invocation.as_json:
         invocation.console.out.json(as_json(plan, references, folder, changed=agreed))
     elif agreed:
