@@ -360,7 +360,7 @@ class LaunchPolicy(Struct, frozen=True):
         for index, (pin, path) in enumerate(request.pins()):
             key = request.in_approvals("files", f"[{index}]", "sha256")
             try:
-                hashed = file_inspector.hash_path(path, pin.names)
+                hashed = file_inspector.hash_path(path, tuple(pin.names))
             except OSError as error:
                 where = error.filename or path
                 return self.refusal(spec, ApprovalFault(key, f"{where}: {error.strerror}"))
