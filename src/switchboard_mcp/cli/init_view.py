@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import find_literal_secrets, redacted_target
 from switchboard_mcp.setup.discovery import Discovery
 from switchboard_mcp.setup.hosts import BY_NAME
@@ -170,7 +171,10 @@ def _remarks(
             )
         ]
     if workspace.config.governance.mode == "governed":
-        notes.append("this workspace is governed: `switchboard approve NAME` lets a child run")
+        notes.append(
+            "this workspace is governed: `switchboard approve --all` lets its children run, and the entries of your "
+            f"hosts set {ENABLED}"
+        )
     remote = [child.name for child in plan.children if child.server.url]
     if remote and find_spec("httpx2") is None:
         note_text = f"remote servers need the package httpx2, which is missing. {install_hint('')}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.resource_uris import spellings
@@ -60,6 +61,11 @@ class Access(Struct):
         return known
 
     @property
+    def allows_nothing(self) -> bool:
+        """True if the allow list counts and is empty, as in a governed workspace that does not set it."""
+        return self.allow is not None and not self.allow
+
+    @property
     def restricts(self) -> bool:
         """True if there is any rule."""
         return self.allow is not None or bool(self.deny)
@@ -84,11 +90,27 @@ def access(expose: Expose, *, governed: bool = False) -> Access:
     return Access(allow=allow, deny=patterns(expose.deny))
 
 
-def denial(child: str, suite: str, subtool: str) -> Failure:
-    """Return the failure for a denied subtool."""
+def denial(child: str, suite: str, subtool: str, access_rule: Access | None = None) -> Failure:
+    """Return the failure for a denied subtool, which names the setting if the access rule allows nothing at all."""
     where = f"suite '{suite}'" if child in suite else f"suite '{suite}', child '{child}'"
+    if access_rule is not None and access_rule.allows_nothing:
+        message, hint = nothing_allowed(child), nothing_allowed_remedy(child)
+        return failure("subtool_denied", message, child=child, subtool=subtool, hint=hint)
     message = f"Subtool '{subtool}' not allowed by Switchboard ({where})."
     return failure("subtool_denied", message, child=child, subtool=subtool)
+
+
+def nothing_allowed(child: str) -> str:
+    """Return the sentence for a suite whose allow list is empty in governed mode."""
+    key = f"{join_key('suites', child)}.expose.allow"
+    return f"No subtool of child '{child}' is allowed: {key} is empty, and governed mode allows only what it names."
+
+
+def nothing_allowed_remedy(child: str) -> str:
+    """Return the command that fills the allow list."""
+    from shlex import quote  # Not part of the serving path.
+
+    return f"A person who may approve children runs `switchboard approve {quote(child)}`, which lists its subtools."
 
 
 def patterns(texts: Sequence[str]) -> Patterns:

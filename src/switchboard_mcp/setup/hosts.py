@@ -138,6 +138,8 @@ class Host(Struct, frozen=True, kw_only=True):
     # Returns why an entry cannot be moved, or an empty string.
     immovable_reason: Callable[[Mapping[str, object]], str] | None = None
     render_entry: RenderEntry = plain_entry
+    # The key of an entry's environment variables.
+    env_key: str = "env"
     # True if it may start servers outside of the project folder. Others start them within it.
     starts_elsewhere: bool = False
 
@@ -386,6 +388,7 @@ HOSTS: tuple[Host, ...] = (
         call_timeout=CallTimeout("timeout", 1000),
         immovable_reason=_goose_reason,
         render_entry=_goose_entry,
+        env_key="envs",
     ),
     Host(
         name="opencode",
@@ -417,6 +420,7 @@ HOSTS: tuple[Host, ...] = (
         logins=("{data}/opencode/mcp-auth.json",),
         guess_keys=OPENCODE,
         render_entry=_opencode_entry,
+        env_key="environment",
     ),
     Host(
         name="amp",

@@ -166,6 +166,8 @@ class SetupOptions(Struct, frozen=True, kw_only=True):
     children: ChildrenFolder = PERSONAL
     move_secrets: bool = False
     enable: tuple[str, ...] = ()
+    # Variables that every entry for Switchboard sets.
+    entry_env: Mapping[str, str] = {}
     # Hosts that get an entry even if nothing is moved from them.
     connect: tuple[str, ...] = ()
     # All hosts see all servers, instead of those they had.
@@ -267,13 +269,15 @@ def _host_changes(
             if any(each is source for each in entry_files)
             else ""
         )
-        if (not names and not entry) or source.path in refused:
+        present = _own_entries(discovery, source, options)
+        if not (names or entry or present) or source.path in refused:
             continue
         change = by_path.get(source.path) or FileChange(
             path=source.path, before=source.data, after=source.data or b"", mode=0o600
         )
         try:
             change.after = _edit_host_file(change.after, source, names, entry, plan, options)
+            change.after = _add_variables(change.after, source, present, options)
         except UnsafeEditError as problem:
             refused[source.path] = str(problem)
             by_path.pop(source.path, None)
@@ -292,10 +296,39 @@ def _edit_host_file(
     command = [*(options.command or portable_command(source.host))]
     if (profile := profile_name(source)) in {each.name for each in plan.profiles}:
         command += ["--profile", profile]
-    put = {entry: source.host.render_entry(entry, command, needed)} if entry else {}
+    put = {entry: _with_variables(source.host.render_entry(entry, command, needed), source, options)}
+    put = put if entry else {}
     text = formats.replace_servers(formats.decode(data), source.form, source.key, names, put)
     if entry and source.host.allowlist:
         text = jsonc_edit.add_item(text, source.host.allowlist, entry)
+    return text.encode()
+
+
+def _with_variables(
+    rendered: Mapping[str, object], source: ServerMap, options: SetupOptions
+) -> dict[str, object]:
+    """Return the entry for Switchboard with the variables that it must set."""
+    key, present = source.host.env_key, rendered.get(source.host.env_key)
+    env = {**(present if isinstance(present, dict) else {}), **options.entry_env}
+    return {**rendered, key: env} if options.entry_env else dict(rendered)
+
+
+def _own_entries(discovery: Discovery, source: ServerMap, options: SetupOptions) -> list[str]:
+    """Return the entries for this workspace that a file has already, if they must set variables."""
+    if not options.entry_env:
+        return []
+    return [
+        found.name for found in discovery.servers if found.source is source and _is_our_entry(found, options)
+    ]
+
+
+def _add_variables(data: bytes, source: ServerMap, names: Sequence[str], options: SetupOptions) -> bytes:
+    """Set the variables in entries for Switchboard that are already there."""
+    text = formats.decode(data)
+    for name in names:
+        text = formats.set_object(
+            text, source.form, (*source.key, name), source.host.env_key, options.entry_env
+        )
     return text.encode()
 
 

@@ -90,6 +90,7 @@ PAGED = Level("names", 60)
 REDACTED = Level("names", WHOLE)
 CURSOR_MARKS = {"names": "n", "signature": "s", "summary": "c", "full": "f"}
 
+NO_TOOLS = "This child offers no tools."
 REDACTED_NOTE = "Parameters are not shown here."
 MORE = {
     "names": "Introspect with subtool=NAME for its schema, query=WORDS for fewer tools, verbosity=signature for all.",
@@ -114,8 +115,9 @@ def answer(
     request: IntrospectRequest,
     settings: IntrospectSettings,
     instructions: str = "",
+    if_none: str = NO_TOOLS,
 ) -> bytes | Failure:
-    """Return the introspect result as compact JSON, or a failure."""
+    """Return the introspect result as compact JSON, or a failure. `if_none` is the text if there are no tools."""
     if request.verbosity and request.verbosity not in VERBOSITIES:
         allowed = ", ".join(VERBOSITIES)
         message = f"Child {child!r}: verbosity must be one of {allowed}, not {request.verbosity!r}."
@@ -126,7 +128,7 @@ def answer(
     if isinstance(plan, Failure):
         return plan
     if not plan.tools:
-        return _no_tools(tools, plan, instructions)
+        return _no_tools(tools, plan, instructions, if_none)
     return _Pages(plan, settings, instructions if plan.start == 0 else "").best()
 
 
@@ -287,12 +289,12 @@ def _decoded(tool: ToolView) -> object:
     return decoded
 
 
-def _no_tools(tools: Sequence[ToolView], plan: _Plan, instructions: str) -> bytes:
+def _no_tools(tools: Sequence[ToolView], plan: _Plan, instructions: str, if_none: str) -> bytes:
     tail: dict[str, object] = {"detail": plan.levels[0].detail}
     if tools:
         tail["more"] = f"No tool matches this query. Omit it to list all {len(tools)}."
     else:
-        tail["more"] = "This child offers no tools."
+        tail["more"] = if_none
         text = _clip(instructions, int(plan.budget * INSTRUCTIONS_SHARE))
         if text:
             tail["instructions"] = text

@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.setup.dialects import HostServer
+import pytest
+
+from switchboard_mcp.setup.dialects import HostServer, parse_entry
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.paths import host_paths
@@ -174,3 +176,32 @@ def test_shared_hosts_have_no_profiles_and_limits_are_those_of_a_child(tmp_path:
     assert "--profile" not in world.after(plan, ".warp/.mcp.json")["switchboard"]["args"]
     config = next(change.after for change in plan.changes if change.path.endswith("switchboard.config.json"))
     assert json.loads(config)["suites"] == {"x": {"expose": {"deny": ["rm"]}}}
+
+
+ENV = {"SWITCHBOARD_MCP_ENABLED": "true"}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_entry_of_every_host_can_set_variables(name: str) -> None:
+    host = BY_NAME[name]
+    rendered = host.render_entry("switchboard", ["/bin/other"], [])
+    parsed = parse_entry(host, {**rendered, host.env_key: ENV}, {"workspace": "/w"})
+    assert parsed.server is not None, parsed.skip_reason
+    assert parsed.server.env == ENV
+    assert host.env_key == {"opencode": "environment", "goose": "envs"}.get(name, "env")
+
+
+def test_entries_of_a_governed_workspace_enable_it_also_those_that_are_there_already(tmp_path: Path) -> None:
+    world = World(tmp_path, cursor={"x": A})
+    ours = {"command": "/bin/switchboard", "args": ["--workspace", str(world.workspace)], "env": {"OWN": "1"}}
+    world = World(tmp_path, warp={"switchboard": ours})
+    plan = world.plan(entry_env=ENV)
+    assert world.after(plan, ".cursor/mcp.json")["switchboard"]["env"] == ENV
+    assert world.after(plan, ".warp/.mcp.json")["switchboard"]["env"] == {"OWN": "1", **ENV}
+    for path in (".cursor/mcp.json", ".warp/.mcp.json"):
+        change = next(change for change in plan.changes if change.path.endswith(path))
+        Path(change.path).write_bytes(change.after)
+    assert not world.plan(entry_env=ENV).changes
+    assert (
+        "env" not in world.after(World(tmp_path, cursor={"x": A}).plan(), ".cursor/mcp.json")["switchboard"]
+    )

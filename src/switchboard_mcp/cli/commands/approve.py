@@ -1,7 +1,8 @@
 """`switchboard approve`: show what a child really runs, or which settings apply, and record that they may.
 
 Handles the dialog with the person who approves. `policy.launch.packages` resolves what runs, `policy.launch.approval`
-builds the record. Nothing is started, downloaded or installed.
+builds the record, `cli.allow_list` shows and allows subtools. Nothing is downloaded or installed, and nothing started
+except by `--all`, which locks the children that it has approved.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ from msgspec import Struct, structs
 from msgspec.json import encode
 
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.allow_list import (
+    children_without_list,
+    choose_subtools,
+    locked_children,
+    show_allowed,
+    write_settings,
+)
+from switchboard_mcp.cli.commands.lock import governed_workspace, lock_new_children, show_report
 from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
 from switchboard_mcp.cli.invocation import YES, Invocation, prompt, require_person, show_warnings, usage_error
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
@@ -22,8 +31,9 @@ from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.errors import Failure, SwitchboardError, as_text, refused
 from switchboard_mcp.features import record_decision
+from switchboard_mcp.policy.access import nothing_allowed
 from switchboard_mcp.policy.approved_settings import (
     SectionStatus,
     approve_settings,
@@ -32,7 +42,7 @@ from switchboard_mcp.policy.approved_settings import (
     settings_in,
     suite_status,
 )
-from switchboard_mcp.policy.governance import make_launch_policy
+from switchboard_mcp.policy.governance import ENABLED, is_enabled, make_launch_policy
 from switchboard_mcp.policy.launch.approval import propose
 from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -58,6 +68,8 @@ def run(invocation: Invocation) -> int:
     workspace = load_workspace(folder, invocation.options.config, os.environ, originals=True)
     guard = make_launch_policy(workspace, os.environ)
     args = invocation.args
+    if args.all:
+        return approve_workspace(workspace, guard, invocation)
     if args.list:
         in_front = load_workspace(folder, invocation.options.config, os.environ).children
         return show_list(workspace, guard, invocation, {spec.name for spec in in_front if spec.wraps})
@@ -70,7 +82,7 @@ def run(invocation: Invocation) -> int:
         )
         return code
     if not args.child:
-        raise usage_error("approve: CHILD missing.", "Name a child, or use --settings or --list.")
+        raise usage_error("approve: CHILD missing.", "Name a child, or use --all, --settings or --list.")
     if args.revoke:
         code = revoke(args.child, guard, invocation)
         record_decision(workspace, "approval", args.child, "revoked")
@@ -80,19 +92,27 @@ def run(invocation: Invocation) -> int:
         spec, suite_status(workspace.written_config, spec.name, guard.approvals), guard, invocation
     )
     record_decision(workspace, "approval", args.child, "refused" if code else "approved")
-    return code
+    return code or allow_subtools([args.child], invocation)
 
 
 COMMAND = Command(
-    "approve CHILD | --settings | --list [OPTIONS]",
+    "approve CHILD | --all | --settings | --list [OPTIONS]",
     "Show what a child really runs (the script behind `npx -y pkg`, its interpreter), with checksums, and record it\n"
     "in switchboard.approvals.json, which governed mode enforces at every start. Nothing is started.\n"
+    "In governed mode, a child without an allow list then shows its locked subtools, to take them into the list.\n"
+    "--all does everything that governed mode needs: it sets the mode, approves all children and settings, starts and\n"
+    "locks the new children, and takes their subtools into the allow lists.\n"
     "--settings does so for the settings that a developer may not decide alone, such as http, audit and limits.\n"
     "--list verifies every pinned file and setting; exit code 1 if anything is not as approved.",
     run=run,
     arguments=[
         positional("child", "name of a child", nargs="?", default=""),
-        flag("--yes", "approve without asking"),
+        flag("--all", "approve all children and settings, lock new children, and allow their subtools"),
+        flag(
+            "--yes",
+            "approve without asking; with --all, allow all subtools of children without an allow list",
+        ),
+        repeatable("--allow", "NAME", "allow this subtool of the child, or those that a glob matches"),
         flag("--settings", "approve the settings of the workspace and of all its suites"),
         flag("--list", "list all settings and children, and whether they are approved as they are"),
         flag("--revoke", "revoke the approval of the child, or with --settings of all settings"),
@@ -106,7 +126,9 @@ COMMAND = Command(
     ],
     epilog=(
         "examples:\n"
+        "  switchboard approve --all\n"
         "  switchboard approve github\n"
+        "  switchboard approve github --allow get_issue --allow 'list_*'\n"
         "  switchboard approve --settings\n"
         "  switchboard approve github --yes --json\n"
         "  switchboard approve files --data /srv/documents\n"
@@ -145,6 +167,152 @@ def approve(spec: ChildSpec, suite: SectionStatus, guard: LaunchPolicy, invocati
     else:
         show_outcome(invocation.console.out, guard.file, agreed=agreed, same=same)
     return 0 if agreed else 1
+
+
+def approve_workspace(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation) -> int:
+    """Approve all children and settings, lock the new children, and fill empty allow lists."""
+    if invocation.args.child or invocation.args.settings or invocation.args.revoke or invocation.args.allow:
+        raise usage_error(
+            "approve: --all takes no CHILD, --settings, --revoke or --allow.", "Leave them out."
+        )
+    if invocation.as_json:
+        raise usage_error(
+            "approve: --all has no --json.", "`switchboard approve --list --json` has the result."
+        )
+    out = invocation.console.out
+    opens = workspace.written_config.governance.mode == "open"
+    if opens:
+        out.line("governance.mode is `open`; it becomes `governed`.", "yellow")
+    proposals, problems = _propose_all(workspace, guard, invocation)
+    statuses = section_statuses(workspace, guard.approvals)
+    require_no_secret(statuses, guard)
+    _show_all(proposals, statuses, problems, guard, out)
+    same = not opens and not proposals and approve_settings(guard.approvals, statuses) == guard.approvals
+    if not (same or invocation.args.yes or _confirm(invocation)):
+        record_decision(workspace, "settings", "", "refused")
+        show_outcome(out, guard.file, agreed=False, same=False)
+        return 1
+    if opens:
+        write_settings(workspace, govern=True, allow={})
+        workspace = _load(invocation)
+    if not same:
+        approvals = read_approvals(guard.file)
+        for spec, approval in proposals:
+            approvals = approvals.adding(spec.name, guard.platform, approval)
+        _write(guard, approve_settings(approvals, section_statuses(workspace, approvals)))
+        for spec, _ in proposals:
+            record_decision(workspace, "approval", spec.name, "approved")
+        record_decision(workspace, "settings", "", "approved")
+    show_outcome(out, guard.file, agreed=True, same=same)
+    return _lock_and_allow(workspace, invocation) or (1 if problems else 0)
+
+
+def _show_all(
+    proposals: list[tuple[ChildSpec, Approval]],
+    statuses: list[SectionStatus],
+    problems: list[Failure],
+    guard: LaunchPolicy,
+    out: Screen,
+) -> None:
+    """Show what would be approved, and what cannot be."""
+    for spec, approval in proposals:
+        show_approval(spec, approval, _recorded(guard, spec.name), out)
+    for status in statuses:
+        show_section(status, out)
+    for problem in problems:
+        out.prose(as_text(problem), style="red")
+
+
+def _lock_and_allow(workspace: Workspace, invocation: Invocation) -> int:
+    """Lock the children that are not locked yet, and fill empty allow lists."""
+    reports = lock_new_children(invocation, governed_workspace(invocation))
+    for report in reports:
+        show_report(report, max(len(report.child) for report in reports), invocation.console.out)
+    code = allow_subtools(children_without_list(workspace), invocation)
+    return 1 if any(report.status == "failed" for report in reports) else code
+
+
+def _propose_all(
+    workspace: Workspace, guard: LaunchPolicy, invocation: Invocation
+) -> tuple[list[tuple[ChildSpec, Approval]], list[Failure]]:
+    """Return the proposals for all children that are not approved as they are, and the reasons against the others."""
+    args = invocation.args
+    by_name = {spec.name: spec for spec in workspace.children}
+    proposals: list[tuple[ChildSpec, Approval]] = []
+    problems: list[Failure] = []
+    for status in approval_statuses(workspace, guard, set()):
+        if status.error is None:
+            continue
+        spec = by_name[status.child]
+        approval = propose(spec, guard, frozenset(args.allow_env), ask=args.ask, data=frozenset(args.data))
+        if isinstance(approval, Failure):
+            problems.append(approval)
+        elif approval != _recorded(guard, spec.name):
+            proposals.append((spec, approval))
+    return proposals, problems
+
+
+def _recorded(guard: LaunchPolicy, child: str) -> Approval | None:
+    found = guard.approvals.find(child, guard.platform)
+    return found.approval if found else None
+
+
+def _load(invocation: Invocation) -> Workspace:
+    folder = workspace_folder(invocation.options)
+    return load_workspace(folder, invocation.options.config, os.environ, originals=True)
+
+
+def allow_subtools(children: list[str], invocation: Invocation) -> int:
+    """Take subtools into the allow lists of these children, as the person chooses, and approve the lists.
+
+    In open mode an empty list allows everything, so there is nothing to do.
+    """
+    workspace = _load(invocation)
+    args, out = invocation.args, invocation.console.out
+    if workspace.written_config.governance.mode == "open":
+        return 0
+    if args.allow:
+        suites = workspace.written_config.suites
+        present = {name: suites[name].expose.allow if name in suites else [] for name in children}
+        allow = {name: list(dict.fromkeys([*present[name], *args.allow])) for name in children}
+    else:
+        missing = [name for name in children if name in children_without_list(workspace)]
+        if not missing or invocation.as_json or (args.yes and not args.all):
+            return 0
+        allow = _ask_for_subtools(workspace, missing, invocation)
+    allow = {name: names for name, names in allow.items() if names}
+    if not allow:
+        return 0
+    path = write_settings(workspace, govern=False, allow=allow)
+    workspace = _load(invocation)
+    guard = make_launch_policy(workspace, os.environ)
+    statuses = [suite_status(workspace.written_config, name, guard.approvals) for name in allow]
+    _write(guard, approve_settings(read_approvals(guard.file), statuses))
+    for name in allow:
+        record_decision(workspace, "settings", name, "approved")
+    if not invocation.as_json:
+        show_allowed(allow, path, out)
+        if not is_enabled(os.environ):
+            out.prose(
+                f"No call is routed until {ENABLED} is `true` in the environment of Switchboard; "
+                "`switchboard init` writes it into the entries of your hosts."
+            )
+    return 0
+
+
+def _ask_for_subtools(
+    workspace: Workspace, children: list[str], invocation: Invocation
+) -> dict[str, list[str]]:
+    """Show the locked subtools of each child and return the chosen ones."""
+    out, locked = invocation.console.out, locked_children(workspace)
+    allow: dict[str, list[str]] = {}
+    for name in children:
+        if name in locked:
+            allow[name] = choose_subtools(name, locked[name], out, ask=not invocation.args.yes)
+        elif not invocation.args.all:
+            again = f"`switchboard lock {quote(name)}`, then `switchboard approve {quote(name)}`"
+            out.prose(f"{nothing_allowed(name)} {again}, lists its subtools and allows them.", style="yellow")
+    return allow
 
 
 def show_outcome(out: Screen, file: str, *, agreed: bool, same: bool) -> None:

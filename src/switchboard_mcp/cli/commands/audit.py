@@ -78,6 +78,22 @@ COMMAND = Command(
 )
 
 
+def intact_records(verdict: AuditVerdict) -> str:
+    """Return the sentence about the records that are proven although the log is not whole."""
+    count = plural(verdict.records, "record")
+    if verdict.intact == "after":
+        after = f"The {count} after it, from record {verdict.first:,} on, are one chain."
+        return f"{after} Nothing is proven about those before."
+    if verdict.intact == "all":
+        return (
+            f"Its {count} are one chain, but another one than the chain with that hash, or cut off before it."
+        )
+    if verdict.intact == "before":
+        start = f"from record {verdict.first:,} " if verdict.first > 1 else ""
+        return f"Proven {start}up to there: {count}."
+    return "No record is proven."
+
+
 def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> int:
     """Show whether the hash chain holds, or where it is broken."""
     console = invocation.console
@@ -89,7 +105,7 @@ def show_verdict(verdict: AuditVerdict, folder: str, invocation: Invocation) -> 
             f", line {verdict.line}" if verdict.line else ""
         )
         console.err.line(f"{console.err.paint('✗', 'red')} {where} {verdict.reason}.")
-        console.err.line(f"  Proven up to there: {plural(verdict.records, 'record')}.", "dim")
+        console.err.line(f"  {intact_records(verdict)}", "dim")
         return 1
     message = f"{plural(verdict.records, 'record')} in {plural(verdict.files, 'file')}: one unbroken chain."
     console.out.line(f"{console.out.paint('✓', 'green')} {message}")

@@ -21,6 +21,7 @@ from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, own_c
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
     PERSONAL,
@@ -219,6 +220,7 @@ def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[st
         children=TEAM if args.team else PERSONAL,
         move_secrets=args.secrets == "env",
         enable=enable,
+        entry_env={ENABLED: "true"} if workspace.config.governance.mode == "governed" else {},
         connect=tuple(name for name in args.host if name != ANY_FILE.name),
         share=args.share or args.team,
         hosts_of=existing_setup(workspace).hosts_of,

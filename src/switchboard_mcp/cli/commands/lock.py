@@ -29,6 +29,7 @@ from switchboard_mcp.children.lock import (
     render,
     write_lock,
 )
+from switchboard_mcp.children.timeouts import call_timeout_s
 from switchboard_mcp.cli.console import Console, Screen, plural
 from switchboard_mcp.cli.invocation import (
     Invocation,
@@ -92,7 +93,7 @@ class CurrentTools(Struct, frozen=True):
 
 def run(invocation: Invocation) -> int:
     """Start the children, compare, write the lock, show the report."""
-    workspace = _workspace(invocation)
+    workspace = governed_workspace(invocation)
     path = lock_path(workspace.folder)
     lock = read_lock(path) or LockFile(schema_version=1)
     chosen = _choose(invocation, workspace, lock)
@@ -102,10 +103,7 @@ def run(invocation: Invocation) -> int:
     reports = compare(path, lock, current, accepted, check=invocation.args.check)
     reports += leftovers(workspace, lock, check=invocation.args.check) if whole else []
     if not invocation.args.check:
-        _write(path, lock, current, reports)
-        for report in reports:
-            if report.status in ("locked", "accepted", "removed"):
-                record_decision(workspace, "lock", report.child, report.status)
+        _record(workspace, path, lock, current, reports)
     reports.sort(key=lambda report: report.child)
     if invocation.as_json:
         ok = all(report.status not in BAD_STATUSES for report in reports)
@@ -136,7 +134,34 @@ COMMAND = Command(
 )
 
 
-def _workspace(invocation: Invocation) -> Workspace:
+def lock_new_children(invocation: Invocation, workspace: Workspace) -> list[LockReport]:
+    """Start and lock the children that are not in the lock yet; the others keep their entries."""
+    path = lock_path(workspace.folder)
+    lock = read_lock(path) or LockFile(schema_version=1)
+    chosen = [
+        spec for spec in workspace.children if spec.kind != "builtin" and spec.name not in lock.children
+    ]
+    current = run_loop(lambda: inspect_children(invocation, workspace, chosen)) if chosen else {}
+    reports = compare(path, lock, current, frozenset(), check=False)
+    _record(workspace, path, lock, current, reports)
+    return reports
+
+
+def _record(
+    workspace: Workspace,
+    path: str,
+    lock: LockFile,
+    current: Mapping[str, CurrentTools],
+    reports: Sequence[LockReport],
+) -> None:
+    """Write the lock, and the decisions to the audit log."""
+    _write(path, lock, current, reports)
+    for report in reports:
+        if report.status in ("locked", "accepted", "removed"):
+            record_decision(workspace, "lock", report.child, report.status)
+
+
+def governed_workspace(invocation: Invocation) -> Workspace:
     """Load the children without wrappers: wrapped children are locked by what their wrapper uses."""
     options = invocation.options
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
@@ -174,6 +199,7 @@ async def inspect_children(
     invocation: Invocation, workspace: Workspace, chosen: Sequence[ChildSpec]
 ) -> dict[str, CurrentTools]:
     """Start the children concurrently and record what they offer. Their current lock is not enforced."""
+    workspace = with_first_start_time(workspace)
     names = {spec.name for spec in chosen}
     current: dict[str, CurrentTools] = {}
     async with open_switchboard(invocation, workspace, pinned=False) as switchboard:
@@ -189,6 +215,20 @@ async def inspect_children(
                 snapshot = await _full_snapshot(child)
                 current[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, snapshot))
     return current
+
+
+def with_first_start_time(workspace: Workspace) -> Workspace:
+    """Give each start as long as a call may take, unless the settings limit it: a first start may be a cold one."""
+    config = workspace.config
+    if config.governance.mode == "open" or config.health.spawn_fail_ms is not None:
+        return workspace
+    limits_s = [config.timeouts.child_spawn_ms / 1000, config.timeouts.rpc_ms / 1000]
+    limits_s += [call_timeout_s(spec, config) for spec in workspace.children]
+    health = structs.replace(config.health, spawn_fail_ms=round(max(limits_s) * 1000))
+    # The settings as written stay what they are: these are approved.
+    return structs.replace(
+        workspace, config=structs.replace(config, health=health), written=workspace.written_config
+    )
 
 
 async def _full_snapshot(child: Child) -> ServerSnapshot:
@@ -270,12 +310,13 @@ def show(workspace: Workspace, path: str, reports: Sequence[LockReport], invocat
         return
     width = max(len(report.child) for report in reports)
     for report in reports:
-        _show_one(report, width, out)
+        show_report(report, width, out)
     out.line()
     _show_summary(path, reports, invocation.args.check, console)
 
 
-def _show_one(report: LockReport, width: int, out: Screen) -> None:
+def show_report(report: LockReport, width: int, out: Screen) -> None:
+    """Print one child with its changes, as wide as the longest name."""
     mark, colour, words = MARKS[report.status]
     count = "" if isinstance(report.tools, UnsetType) else f" · {plural(report.tools, 'tool')}"
     name = out.paint(report.child.ljust(width), "bold")

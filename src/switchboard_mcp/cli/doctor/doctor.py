@@ -35,6 +35,7 @@ from switchboard_mcp.config.variables import missing_variables, secret_values
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
+from switchboard_mcp.policy.access import nothing_allowed
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
@@ -125,7 +126,10 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _health_findings(workspace.folder)
     diagnosis.findings += _mail_findings(workspace)
-    diagnosis.findings += file_findings(workspace, os.environ)
+    reported = {finding.message for child in diagnosis.children for finding in child.findings}
+    diagnosis.findings += [
+        finding for finding in file_findings(workspace, os.environ) if finding.message not in reported
+    ]
     diagnosis.findings += machine_findings(workspace, os.environ)
     diagnosis.findings += _bus_findings(workspace, os.environ)
 
@@ -139,7 +143,10 @@ def diagnose(
     findings = (
         [_finding(problem, spec)]
         if isinstance(problem, Failure)
-        else _unmatched_rules(spec.name, connected, config)
+        else [
+            *_nothing_allowed(spec.name, connected, config),
+            *_unmatched_rules(spec.name, connected, config),
+        ]
     )
     if connected is not None and connected.handshake_ms >= config.health.spawn_warn_ms:
         findings.append(_slow(spec, connected.handshake_ms, config))
@@ -258,6 +265,22 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
     if status is not None and status.problem and not relay_status.is_stale(status):
         remedy = status.remedy
     return [Finding(PROBLEM if status is not None and status.problem else NOTE, trouble, remedy)]
+
+
+def _nothing_allowed(child: str, connected: Connected | None, config: Config) -> list[Finding]:
+    """Report a child that governed mode lets run, but of which it allows no subtool."""
+    suite = config.suites.get(child)
+    allow = suite.expose.allow if suite is not None else []
+    if (
+        config.governance.mode == "open"
+        or allow
+        or connected is None
+        or not connected.subtools
+        or connected.allowed()
+    ):
+        return []
+    remedy = f"switchboard approve {shlex.quote(child)} lists its subtools and allows those that you choose."
+    return [Finding(PROBLEM, nothing_allowed(child), remedy)]
 
 
 def _unmatched_rules(child: str, connected: Connected | None, config: Config) -> list[Finding]:

@@ -110,7 +110,7 @@ class ChildSuite:
 
     def refusal(self, subtool: str) -> Failure:
         """Return the failure for a subtool that does not exist for this host."""
-        return denial(self.source, self.name, subtool)
+        return denial(self.source, self.name, subtool, self.access)
 
     def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
         """Return the tools that exist for a host."""

@@ -31,6 +31,11 @@ class IntersectedAccess(Access, kw_only=True):
         return super().permits(subtool) and self.base.permits(subtool)
 
     @property
+    def allows_nothing(self) -> bool:
+        """True if the suite's own allow list counts and is empty."""
+        return self.base.allows_nothing
+
+    @property
     def restricts(self) -> bool:
         """True if there is any rule."""
         return super().restricts or self.base.restricts

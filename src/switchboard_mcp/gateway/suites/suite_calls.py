@@ -18,6 +18,7 @@ from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
 from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
+from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remedy
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.suites import introspect
@@ -75,6 +76,10 @@ class IntrospectCall(HostRequest):
         render = partial(
             _render_tools, child.name, tools, request, suite.introspection, child.inventory.instructions
         )
+        if suite.access.allows_nothing:
+            render = partial(
+                render, f"{nothing_allowed(suite.source)} {nothing_allowed_remedy(suite.source)}"
+            )
         if sum(tool.size for tool in tools) <= work_thread.LOOP_BYTES:
             self._answer(render())
         else:
@@ -299,12 +304,13 @@ def _render_tools(
     request: introspect.IntrospectRequest,
     settings: introspect.IntrospectSettings,
     instructions: str,
+    if_none: str = introspect.NO_TOOLS,
 ) -> bytes | Failure:
     views = [
         introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
         for tool in map(Tool.sanitized, tools)
     ]
-    return introspect.answer(child, views, request, settings, instructions)
+    return introspect.answer(child, views, request, settings, instructions, if_none)
 
 
 def _compacted(schema: Raw) -> Raw:

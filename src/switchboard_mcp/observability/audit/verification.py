@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 from msgspec import Struct
 
@@ -31,6 +32,9 @@ class AuditVerdict(Struct, rename="camel", omit_defaults=True):
     file: str = ""
     line: int = 0
     reason: str = ""
+    intact: Literal["", "before", "after", "all"] = ""
+    """Position of the intact records if the log is not whole: before or after the flaw, or `all` if only the hash that
+    the log must contain is missing."""
 
 
 def verify(folder: str, contains: str = "", keep: int = 0) -> AuditVerdict:
@@ -76,9 +80,9 @@ def _verify(folder: str, contains: str, keep: int) -> AuditVerdict:
         _mark_broken(verdict, "", 0, "has no record; if it ever had one, its files were removed")
     elif numbers[0] > oldest:
         reason = "is missing, and audit.keep does not explain it"
-        _mark_broken(verdict, segment_name(numbers[0] - 1), 0, reason)
+        _mark_broken(verdict, segment_name(numbers[0] - 1), 0, reason, "after")
     elif not found:
-        _mark_broken(verdict, segment_name(numbers[-1]), 0, f"has no record {contains}")
+        _mark_broken(verdict, segment_name(numbers[-1]), 0, f"has no record {contains}", "all")
     return verdict
 
 
@@ -100,8 +104,15 @@ def entries(folder: str) -> Iterator[AuditEntry]:
                 yield entry
 
 
-def _mark_broken(verdict: AuditVerdict, file: str, line: int, reason: str) -> None:
+def _mark_broken(
+    verdict: AuditVerdict,
+    file: str,
+    line: int,
+    reason: str,
+    intact: Literal["before", "after", "all"] = "before",
+) -> None:
     verdict.ok, verdict.file, verdict.line, verdict.reason = False, file, line, reason
+    verdict.intact = intact if verdict.records else ""
 
 
 def _contents(folder: str, number: int) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.cli.commands.audit import intact_records
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.audit import audit_log as audit_module
@@ -442,17 +443,25 @@ def test_no_file_can_be_deleted_unnoticed(long_record: Path, tmp_path: Path, nam
     gone = _files(FILES)[name]
     for index in gone:
         files[index].unlink()
-    assert not verify(folder(place), contains=head).ok
+    cut_off = verify(folder(place), contains=head)
+    assert not cut_off.ok
     # Without a hash from elsewhere, files that are gone from the very end leave no trace if all were kept.
     only_the_end = (
         gone == list(range(gone[0], FILES)) and gone[0] > 0 and files[0].name == "audit-000001.jsonl"
     )
     verdict = verify(folder(place))
     assert verdict.ok is only_the_end
+    assert not only_the_end or cut_off.intact == "all"
     assert only_the_end or verdict.reason
     if gone[0] == 0 and name != "all":
         assert verdict.file == files[gone[-1]].name
         assert "audit.keep does not explain it" in verdict.reason
+    if not verdict.ok and verdict.records:
+        # Nothing is proven up to a beginning that is missing: the intact records come after it.
+        after = verdict.file < min(path.name for path in (place / FOLDER).glob("audit-*.jsonl"))
+        assert verdict.intact == ("after" if after else "before")
+        words = "Nothing is proven about those before" if after else "up to there"
+        assert words in intact_records(verdict)
 
 
 @pytest.mark.parametrize("index", range(FILES))
