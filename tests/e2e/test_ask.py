@@ -46,7 +46,9 @@ class Road(NamedTuple):
 
 def wrap(workspace: Path, *children: str) -> None:
     for child in children:
-        subprocess.run([*SWITCHBOARD, "wrap", child], cwd=workspace, check=True, capture_output=True)
+        subprocess.run(
+            [*SWITCHBOARD, "wrap", child, "--hide"], cwd=workspace, check=True, capture_output=True
+        )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["api", "host-legacy", "host-modern"])

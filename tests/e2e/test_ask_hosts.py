@@ -46,7 +46,7 @@ def planner(api: MessagesApi, workspace: Path) -> Planner:
 
 
 def wrap(workspace: Path, child: str) -> None:
-    assert main(["wrap", child, "--workspace", str(workspace)]) == 0
+    assert main(["wrap", child, "--hide", "--workspace", str(workspace)]) == 0
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"\n", 1)])
@@ -122,6 +122,35 @@ def test_a_host_that_lends_no_model_or_only_says_so_hears_what_to_set(mock: Path
         failure = host.failure("mock_suite", **ASKED)
     assert failure["code"] == "ask_no_model"
     assert "ANTHROPIC_API_KEY" in failure["hint"]
+
+
+def test_wrapping_without_a_key_keeps_the_subtools_until_they_are_hidden(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NO_KEYS:
+        monkeypatch.delenv(name, raising=False)
+    add_child(workspace, "mock", MOCK_CHILD)
+    env = {**os.environ, **NO_KEYS}
+
+    def listed() -> list[str]:
+        with switchboard(workspace, env=env) as host:
+            host.initialize()
+            return host.subtools("mock_suite")
+
+    before = listed()
+    assert main(["wrap", "mock", "--workspace", str(workspace)]) == 0
+    assert sorted(listed()) == sorted([*before, "natural_language"])
+    with switchboard(workspace, env=env) as host:
+        host.initialize()
+        assert not host.call("mock_suite", "echo", message="hi").get("isError")
+    doctor = subprocess.run(
+        [*SWITCHBOARD, "doctor"], cwd=workspace, env=env, capture_output=True, text=True, check=False
+    )
+    assert "No model can plan requests in sentences for mock" in doctor.stdout
+    assert main(["wrap", "mock", "--hide", "--workspace", str(workspace)]) == 0
+    assert listed() == ["natural_language"]
+    assert main(["unwrap", "mock", "--workspace", str(workspace)]) == 0
+    assert listed() == before
 
 
 def test_with_passthrough_the_subtools_stay_as_they_were(mock: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import shutil
 import zlib
 from contextlib import suppress
+from shlex import quote
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +23,7 @@ from switchboard_mcp.ask.host_access import KEYS, find_key
 from switchboard_mcp.ask.plan import Offered, needs_consent
 from switchboard_mcp.cli.invocation import Invocation, find_child, open_switchboard, own_command
 from switchboard_mcp.cli.local_client import LocalClient, connected
-from switchboard_mcp.cli.parser import Command, option, positional, repeatable
+from switchboard_mcp.cli.parser import Command, flag, option, positional, repeatable
 from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
 from switchboard_mcp.config.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.discover import ELSEWHERE
@@ -40,6 +41,8 @@ from switchboard_mcp.system.atomic_write import write_atomically
 
 # A request may wait for its model; the call that carries it must not time out first.
 SPARE_MS = 60_000
+# Tells a wrapper to keep the child's own subtools.
+PASSTHROUGH = "--passthrough"
 HEAD = (
     f"<!-- Instructions for the model behind `{ASK_SUBTOOL}` of '{{child}}'. Edit them freely. ({{sum}}) -->"
 )
@@ -75,24 +78,34 @@ def run(invocation: Invocation) -> int:
     workspace = _workspace(invocation)
     spec = find_child(workspace, invocation.args.child, invocation.console)
     trust = _with_trust(workspace, spec.name, invocation.args.trust)
-    if spec.wraps and trust is None:
+    if spec.wraps and trust is None and not invocation.args.hide:
         raise _refused(
             f"Child '{spec.name}' is already wrapped: {spec.source}.", "Edit its CLAUDE.md, or unwrap it."
         )
     if spec.wraps:
         _write_trust(workspace, trust)
+        if invocation.args.hide:
+            hide_subtools(spec.source)
         rules = find_consent_rules(invocation, spec.name)
         report = WrapReport(spec.name, os.path.dirname(spec.source), [], [], *msgspec.structs.astuple(rules))
         _show(invocation, report, _consent_lines(spec.name, rules))
         return 0
     if spec.incomplete:
         raise _refused(f"Child '{spec.name}' cannot run: {spec.incomplete}")
+    keeps = not can_plan(workspace) and not invocation.args.hide
+    if keeps and workspace.config.governance.mode == "governed":
+        message = f"No model can plan here ({KEYS[0]} is not set), and in governed mode `{ASK_SUBTOOL}` replaces the"
+        raise _refused(
+            f"{message} subtools of '{spec.name}'.",
+            f"Set {KEYS[0]}, or hide them anyway: `switchboard wrap {quote(spec.name)} --hide`.",
+        )
     folder = wrapper_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
     path = os.path.join(folder, FILE)
     _check_wrappable(path, spec, in_place=in_place)
     role = role_text(workspace.folder, spec)
-    entry = _entry(invocation, workspace, spec, folder, ORIGINAL if in_place else ELSEWHERE)
+    wraps = ORIGINAL if in_place else ELSEWHERE
+    entry = _entry(invocation, workspace, spec, folder, wraps, keeps=keeps)
     try:
         os.makedirs(folder, exist_ok=True)
         if in_place:
@@ -115,23 +128,46 @@ def run(invocation: Invocation) -> int:
         )
         if trust is not None:
             words.append("`switchboard approve --settings` approves the changed `ask` section.")
-    backend = workspace.config.ask.backend
-    if backend != "host" and not find_key(os.environ):
-        lent = ", or use a host that lends its own model" if backend == "auto" else ""
+    if not can_plan(workspace):
+        lent = ", or use a host that lends its own model" if workspace.config.ask.backend == "auto" else ""
         words.append(f"{KEYS[0]} is not set here: set it where Switchboard is started{lent}.")
+    if keeps:
+        words.append(
+            f"Until then its own subtools stay beside `{ASK_SUBTOOL}`; `switchboard wrap {quote(spec.name)} --hide` "
+            "hides them."
+        )
     _show(invocation, WrapReport(spec.name, folder, files, kept, *msgspec.structs.astuple(rules)), words)
     return 0
+
+
+def can_plan(workspace: Workspace) -> bool:
+    """Return True if a model is known to plan requests: an API with a key, or the host's own by the settings."""
+    return workspace.config.ask.backend == "host" or bool(find_key(os.environ))
+
+
+def hide_subtools(path: str) -> None:
+    """Change the file of a wrapper so that the suite has only the subtool for sentences."""
+    try:
+        entry = msgspec.json.decode(read(path) or b"{}")
+        args = entry["command"]["args"]
+        entry["command"]["args"] = [word for word in args if word != PASSTHROUGH]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise _refused(f"{path} was edited.", f"Remove {PASSTHROUGH} from its arguments by hand.") from None
+    if len(args) != len(entry["command"]["args"]):
+        write(path, _rendered(entry), 0o666)
 
 
 WRAP = Command(
     "wrap CHILD [OPTIONS]",
     "Let a child take requests in sentences: its suite has one subtool, natural_language, behind which a model finds\n"
     "and calls the child's own. The instructions for the model are in CLAUDE.md beside its file; edit them freely.\n"
+    "If no model can plan here, the child's own subtools stay beside it, unless --hide is set.\n"
     "Lists the subtools that a person has to confirm; --trust, now or later, lets one run without that.",
     run=run,
     arguments=[
         positional("child", "name of a child"),
         repeatable("--trust", "NAME", "a subtool that needs no confirmation, or a glob; added to ask.trust"),
+        flag("--hide", "hide the child's own subtools even if no model can plan; also later"),
         option("--command", "PROGRAM", "the command of the wrapper (default: the path of this program)"),
     ],
     epilog=(
@@ -296,10 +332,14 @@ def _check_wrappable(path: str, spec: ChildSpec, *, in_place: bool) -> None:
         raise _refused(f"The name '{spec.name}' cannot be a folder name.", "Rename the child.")
 
 
-def _entry(invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str) -> bytes:
+def _entry(
+    invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder: str, wraps: str, *, keeps: bool
+) -> bytes:
     """Return the file of the wrapper. Its paths are relative to it, so the workspace can be moved."""
     command = [invocation.args.command] if invocation.args.command else own_command()
     args = [*command[1:], "wrapper", spec.name, "--workspace", os.path.relpath(workspace.folder, folder)]
+    if keeps:
+        args.append(PASSTHROUGH)
     if invocation.options.config is not None:
         args += ["--config", os.path.relpath(workspace.source, folder)]
     entry: dict[str, object] = {"name": spec.name}
@@ -311,6 +351,10 @@ def _entry(invocation: Invocation, workspace: Workspace, spec: ChildSpec, folder
     entry["command"] = {"cmd": command[0], "args": [*args, "--log-level", "info"]}
     entry["rpcTimeoutMs"] = workspace.config.ask.timeout_ms + SPARE_MS
     entry["wraps"] = wraps
+    return _rendered(entry)
+
+
+def _rendered(entry: dict[str, object]) -> bytes:
     return json.dumps(entry, indent=2, ensure_ascii=False).encode() + b"\n"
 
 

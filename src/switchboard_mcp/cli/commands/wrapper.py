@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import Switchboard, running
@@ -66,6 +66,7 @@ COMMAND = Command(
     run=run,
     arguments=[
         positional("child", "name of a child"),
+        flag("--passthrough", "also expose the child's own subtools, as ask.passthrough does"),
         flag("--governed", "refuse to serve unless the config enables governed mode"),
     ],
 )
@@ -77,11 +78,14 @@ async def serve(invocation: Invocation, workspace: Workspace, log: Log, redactor
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, done.set)
     (spec,) = workspace.children
-    api = api_model(workspace.config.ask, os.environ)
+    settings = workspace.config.ask
+    if invocation.args.passthrough:
+        settings = structs.replace(settings, passthrough=True)
+    api = api_model(settings, os.environ)
     role = read_role(wrapper_folder(workspace.folder, spec))
     async with running(workspace, log, redactor) as switchboard, attach_relay(switchboard) as relay:
         toolbox = SuiteToolbox(switchboard.gateway, spec.name, relay.connect)
-        program = Wrapper(toolbox, workspace.config.ask, role=role, api=api)
+        program = Wrapper(toolbox, settings, role=role, api=api)
         relay.server = open_server(program, toolbox, switchboard, done.set)
         await relay.server.open(ClientIdentity())
         reloader = Reloader(

@@ -13,12 +13,14 @@ from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
 from switchboard_mcp import __version__
 from switchboard_mcp.app import load, workspace_folder
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.ask.host_access import KEYS
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.open_client import open_client
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS
 from switchboard_mcp.cli.commands.status import FOLDER, find_server
+from switchboard_mcp.cli.commands.wrap import can_plan
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
@@ -125,6 +127,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     diagnosis.disabled = sorted(spec.name for spec in workspace.disabled)
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _health_findings(workspace.folder)
+    diagnosis.findings += _planning_findings(workspace)
     diagnosis.findings += _mail_findings(workspace)
     reported = {finding.message for child in diagnosis.children for finding in child.findings}
     diagnosis.findings += [
@@ -217,6 +220,18 @@ def _health_findings(folder: str) -> list[Finding]:
         )
         for child in ill
     ]
+
+
+def _planning_findings(workspace: Workspace) -> list[Finding]:
+    """Report wrapped children for whose requests no model can plan."""
+    names = sorted(spec.name for spec in workspace.children if spec.wraps)
+    if not names or can_plan(workspace):
+        return []
+    message = f"No model can plan requests in sentences for {', '.join(names)}: {KEYS[0]} is not set."
+    if workspace.config.ask.backend == "api":
+        return [Finding(PROBLEM, message, f"Set {KEYS[0]} where Switchboard is started.")]
+    remedy = f"Set {KEYS[0]} where Switchboard is started, or use a host that lends its own model (sampling)."
+    return [Finding(NOTE, message, remedy)]
 
 
 def _mail_findings(workspace: Workspace) -> list[Finding]:

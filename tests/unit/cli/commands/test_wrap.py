@@ -272,7 +272,10 @@ def test_a_wrapper_that_would_not_be_found_is_not_left_behind(workspace: Path, r
 def test_governed_mode_wants_sentences_approved(workspace: Path, run: Run) -> None:
     configure(workspace, {"governance": {"mode": "governed"}})
     write_child(workspace, "memory", ODD)
-    assert "`switchboard approve memory --ask` lets a model plan its calls" in run("wrap", "memory")
+    before = tree(workspace)
+    assert "or hide them anyway: `switchboard wrap memory --hide`" in run("wrap", "memory")
+    assert tree(workspace) == before
+    assert "`switchboard approve memory --ask` lets a model plan its calls" in run("wrap", "memory", "--hide")
     refused = run("ask", "--suite", "memory", "x")
     assert refused.startswith("1: ")
     assert "is not approved" in refused
@@ -334,5 +337,9 @@ def test_whoever_wraps_without_a_key_is_told(
 ) -> None:
     for name in KEYS:
         monkeypatch.setenv(name, key)
-    write_child(workspace, "memory", ODD)
+    file = write_child(workspace, "memory", ODD)
     assert ("ANTHROPIC_API_KEY is not set here" in run("wrap", "memory")) == expected
+    assert ("--passthrough" in entry(file)["command"]["args"]) == expected
+    run("unwrap", "memory")
+    run("wrap", "memory", "--hide")
+    assert "--passthrough" not in entry(file)["command"]["args"]
