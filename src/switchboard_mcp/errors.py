@@ -19,6 +19,13 @@ INTERNAL_ERROR = -32603
 KNOWN_FAILURE = -32000
 
 
+def shell_word(text: str) -> str:
+    """Return a name as a shell takes it, for a command in a hint."""
+    from shlex import quote  # Not part of the serving path.
+
+    return quote(text)
+
+
 class FailureKind(Struct, frozen=True):
     """Properties of all failures with one code. `hint` tells the reader what to do."""
 

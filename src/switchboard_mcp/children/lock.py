@@ -16,7 +16,7 @@ from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, rea
 from switchboard_mcp.config.documents import Unreadable, decode_json, join_key
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused, shell_word
 from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
 from switchboard_mcp.protocol import message_meta
@@ -353,7 +353,7 @@ def _raw(name: str, tool: LockedTool, key: str = "name") -> Raw:
 
 def _tampered(path: str, key: str, child: str) -> Failure:
     message = f"{path}: {key}: does not match its hash: it was edited by hand."
-    hint = f"Restore the file from git, or review the child and run `switchboard lock --accept {child}`."
+    hint = f"Restore the file from git, or review the child and run `switchboard lock --accept {shell_word(child)}`."
     return failure("lock_invalid", message, child=child, hint=hint)
 
 

@@ -26,7 +26,7 @@ from switchboard_mcp.children.lock import (
 )
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, shell_word
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.policy.drift import FOR_MODELS, ToolChange
 
@@ -200,8 +200,8 @@ class LockPin:
         child = self._spec.name
         message = f"Child '{child}', {shown} differs from its lock. {shown_changes}{more}."
         hint = (
-            f"It is blocked. Review it with `switchboard lock --check {child}`; "
-            f"`switchboard lock --accept {child}` accepts it as it is now."
+            f"It is blocked. Review it with `switchboard lock --check {shell_word(child)}`; "
+            f"`switchboard lock --accept {shell_word(child)}` accepts it as it is now."
         )
         subtool = name if shown.startswith("subtool") else UNSET
         return failure("tool_drifted", message, child=child, subtool=subtool, hint=hint)
@@ -223,7 +223,7 @@ class LockPin:
         child = self._spec.name
         return (
             f"Child '{child}' had it when it was locked, but has removed it. Introspect the suite for what there is; "
-            f"`switchboard lock --accept {child}` updates the lock."
+            f"`switchboard lock --accept {shell_word(child)}` updates the lock."
         )
 
     def _is_current(self) -> bool:
@@ -245,7 +245,7 @@ class LockPin:
 
 
 def _lock_hint(child: str) -> str:
-    return f"A person who may lock children runs `switchboard lock {child}`."
+    return f"A person who may lock children runs `switchboard lock {shell_word(child)}`."
 
 
 def _describe(change: ToolChange) -> str:

@@ -13,6 +13,7 @@ from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import find_literal_secrets, redacted_target
+from switchboard_mcp.setup.dialects import ENTRY_NAME
 from switchboard_mcp.setup.discovery import Discovery
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.journal import FileChange
@@ -25,17 +26,24 @@ from switchboard_mcp.system.installation import install_hint
 MAX_TRACES = 12
 
 
-def show_discovery(discovery: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen) -> None:
-    """Print a table of the discovered servers."""
+def show_discovery(
+    discovery: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen, children: Sequence[str] = ()
+) -> None:
+    """Print a table of the discovered servers. `children` are those that the workspace has already."""
     if not outcomes:
         files = len({source.path for source in discovery.sources})
         searched = (
             f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host has any"
         )
-        out.line(f"No MCP servers were found {searched}.")
-        out.line(
-            "`switchboard add NAME -- CMD` adds one here, `switchboard init --host HOST` connects a host."
-        )
+        if children:
+            present = f"{plural(len(children), 'child', 'children')}: {', '.join(children)}"
+            out.prose(f"No servers to move were found {searched}. This workspace has {present}.")
+            out.prose(f"`switchboard init --host HOST` connects a host to {_short(folder)}.")
+        else:
+            out.line(f"No MCP servers were found {searched}.")
+            out.line(
+                "`switchboard add NAME -- CMD` adds one here, `switchboard init --host HOST` connects a host."
+            )
     number = 0
     rows = []
     for outcome in outcomes:
@@ -80,9 +88,9 @@ def show_plan(plan: Plan, out: Screen) -> None:
     for change in plan.changes:
         summary = "new" if change.before is None else "changed"
         if change.edits:
-            entry = any(edit.entry for edit in change.edits)
+            entry = next((edit.entry for edit in change.edits if edit.entry), "")
             names = sum(len(edit.names) for edit in change.edits)
-            summary = f"{plural(names, 'server')} out" + (", `switchboard` in" if entry else "")
+            summary = f"{plural(names, 'server')} out" + (f", `{entry}` in" if entry else "")
         out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
     for line in _host_views(plan):
         out.prose(line)
@@ -124,9 +132,11 @@ def show_done(
     if names:
         moved, created = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
         out.prose(f"Moved {moved} into {created}: {', '.join(names)}.", style="green")
-    entered = [_short(each.path) for each in _files_with_entry(plan)]
-    if entered:
-        out.prose(f"The entry `switchboard` is in {', '.join(entered)}.", style="green")
+    entered: dict[str, list[str]] = {}
+    for change in _files_with_entry(plan):
+        entered.setdefault(_entry_in(change), []).append(_short(change.path))
+    for entry, paths in entered.items():
+        out.prose(f"The entry `{entry}` is in {', '.join(paths)}.", style="green")
     out.prose(f"Copies of the old files are in {_short(copies)}; `switchboard revert` restores them.")
     for title, lines in _remarks(plan, references, workspace, options):
         out.line()
@@ -150,8 +160,9 @@ def _remarks(
         for outcome in plan.moving
         for note in outcome.entry.parsed.notes
     ]
+    entries = {change.path: _entry_in(change) for change in _files_with_entry(plan)}
     notes += [
-        f"{_short(source.path)}: {source.shared}; they now find `switchboard` there"
+        f"{_short(source.path)}: {source.shared}; they now find `{entries.get(source.path, ENTRY_NAME)}` there"
         for source in {each.entry.source.path: each.entry.source for each in plan.moving}.values()
         if source.shared
     ]
@@ -188,8 +199,10 @@ def _remarks(
         yield "Remote servers that may need a login", [f"switchboard login {name}" for name in closed]
     literal = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
     if literal:
-        again = "init --secrets env" if options.command else "init --team --secrets env"
-        hint = f"`switchboard revert`, then `switchboard {again}`, replaces them with variables."
+        again = (
+            "switchboard init --secrets env" if options.command else "switchboard init --team --secrets env"
+        )
+        hint = f"`switchboard revert`, then `{again}`, replaces them with variables."
         yield "Literal secrets", [*literal, hint]
     unset = [name for name in plan.variables if name not in options.environ]
     if plan.secrets:
@@ -212,8 +225,13 @@ def _literal_secrets(plan: Plan) -> dict[str, list[str]]:
 
 
 def _files_with_entry(plan: Plan) -> list[FileChange]:
-    """Return the changed files that now have the entry `switchboard`."""
+    """Return the changed files that now have an entry for Switchboard."""
     return [change for change in plan.changes if any(edit.entry for edit in change.edits)]
+
+
+def _entry_in(change: FileChange) -> str:
+    """Return the name of the entry for Switchboard that a change puts into a file."""
+    return next((edit.entry for edit in change.edits if edit.entry), "")
 
 
 def _project_files(plan: Plan) -> set[str]:

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.policy.resource_uris import spellings
 
 _WILD = "*?["
@@ -108,9 +108,8 @@ def nothing_allowed(child: str) -> str:
 
 def nothing_allowed_remedy(child: str) -> str:
     """Return the command that fills the allow list."""
-    from shlex import quote  # Not part of the serving path.
-
-    return f"A person who may approve children runs `switchboard approve {quote(child)}`, which lists its subtools."
+    command = f"switchboard approve {shell_word(child)}"
+    return f"A person who may approve children runs `{command}`, which lists its subtools."
 
 
 def patterns(texts: Sequence[str]) -> Patterns:

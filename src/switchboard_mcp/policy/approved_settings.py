@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from switchboard_mcp.config.approvals import Approvals
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import SETTING_OWNERS, Config, SuiteSettings, Workspace
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
 
 COMMAND = "switchboard approve --settings"
@@ -120,7 +120,7 @@ def unapproved_suites(workspace: Workspace, approvals: Approvals, file: str) -> 
             f"Child '{status.child}': its settings ({workspace.source}: {status.name}) need an approval in {file} "
             f"({status.state}).",
             child=status.child,
-            hint=_hint(approvals, f"switchboard approve {status.child}` or `{COMMAND}"),
+            hint=_hint(approvals, f"switchboard approve {shell_word(status.child)}", COMMAND),
         )
         for status in _suite_statuses(workspace, approvals)
         if not status.allowed
@@ -138,10 +138,11 @@ def find_left_governed_mode(workspace: Workspace, approvals: Approvals, file: st
     )
 
 
-def _hint(approvals: Approvals, command: str) -> str:
+def _hint(approvals: Approvals, *commands: str) -> str:
+    choice = " or ".join(f"`{command}`" for command in commands)
     is_old = approvals.names() and not approvals.settings
     since = "The approvals are of a version that did not approve settings. " if is_old else ""
-    return f"{since}A person who may approve children reviews them and runs `{command}`."
+    return f"{since}A person who may approve children reviews them and runs {choice}."
 
 
 def settings_in(value: object, key: str = "") -> Iterator[tuple[str, object]]:

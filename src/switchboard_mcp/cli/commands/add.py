@@ -18,7 +18,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.config.load import load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
-from switchboard_mcp.errors import refused
+from switchboard_mcp.errors import refused, shell_word
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
     PERSONAL,
@@ -65,7 +65,7 @@ def run(invocation: Invocation) -> int:
         raise usage_error(message, f"Try '{safe_name(name)}': letters, digits, - and _.")
     if name in existing_setup(workspace).names:
         message = f"add: child '{name}' already exists."
-        raise usage_error(message, f"Choose another name, or `switchboard remove {name}` first.")
+        raise usage_error(message, f"Choose another name, or `switchboard remove {shell_word(name)}` first.")
     server = _server(invocation)
     if problem := find_problem(name, server, folder):
         raise usage_error(f"add: {problem}", "Correct it and try again.")
@@ -86,7 +86,7 @@ def run(invocation: Invocation) -> int:
         invocation.console.warn(
             f"The program {server.command} was not found here. Install it, or use its full path."
         )
-    invocation.console.out.line(f"`switchboard introspect {name}` shows its subtools.")
+    invocation.console.out.line(f"`switchboard introspect {shell_word(name)}` shows its subtools.")
     return 0
 
 

@@ -133,7 +133,8 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     share = args.share or args.team
     outcomes, children = decide(survey, existing_setup(workspace), folder, share=share)
     if not invocation.as_json:
-        show_discovery(survey, outcomes, folder, invocation.console.out)
+        present = sorted(spec.name for spec in workspace.children if spec.kind != "builtin")
+        show_discovery(survey, outcomes, folder, invocation.console.out, present)
     if interactive:
         outcomes = _choose(outcomes, ask)
     options = setup_options(

@@ -25,7 +25,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, number, option, po
 from switchboard_mcp.cli.result_view import failure_of, show_error
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import Failure, shell_word
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.introspect import VERBOSITIES
@@ -185,7 +185,9 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
 
 def _show_disabled(listing: ToolListing, out: Screen) -> None:
     names = [one_line(child.child) for child in listing.disabled]
-    out.line(f"Disabled: {', '.join(names)}. `switchboard enable {names[0]}` switches it on.", "dim")
+    out.line(
+        f"Disabled: {', '.join(names)}. `switchboard enable {shell_word(names[0])}` switches it on.", "dim"
+    )
 
 
 def _count(info: SuiteInfo) -> Styled:

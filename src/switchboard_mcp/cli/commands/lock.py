@@ -44,7 +44,7 @@ from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.errors import Failure, SwitchboardError, as_text
+from switchboard_mcp.errors import Failure, SwitchboardError, as_text, shell_word
 from switchboard_mcp.features import record_decision
 from switchboard_mcp.policy.governance import govern
 from switchboard_mcp.suites.fuzzy import nearest
@@ -365,7 +365,7 @@ def _show_summary(path: str, reports: Sequence[LockReport], check: bool, console
     text = ", ".join(f"{count} {what}" for count, what in counts if count)
     out.line(f"{plural(len(reports), 'child', 'children')}: {text}.", "bold")
     if drifted:
-        names = " ".join(f"--accept {name}" for name in drifted)
-        out.line(f"Review every change above. `switchboard lock {names}` accepts it.")
+        command = " ".join(["switchboard lock", *(f"--accept {shell_word(name)}" for name in drifted)])
+        out.line(f"Review every change above. `{command}` accepts it.")
     if missing:
         out.line("`switchboard lock` adds what is missing, and removes what is gone.")

@@ -86,7 +86,7 @@ def run_logout(invocation: Invocation) -> int:
 
 LOGOUT = Command(
     "logout CHILD [OPTIONS]",
-    "Delete the tokens that `switchboard login` stored for a child. A running server may use them until it\n"
+    "Delete the tokens that `switchboard login CHILD` stored for a child. A running server may use them until it\n"
     "reconnects to the child; at the child's own service they are valid until they are revoked there.",
     run=run_logout,
     arguments=[

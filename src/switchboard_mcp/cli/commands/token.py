@@ -144,4 +144,4 @@ def _edit(workspace: Workspace, remove: list[str], put: dict[str, object]) -> st
 
 def _note_governed(workspace: Workspace, invocation: Invocation) -> None:
     if workspace.config.governance.mode == "governed":
-        invocation.console.err.line("This workspace is governed: run `switchboard approve` for its settings.")
+        invocation.console.err.line("This workspace is governed: run `switchboard approve --settings`.")

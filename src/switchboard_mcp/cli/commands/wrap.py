@@ -124,7 +124,7 @@ def run(invocation: Invocation) -> int:
     words = [*_wrapped_lines(spec, folder, kept), *_consent_lines(spec.name, rules)]
     if workspace.config.governance.mode == "governed":
         words.append(
-            f"It takes effect once `switchboard approve {spec.name} --ask` lets a model plan its calls."
+            f"It takes effect once `switchboard approve {quote(spec.name)} --ask` lets a model plan its calls."
         )
         if trust is not None:
             words.append("`switchboard approve --settings` approves the changed `ask` section.")
@@ -282,7 +282,7 @@ def _consent_lines(child: str, rules: ConsentRules) -> list[str]:
     lines = []
     if rules.consent:
         lines.append(f"A person confirms each call of: {', '.join(rules.consent)}.")
-        lines.append(f"`switchboard wrap {child} --trust NAME` lets a subtool run without that.")
+        lines.append(f"`switchboard wrap {quote(child)} --trust NAME` lets a subtool run without that.")
     else:
         lines.append("None of its subtools needs consent.")
     if rules.trusted:
@@ -401,7 +401,7 @@ def _wrapped_lines(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
     return [
         f"Child '{spec.name}' now takes requests in sentences: call its subtool `{ASK_SUBTOOL}`.",
         role_line,
-        f"`switchboard unwrap {spec.name}` restores everything.",
+        f"`switchboard unwrap {quote(spec.name)}` restores everything.",
     ]
 
 

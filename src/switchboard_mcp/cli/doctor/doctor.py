@@ -34,7 +34,7 @@ from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
 from switchboard_mcp.config.variables import missing_variables, secret_values
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure, SwitchboardError, shell_word
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
 from switchboard_mcp.policy.access import nothing_allowed
@@ -294,7 +294,9 @@ def _nothing_allowed(child: str, connected: Connected | None, config: Config) ->
         or connected.allowed()
     ):
         return []
-    remedy = f"switchboard approve {shlex.quote(child)} lists its subtools and allows those that you choose."
+    remedy = (
+        f"`switchboard approve {shlex.quote(child)}` lists its subtools and allows those that you choose."
+    )
     return [Finding(PROBLEM, nothing_allowed(child), remedy)]
 
 
@@ -409,7 +411,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     for child in healthy:
         _show_child(child, out)
     for name in diagnosis.disabled:
-        details = out.paint(f"disabled; `switchboard enable {name}` switches it on", "dim")
+        details = out.paint(f"disabled; `switchboard enable {shell_word(name)}` switches it on", "dim")
         out.line(f"{out.paint('–', 'dim')} {out.paint(one_line(name), 'bold')}  {details}")
     if healthy or diagnosis.disabled:
         out.line()

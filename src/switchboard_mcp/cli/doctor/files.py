@@ -164,7 +164,7 @@ def _lock(workspace: Workspace) -> Iterator[Finding]:
         elif name not in names and name not in workspace.absent:
             message = f"{path} has a child '{name}' that is not configured."
             yield Finding(
-                NOTE, message, f"switchboard lock writes the file without it, or configure '{name}' again."
+                NOTE, message, f"`switchboard lock` writes the file without it; or configure '{name}' again."
             )
     for name in sorted(names - locked.keys()):
         message = f"Child '{name}' is not locked: {'it is not served' if governed else 'its changes are not noticed'}."
@@ -232,7 +232,7 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
     if left:
         message = f"Mail: {plural(left, 'thing')} to clean up."
         yield Finding(
-            NOTE, message, "switchboard mail verify lists them, switchboard mail repair fixes them."
+            NOTE, message, "`switchboard mail verify` lists them, `switchboard mail repair` fixes them."
         )
 
 

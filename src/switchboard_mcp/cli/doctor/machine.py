@@ -120,7 +120,7 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
             message = (
                 f"{title} has {plural(count, 'server')} beside Switchboard, whose tools are listed in full."
             )
-            yield Finding(NOTE, message, "switchboard init moves them behind it.")
+            yield Finding(NOTE, message, "`switchboard init` moves them behind it.")
 
 
 def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterator[Finding]:

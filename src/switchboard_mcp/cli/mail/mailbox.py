@@ -34,10 +34,12 @@ SHELL_HINTS = {
     "mail_recipient_unknown": "Use an existing agent (`switchboard mail agents`), or add it: "
     "`switchboard mail agents add NAME`.",
     "mail_not_found": "`switchboard mail inbox` and `switchboard mail search` show the ids.",
-    "mail_team_unknown": "`switchboard mail teams` lists the teams; `teams create TEAM MEMBER …` creates one.",
+    "mail_team_unknown": "`switchboard mail teams` lists the teams; "
+    "`switchboard mail teams create TEAM MEMBER` creates one.",
     "mail_workflow_unknown": "`switchboard mail workflow` lists the workflows.",
     "mail_workflow_refused": "`switchboard mail workflow` shows the phase and whose turn it is.",
-    "mail_agent_busy": "Wait until then, choose another agent, or stop it: `switchboard mail workflow stop`.",
+    "mail_agent_busy": "Wait until then, choose another agent, or stop it: "
+    "`switchboard mail workflow stop --reason TEXT`.",
 }
 
 

@@ -109,7 +109,7 @@ def _check_workspace(quotas: Quotas) -> Check:
             setting = "mail.maxStoredBytes"
         else:
             return None
-        hint = f"Remove old messages (switchboard mail prune --older 30d), or raise {setting}."
+        hint = f"Remove old messages (`switchboard mail prune --older 30d`), or raise {setting}."
         return failure("mail_quota", text, hint=hint)
 
     return check

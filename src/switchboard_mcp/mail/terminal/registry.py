@@ -234,7 +234,9 @@ def ask(folder: str, name: str, request: ControlRequest) -> ControlReply:
             return msgspec.json.decode(reader.readline(MAX_LINE_BYTES), type=ControlReply)
     except (OSError, msgspec.DecodeError):
         message = f"Terminal '{name}' does not answer."
-        raise refused("mail_not_found", message, hint="Start it again: switchboard terminal.") from None
+        raise refused(
+            "mail_not_found", message, hint=f"Start it again: switchboard terminal {name} -- PROGRAM"
+        ) from None
     finally:
         client.close()
 

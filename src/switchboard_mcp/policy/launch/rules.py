@@ -21,7 +21,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import AskSettings, GovernanceSettings
 from switchboard_mcp.config.variables import used_variables
 from switchboard_mcp.config.wrapped_children import wrapper_folder
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.policy.launch import file_inspector, wrappers
 from switchboard_mcp.policy.launch import text_rules as text
 from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, find_named
@@ -383,8 +383,8 @@ class LaunchPolicy(Struct, frozen=True):
             "child_not_allowed",
             f"Child '{spec.name}' ({spec.source}) may not be asked in natural language: {why} ({self.file}).",
             child=spec.name,
-            hint=f"A person who may approve children runs `switchboard approve {spec.name} --ask`; "
-            f"`switchboard unwrap {spec.name}` restores its subtools.",
+            hint=f"A person who may approve children runs `switchboard approve {shell_word(spec.name)} --ask`; "
+            f"`switchboard unwrap {shell_word(spec.name)}` restores its subtools.",
         )
 
     def check_unchanged(self, spec: ChildSpec, launched: ApprovedLaunch) -> Failure | None:
@@ -404,7 +404,7 @@ class LaunchPolicy(Struct, frozen=True):
             "launch_refused",
             f"Child '{spec.name}' may not run: {where}: {fault.why}.",
             child=spec.name,
-            hint=f"Fix the named problem, then approve it again: `switchboard approve {spec.name}`.",
+            hint=f"Fix the named problem, then approve it again: `switchboard approve {shell_word(spec.name)}`.",
         )
 
     def _request(self, spec: ChildSpec, entry: LocatedApproval, inspector: FileInspector) -> LaunchRequest:
@@ -431,7 +431,7 @@ class LaunchPolicy(Struct, frozen=True):
             "child_not_allowed",
             f"Child '{spec.name}' ({where}) is not approved in {self.file}{on}.",
             child=spec.name,
-            hint=f"A person who may approve children runs `switchboard approve {spec.name}`"
+            hint=f"A person who may approve children runs `switchboard approve {shell_word(spec.name)}`"
             + (f" on {self.platform}, the platform of this machine." if others else "."),
         )
 

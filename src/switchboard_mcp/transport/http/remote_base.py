@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct, UnsetType
 
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, failure, shell_word
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Oversized
 from switchboard_mcp.protocol.http_headers import HeaderMirror
@@ -68,7 +68,7 @@ class RemoteServer(Struct, frozen=True, kw_only=True):
     @property
     def login_hint(self) -> str:
         """The hint for a missing login."""
-        return f"Run `switchboard login {self.name}` in a terminal, then try again."
+        return f"Run `switchboard login {shell_word(self.name)}` in a terminal, then try again."
 
     def failure(
         self,
