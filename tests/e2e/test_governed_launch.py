@@ -6,7 +6,6 @@ The tests of the standard, Summit Switchboard (MCP), carry its own names: accept
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,7 +231,8 @@ def test_a_published_server_behind_npx_runs_as_its_script(
     assert "really runs" in shown
     assert "/server-everything/dist/index.js" in shown
     ran(workspace, "lock")
-    assert re.search(r"runs \S+/node\n", ran(workspace, "doctor"))
+    (child,) = json.loads(ran(workspace, "doctor", "--json"))["children"]
+    assert child["program"].endswith("/node")
     with serve(workspace) as host:
         assert host.subtools("everything_suite") == ["echo"]
         assert "hi" in host.call("everything_suite", "echo", message="hi")["content"][0]["text"]
