@@ -92,13 +92,7 @@ def run(invocation: Invocation) -> int:
         return 0
     if spec.incomplete:
         raise _refused(f"Child '{spec.name}' cannot run: {spec.incomplete}")
-    keeps = not can_plan(workspace) and not invocation.args.hide
-    if keeps and workspace.config.governance.mode == "governed":
-        message = f"No model can plan here ({KEYS[0]} is not set), and in governed mode `{ASK_SUBTOOL}` replaces the"
-        raise _refused(
-            f"{message} subtools of '{spec.name}'.",
-            f"Set {KEYS[0]}, or hide them anyway: `switchboard wrap {quote(spec.name)} --hide`.",
-        )
+    keeps = _keeps_subtools(workspace, spec, hide=invocation.args.hide)
     folder = wrapper_folder(workspace.folder, spec)
     in_place = os.path.dirname(spec.source) == folder
     path = os.path.join(folder, FILE)
@@ -122,11 +116,31 @@ def run(invocation: Invocation) -> int:
     files = [path, *([os.path.join(folder, ORIGINAL)] if in_place else []), os.path.join(folder, ROLE_FILE)]
     rules = find_consent_rules(invocation, spec.name)
     words = [*_wrapped_lines(spec, folder, kept), *_consent_lines(spec.name, rules)]
+    words += _next_steps(workspace, spec, trust_changed=trust is not None, keeps=keeps)
+    _show(invocation, WrapReport(spec.name, folder, files, kept, *msgspec.structs.astuple(rules)), words)
+    return 0
+
+
+def _keeps_subtools(workspace: Workspace, spec: ChildSpec, *, hide: bool) -> bool:
+    """Return True if the child's own subtools stay. Raises if nothing would be left of it in governed mode."""
+    keeps = not can_plan(workspace) and not hide
+    if keeps and workspace.config.governance.mode == "governed":
+        message = f"No model can plan here ({KEYS[0]} is not set), and in governed mode `{ASK_SUBTOOL}` replaces the"
+        raise _refused(
+            f"{message} subtools of '{spec.name}'.",
+            f"Set {KEYS[0]}, or hide them anyway: `switchboard wrap {quote(spec.name)} --hide`.",
+        )
+    return keeps
+
+
+def _next_steps(workspace: Workspace, spec: ChildSpec, *, trust_changed: bool, keeps: bool) -> list[str]:
+    """Return the lines about what is left to do."""
+    words = []
     if workspace.config.governance.mode == "governed":
         words.append(
             f"It takes effect once `switchboard approve {quote(spec.name)} --ask` lets a model plan its calls."
         )
-        if trust is not None:
+        if trust_changed:
             words.append("`switchboard approve --settings` approves the changed `ask` section.")
     if not can_plan(workspace):
         lent = ", or use a host that lends its own model" if workspace.config.ask.backend == "auto" else ""
@@ -136,8 +150,7 @@ def run(invocation: Invocation) -> int:
             f"Until then its own subtools stay beside `{ASK_SUBTOOL}`; `switchboard wrap {quote(spec.name)} --hide` "
             "hides them."
         )
-    _show(invocation, WrapReport(spec.name, folder, files, kept, *msgspec.structs.astuple(rules)), words)
-    return 0
+    return words
 
 
 def can_plan(workspace: Workspace) -> bool:
