@@ -159,8 +159,10 @@ def _data(spec: ChildSpec, policy: LaunchPolicy, more: frozenset[str]) -> list[s
     known = map(policy.path_variables.fill, before.approval.data if before is not None else ())
     environ = policy.environment(spec)
     named = {path for word in spec.args for path in possible_paths(word, spec.cwd, environ)}
+    named |= set(map(os.path.realpath, named))
     kept = (place for place in known if any(f"{path}/".startswith(f"{place}/") for path in named))
-    return sorted({*kept, *(os.path.normpath(os.path.join(spec.cwd, path)) for path in more)})
+    paths = [os.path.normpath(os.path.join(spec.cwd, path)) for path in more]
+    return sorted({*kept, *paths, *map(os.path.realpath, paths)})
 
 
 def _argument_flaw(named: NamedPath, policy: LaunchPolicy) -> str:

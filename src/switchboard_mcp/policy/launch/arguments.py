@@ -48,9 +48,13 @@ class NamedPath(Struct, frozen=True):
     kind: Literal["file", "folder", "program", "mount"]
 
     def is_data(self, data: Sequence[str]) -> bool:
-        """Return True if the path is, or is in, one of the paths that are approved as data. Programs never are."""
-        return self.kind != "program" and any(
-            f"{self.path}/".startswith(f"{place.rstrip('/')}/") for place in data
+        """Return True if the path is, or is in, one of the paths that are approved as data. Programs never are.
+
+        A link must lead to approved data too: whoever replaces a folder by a link must not choose what is reached.
+        """
+        return self.kind != "program" and all(
+            any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in data)
+            for path in (self.path, os.path.realpath(self.path))
         )
 
 

@@ -62,7 +62,7 @@ def _source_flaw(source: str) -> str:
         return ""  # the name of a volume
     if not source.startswith("/"):
         return f"mounts {source or 'nothing'}; use an absolute path"
-    if _OF_THE_MACHINE.fullmatch(os.path.normpath(source)):
+    if any(map(_OF_THE_MACHINE.fullmatch, (os.path.normpath(source), os.path.realpath(source)))):
         return f"mounts {source}, a system path of the machine"
     return ""
 

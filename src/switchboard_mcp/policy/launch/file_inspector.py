@@ -23,7 +23,8 @@ MAX_TREE_FILES = 20_000
 NOTHING_THERE = hashlib.sha256().hexdigest()
 _MAX_LINKS = 40  # as in Linux
 # Created by running or installing a package; not its own code.
-_SKIPPED = frozenset({"__pycache__", ".git", "node_modules"})
+_SKIPPED = frozenset({".git", "node_modules"})
+_CACHE = "__pycache__"
 
 
 class FileIdentity(Struct, frozen=True):
@@ -128,7 +129,11 @@ def _tree(folder: str) -> list[str]:
             folders[:] = [name for name in folders if name not in _SKIPPED]
             links = [name for name in folders if os.path.islink(os.path.join(place, name))]
             inner = os.path.relpath(place, folder)
-            here = [*links, *(name for name in files if not name.endswith(".pyc"))]
+            in_cache = os.path.basename(place) == _CACHE
+            here = [
+                *links,
+                *(name for name in files if not in_cache or _is_hash_based(os.path.join(place, name))),
+            ]
             paths += [name if inner == "." else f"{inner}/{name}" for name in here]
             if len(paths) > MAX_TREE_FILES:
                 raise OSError(7, f"contains more than {MAX_TREE_FILES} files", folder)
@@ -138,6 +143,21 @@ def _tree(folder: str) -> list[str]:
                     roots.append(real)
                     waiting.append(os.path.join(place, link))
     return sorted(paths)
+
+
+def _is_hash_based(path: str) -> bool:
+    """Return True for compiled Python that is loaded whatever the time of its source: it can come with a checkout.
+
+    Python itself writes compiled files with the time of their source (PEP 552), each time it runs.
+    """
+    if not path.endswith(".pyc"):
+        return False
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        flags = os.read(fd, 8)[4:5] if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        return bool(flags and flags[0] & 1)
+    finally:
+        os.close(fd)
 
 
 class FileInspector:

@@ -77,6 +77,12 @@ class LaunchRequest(Struct, frozen=True):
         """Return all pins with their paths, in the order of the approvals file."""
         return [(pin, self.path_variables.fill(pin.path)) for pin in self.approval.files]
 
+    def data(self) -> list[str]:
+        """Return the paths that are approved as data, also as they are if the workspace or home is behind a link."""
+        variables = self.path_variables
+        real = PathVariables(*map(self.inspector.resolve, (variables.workspace, variables.home)))
+        return [way.fill(path) for path in self.approval.data for way in (variables, real)]
+
     def places(self) -> list[str]:
         """Return the folders that programs must be in; empty means anywhere."""
         return [os.path.join(self.workspace, place) for place in self.governance.places]
@@ -240,16 +246,15 @@ def arguments_pinned(request: LaunchRequest) -> LaunchFault | None:
     """Require that every file, folder and program that an argument names is pinned, or approved as data."""
     if request.spec.kind != "stdio":
         return None
-    pinned, data = (
-        set(request.pinned()),
-        [request.path_variables.fill(path) for path in request.approval.data],
-    )
+    pinned, data = set(request.pinned()), request.data()
     first = request.first_argument()
     for named in find_named(request.argv[0], request.argv[first:], request.spec.cwd, request.environ):
         if isinstance(named, ArgumentFlaw):
             return LaunchFault(request.word_key(first + named.index), named.why)
         if named.path not in pinned and not named.is_data(data):
-            message = f"names {named.path}, which is neither pinned nor approved as data"
+            real = os.path.realpath(named.path)
+            link = f" (a link to {real})" if real != named.path else ""
+            message = f"names {named.path}{link}, which is neither pinned nor approved as data"
             return LaunchFault(request.word_key(first + named.index), message)
     return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals
+from switchboard_mcp.config.approvals import Approval, Approvals, PathVariables
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch import file_inspector, text_rules
@@ -123,6 +123,48 @@ def test_data_is_approved_by_name_and_stays_so(place: Place, policy: LaunchPolic
     other = propose(structs.replace(spec, args=["--db=data/x.db"]), judge, NOTHING)
     assert isinstance(other, Approval)
     assert other.data == ["${workspace}/data"]
+
+
+@pytest.mark.parametrize("word", ["--root=data", "{data}", "--db=data/x.db"])
+def test_data_that_becomes_a_link_to_elsewhere_stops_the_child(
+    place: Place, policy: LaunchPolicy, tool: Path, tmp_path: Path, word: str
+) -> None:
+    data, elsewhere = place.folder / "data", tmp_path / "elsewhere"
+    for folder in (data, elsewhere):
+        folder.mkdir()
+        (folder / "x.db").write_text("x")
+    spec = place.spec(command=str(tool), args=[word.replace("{data}", str(data))], env={})
+    approval = propose(spec, policy, NOTHING, data=frozenset({"data"}))
+    assert isinstance(approval, Approval)
+    judge = structs.replace(policy, approvals=Approvals(children={"good": approval}))
+    assert isinstance(judge.approve(spec), ApprovedLaunch)
+    data.rename(place.folder / "before")
+    data.symlink_to(elsewhere)
+    refused = judge.approve(spec)
+    assert isinstance(refused, Failure)
+    assert "is neither pinned nor approved as data" in refused.message
+    again = propose(spec, policy, NOTHING, data=frozenset({"data"}))
+    assert isinstance(again, Approval)
+    judge = structs.replace(policy, approvals=Approvals(children={"good": again}))
+    assert isinstance(judge.approve(spec), ApprovedLaunch)
+    kept = propose(spec, judge, NOTHING)
+    assert isinstance(kept, Approval)
+    assert kept.data == again.data
+
+
+def test_data_in_a_workspace_behind_a_link_stays_data(
+    place: Place, policy: LaunchPolicy, tool: Path, tmp_path: Path
+) -> None:
+    (place.folder / "data").mkdir()
+    way = tmp_path / "way"
+    way.symlink_to(place.folder)
+    variables = PathVariables(str(way), "")
+    policy = structs.replace(policy, workspace=str(way), path_variables=variables)
+    spec = structs.replace(place.spec(command=str(tool), args=["data"], env={}), cwd=str(way))
+    approval = propose(spec, policy, NOTHING, data=frozenset({"data"}))
+    assert isinstance(approval, Approval)
+    judge = structs.replace(policy, approvals=Approvals(children={"good": approval}))
+    assert isinstance(judge.approve(spec), ApprovedLaunch)
 
 
 @pytest.mark.parametrize("word", [".", "--root=.", "{folder}"])
@@ -244,7 +286,8 @@ def test_no_program_of_this_machine_runs_another_one_that_is_not_pinned(
     # Without the names of wrappers: files and programs in the arguments decide.
     for module in (programs_module, text_rules):
         monkeypatch.setattr(module, "runs_others", lambda path: "")
-    monkeypatch.setattr(file_inspector, "hash_path", lru_cache(None)(file_inspector.hash_path))
+    cached = lru_cache(None)(file_inspector.hash_path)
+    monkeypatch.setattr(file_inspector, "hash_path", lambda path, names=(): cached(path, tuple(names)))
     monkeypatch.setattr(file_inspector, "original_names", lru_cache(None)(file_inspector.original_names))
     evil = place.folder / "evil"
     evil.write_bytes(b"\x7fELF evil")

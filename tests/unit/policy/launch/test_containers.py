@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from switchboard_mcp.policy.launch.containers import image_flaw
@@ -105,3 +107,13 @@ def test_what_a_container_may_have(flags: str) -> None:
 )
 def test_what_hands_it_the_machine_is_refused(flags: str) -> None:
     assert image_flaw(["run", *flags.split(), IMAGE])
+
+
+@pytest.mark.parametrize("option", ["-v {}:/x", "--mount type=bind,source={},target=/x"])
+def test_a_link_to_a_system_path_is_not_mounted(tmp_path: Path, option: str) -> None:
+    link = tmp_path / "data"
+    link.mkdir()
+    assert image_flaw(["run", *option.format(link).split(), IMAGE]) == ""
+    link.rmdir()
+    link.symlink_to("/")
+    assert "a system path" in image_flaw(["run", *option.format(link).split(), IMAGE])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,25 @@ def test_a_folder_is_sealed_by_names_and_contents(tmp_path: Path) -> None:
     (folder / "lib" / "b.js").rename(folder / "lib" / "a.js")
     (folder / "lib" / "c.js").write_text("")
     assert hash_path(str(folder)).sha256 != first
+
+
+def test_compiled_python_that_can_come_with_a_checkout_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    source = folder / "a.py"
+    source.write_text("a = 1\n")
+    first = hash_path(str(folder)).sha256
+    py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+    assert hash_path(str(folder)).sha256 == first  # written by running it
+    for mode in (
+        py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        py_compile.PycInvalidationMode.CHECKED_HASH,
+    ):
+        compiled = py_compile.compile(str(source), invalidation_mode=mode)
+        assert hash_path(str(folder)).sha256 != first
+        Path(str(compiled)).unlink()
+    py_compile.compile(str(source), cfile=str(folder / "json.pyc"))
+    assert hash_path(str(folder)).sha256 != first  # imported without any source
 
 
 def test_a_link_to_a_folder_inside_a_package_counts(tmp_path: Path) -> None:
