@@ -13,8 +13,9 @@ import pytest
 
 from switchboard_mcp.config.documents import decode_json
 from switchboard_mcp.config.load import RENAMED_KEYS, read_config
+from switchboard_mcp.suites.suite_arguments import SuiteCall
 from tests.conftest import published_schema
-from tests.docs.pages import PAGES, blocks, name_of, prose
+from tests.docs.pages import PAGES, REPO, blocks, name_of, prose
 
 SCHEMA = published_schema("config")
 TOP = frozenset(SCHEMA["properties"])
@@ -101,3 +102,12 @@ def test_every_config_that_a_page_shows_is_taken(page: Path, workspace: Path) ->
 def test_the_pages_name_enough_for_these_tests_to_mean_something() -> None:
     assert sum(len(named(page)) for page in PAGES) > 40
     assert sum(1 for page in PAGES for _ in configs(page)) > 8
+
+
+def test_the_concepts_show_every_argument_of_a_suite() -> None:
+    page = (REPO / "docs" / "concepts.md").read_text(encoding="utf-8")
+    section = page.partition("## Suite arguments and results")[2].partition("\n## ")[0]
+    assert set(re.findall(r'"(\w+)":', section)) >= set(SuiteCall.__struct_fields__) - {
+        "op",
+        "arguments",
+    }  # accepted spellings

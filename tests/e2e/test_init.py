@@ -526,3 +526,27 @@ def test_from_servers_in_three_hosts_to_a_working_suite_host_with_three_commands
     assert names == {
         f"{name}_suite" for name in ("everything", "files", "memory", "mock", "tracker", "git", "time")
     }
+
+
+def test_a_workspace_with_children_of_its_own_is_not_said_to_be_without_servers(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    assert "No MCP servers were found" in run(person, "init", "--dry-run").out
+    assert run(person, "add", "memory", "--", "memory-server").code == 0
+    shown = run(person, "init", "--dry-run").out
+    assert "No MCP servers were found" not in shown
+    assert "This workspace has 1 child: memory." in " ".join(shown.split())
+
+
+def test_the_entry_in_a_second_project_is_named_as_it_is_in_the_file(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    file = person.home / ".cursor" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    other = {"command": "/usr/bin/switchboard", "args": ["--workspace", "/elsewhere"]}
+    file.write_text(json.dumps({"mcpServers": {"switchboard": other, "x": {"command": "x"}}}))
+    planned = run(person, "init", "--dry-run").out
+    done = run(person, "init", "--yes")
+    assert done.code == 0, done.err
+    (name,) = set(json.loads(file.read_text())["mcpServers"]) - {"switchboard"}
+    assert name != "switchboard"
+    assert f"`{name}` in" in planned
+    assert f"The entry `{name}` is in" in done.out

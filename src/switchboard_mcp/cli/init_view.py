@@ -91,6 +91,7 @@ def show_plan(plan: Plan, out: Screen) -> None:
             entry = next((edit.entry for edit in change.edits if edit.entry), "")
             names = sum(len(edit.names) for edit in change.edits)
             summary = f"{plural(names, 'server')} out" + (f", `{entry}` in" if entry else "")
+            summary = summary if names or entry else f"sets {ENABLED}"
         out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
     for line in _host_views(plan):
         out.prose(line)
