@@ -36,3 +36,16 @@ def test_drift_is_blocked_until_it_is_approved_and_then_the_running_child_serves
         record = recorded(web, "lock", locked + 1)
         assert (record["who"], record["child"], record["outcome"]) == ("dashboard", "kid", "accepted")
     assert "Everything matches the lock." in cli(workspace, "lock", "--check")
+
+
+def test_a_lock_that_was_edited_by_hand_is_shown_before_anybody_calls(workspace: Path) -> None:
+    add_pinned(workspace)
+    govern(workspace, "kid")
+    cli(workspace, "lock")
+    lock = workspace / "switchboard.lock.json"
+    lock.write_text(lock.read_text().replace("file", "folder", 1))
+    with serving(workspace, env=ENABLED) as web:
+        (row,) = api(web, "children").json["children"]
+        assert "edited by hand" in row["lockTrouble"]["message"]
+        assert "switchboard lock --accept kid" in row["trouble"]["hint"]
+        assert not call(web)

@@ -114,6 +114,9 @@ class DashboardState:
         changes = child.inventory.drift()
         if changes:
             row["drift"] = len(changes)
+        unusable = child.inventory.blocked_reason()
+        if unusable is not None:
+            row["lockTrouble"] = row["trouble"] = unusable
         return row
 
     def _statuses(self, suite: ChildSuite) -> list[ChildStatus]:

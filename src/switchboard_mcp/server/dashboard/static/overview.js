@@ -38,10 +38,10 @@ export function overviewView(view, go) {
       about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
   };
   const drawTroubles = () => {
-    const found = rows().filter((row) => ILL.has(row.health) || row.drift);
+    const found = rows().filter((row) => ILL.has(row.health) || row.drift || row.lockTrouble);
     const items = found.slice(0, 30).map((row) => h("li", {},
       h("button", { type: "button", class: "link", onclick: () => go("suites", row.id) }, row.suite), " ",
-      row.drift ? badge(`${row.drift} drifted`, "warn") : state(row.health),
+      row.lockTrouble ? badge("lock", "bad") : row.drift ? badge(`${row.drift} drifted`, "warn") : state(row.health),
       row.trouble && h("p", { class: "wrap" }, row.trouble.message),
       row.trouble && row.trouble.hint && h("p", { class: "remedy wrap" }, row.trouble.hint),
       row.drift && h("p", { class: "remedy" }, "Review the differences, then approve them.")));
@@ -55,7 +55,7 @@ export function overviewView(view, go) {
     for (const [word, problem] of [["audit", known.overview.auditTrouble], ["off", known.overview.disabled]]) {
       if (problem) items.unshift(h("li", {}, badge(word, "bad"), h("p", { class: "wrap" }, problem.message), problem.hint && h("p", { class: "remedy wrap" }, problem.hint)));
     }
-    if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Add some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add"), ".")));
+    if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Add some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add NAME -- CMD"), ".")));
     clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
   };
   const drawTraffic = () => {
