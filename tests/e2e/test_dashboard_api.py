@@ -67,7 +67,7 @@ def seed_mail(folder: Path) -> dict[str, str]:
             result = Draft(action="submit_result", payload="It was read twice.", reply_to=first.id)
             second = await post.send(result, sender="ben", recipient="ann")
             # A terminal that was started after this message came, so it waits.
-            terminal = TerminalEntry(pid=os.getpid(), socket="", allow_execute=True)
+            terminal = TerminalEntry(pid=os.getpid(), socket="terminals/builder.sock", allow_execute=True)
             registry.register(post.path, "builder", terminal)
             order = await post.send(
                 Draft(action="execute", payload="make release"), sender="ben", recipient="builder"

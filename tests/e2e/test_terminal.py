@@ -402,6 +402,15 @@ async def test_an_agent_attaches_to_a_running_terminal_by_a_pid_and_is_shown_in_
         order = ("mail", "send", "coder-1", "echo typed-$((40 + 2))", "--action", "execute", "--as", "lead")
         assert (await asyncio.to_thread(run, desk, *order)).returncode == 0
         await asyncio.to_thread(here.wait_for, "typed-42\r\n")
+        async with office(desk) as server:
+            client = await server.client()
+            await client.call("register_chat_agent", name="coder-1")
+            refused = await asyncio.to_thread(run, desk, *order)
+            assert "'coder-1' is not a running terminal" in refused.stderr
+            await client.call("register_terminal", name="coder-1", pid=inside.pid)
+            again = (*order[:3], "echo again-$((40 + 2))", *order[4:])
+            assert (await asyncio.to_thread(run, desk, *again)).returncode == 0
+            await asyncio.to_thread(here.wait_for, "again-42\r\n")
         here.type("exit\r")
         assert await asyncio.to_thread(here.ended) == 0
     assert bridge(desk) == {}

@@ -13,6 +13,7 @@ import signal
 import sys
 import termios
 import tty
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -221,9 +222,10 @@ class TerminalSession:
         async def attach(name: str, styling: dict[str, str]) -> None:
             if styling:
                 desktop.show_styling(name, stored_styling(styling))
-            if name != self._name and name not in self._attached:
-                other = await self._attach(name, entry, desktop, post)
-                running.append(tasks.create_task(other.run()))
+            if name != self._name:
+                await self._attach(
+                    name, entry, desktop, post, lambda mail: running.append(tasks.create_task(mail.run()))
+                )
 
         async with asyncio.TaskGroup() as tasks:
             door = place.open_control_socket()
@@ -242,9 +244,22 @@ class TerminalSession:
         return code
 
     async def _attach(
+        self,
+        name: str,
+        entry: TerminalEntry,
+        desktop: UserTerminal,
+        post: MessageStore,
+        start: Callable[[TerminalMail], None],
+    ) -> None:
+        """Serve the mail of another agent too. Raises if the name is reserved, unknown, or has its own terminal."""
+        if name not in self._attached:
+            start(await self._open_mail(name, entry, desktop, post))
+        # Also for one that was a chat agent in between.
+        await post.update(agent_registry.register(name, bridge=True))
+
+    async def _open_mail(
         self, name: str, entry: TerminalEntry, desktop: UserTerminal, post: MessageStore
     ) -> TerminalMail:
-        """Serve the mail of another agent too. Raises if the name is reserved, unknown, or has its own terminal."""
         require_shell_name(message_lookup.parse_agent_name(name), self._config)
         agent_registry.require_agent(name, await post.agents())
         if len(self._attached) >= MAX_ATTACHED:
@@ -255,7 +270,6 @@ class TerminalSession:
         mail = TerminalMail(post, lease, entry, desktop)
         await mail.prepare()
         await asyncio.to_thread(registry.register, post.path, name, entry)
-        await post.update(agent_registry.register(name, bridge=True))
         return mail
 
     def _hang_up(self, terminal: PtyProcess, desktop: UserTerminal) -> None:

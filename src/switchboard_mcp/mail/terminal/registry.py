@@ -208,15 +208,16 @@ class ControlReply(Struct, rename="camel", omit_defaults=True):
 def find(folder: str, pid: int) -> tuple[str, TerminalEntry] | None:
     """Return the running terminal of this process: the terminal itself, or one that the process runs in."""
     terminals = read(folder)
-    pids = {
-        entry.pid: name
-        for name, entry in reversed(terminals.items())
-        if entry.socket.endswith(f"/{name}.sock")
-    }
+    pids = {entry.pid: name for name, entry in reversed(terminals.items()) if not is_attached(name, entry)}
     for candidate in (pid, *list_ancestors(pid)):
         if candidate in pids:
             return pids[candidate], terminals[pids[candidate]]
     return None
+
+
+def is_attached(name: str, entry: TerminalEntry) -> bool:
+    """Return True if the agent was attached to the terminal of another name."""
+    return not entry.socket.endswith(f"/{name}.sock")
 
 
 def ask(folder: str, name: str, request: ControlRequest) -> ControlReply:
@@ -343,10 +344,12 @@ def delivery_rule(folder: str) -> DeliveryRule:
     def check(message: MailMessage) -> MailMessage | Failure:
         if message.action != "execute":
             return message
-        sender = personas.agent(message.sender)
+        sender, recipient = personas.agent(message.sender), personas.agent(message.recipient)
         if presence.remote(message.recipient) is not None:
-            return _remote_refusal(message, sender, personas.agent(message.recipient)) or message
+            return _remote_refusal(message, sender, recipient) or message
         entry = read(folder).get(message.recipient)
+        if entry is not None and is_attached(message.recipient, entry) and not recipient.bridge:
+            entry = None  # It has registered as a chat agent since.
         return (
             refusal(
                 message.recipient, entry, verified=message.verified, sender=message.sender, role=sender.role

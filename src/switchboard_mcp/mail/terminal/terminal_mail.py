@@ -14,7 +14,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Outcome, StoredMessage
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.mail.terminal.input_safety import ENTER, InputRateLimit, to_keystrokes
-from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease, refusal
+from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease, is_attached, refusal
 
 # A person must be able to follow, and a loop of agents must not flood the terminal.
 MAX_TYPED, WITHIN_S = 10, 60.0
@@ -127,10 +127,12 @@ class TerminalMail:
     async def _type(self, stored: StoredMessage) -> str:
         """Type the message, or return why not."""
         message = stored.message
-        role = (
-            agent_registry.agents(await self._store.state()).get(message.sender, agent_registry.Agent()).role
-        )
-        problem = refusal(self._name, self._entry, verified=stored.verified, sender=message.sender, role=role)
+        agents = agent_registry.agents(await self._store.state())
+        nobody = agent_registry.Agent()
+        role = agents.get(message.sender, nobody).role
+        detached = is_attached(self._name, self._entry) and not agents.get(self._name, nobody).bridge
+        entry = None if detached else self._entry
+        problem = refusal(self._name, entry, verified=stored.verified, sender=message.sender, role=role)
         if problem is not None:
             return problem.message.rstrip(".")
         loop = asyncio.get_running_loop()

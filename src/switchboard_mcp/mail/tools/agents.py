@@ -99,10 +99,13 @@ async def register_terminal(session: AgentSession, args: RegisterTerminal, reque
 
 
 async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, request: ToolRequest) -> object:
-    """Register a chat agent."""
-    agent = await session.register(
-        args.name, kind="chat", interface=args.interface, capabilities=args.capabilities
-    )
+    """Register a chat agent. If it was attached to a terminal, nothing is typed there for it any more."""
+    details: dict[str, object] = {"interface": args.interface, "capabilities": args.capabilities}
+    name = agent_registry.parse_name(args.name)
+    terminals = await asyncio.to_thread(registry.read, (await session.server.store()).path)
+    if name in terminals and registry.is_attached(name, terminals[name]):
+        details["bridge"] = False
+    agent = await session.register(args.name, kind="chat", **details)
     return await _welcome(session, agent)
 
 

@@ -66,6 +66,7 @@ async def test_a_file_in_a_folder_that_normalises_to_an_agent_is_delivered_to_it
         assert sorted(ids) == (["msg_0", "msg_1"] if exists else ["msg_1"])
         assert receipt(workspace)["status"] == "delivered"
         assert not dropped.exists()
+        assert (await store.verify()).findings == []
 
 
 @pytest.mark.parametrize(("written", "agent"), NAMES[:2])

@@ -27,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def entry(pid: int = 0, *, allow_execute: bool = False) -> TerminalEntry:
-    return TerminalEntry(pid=pid or os.getpid(), socket="terminals/x.sock", allow_execute=allow_execute)
+def entry(pid: int = 0, *, allow_execute: bool = False, of: str = "term") -> TerminalEntry:
+    return TerminalEntry(pid=pid or os.getpid(), socket=f"terminals/{of}.sock", allow_execute=allow_execute)
 
 
 def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
@@ -212,6 +212,18 @@ def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command
     else:
         command = "switchboard terminal term --allow-execute"
     assert command in str(answer.hint)
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_an_agent_attached_to_another_terminal_is_typed_for_until_it_registers_as_a_chat_agent(
+    folder: Path, attached: bool
+) -> None:
+    agents = {"lead": {"role": "lead"}, "term": {"bridge": attached}}
+    (folder / "state.json").write_text(json.dumps({"agents": agents}))
+    registry.register(str(folder), "term", entry(allow_execute=True, of="other"))
+    sent = message()
+    answer = registry.delivery_rule(str(folder))(sent)
+    assert answer is sent if attached else isinstance(answer, Failure)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ async def test_every_action_goes_from_sender_to_recipient_and_back_as_a_receipt(
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
         await ada.call("assign_role", role="lead")
-        terminal = TerminalEntry(pid=os.getpid(), socket="", allow_execute=True)
+        terminal = TerminalEntry(pid=os.getpid(), socket="terminals/bob.sock", allow_execute=True)
         registry.register(str(tmp_path / ".switchboard"), "bob", terminal)
         sent = await send(ada, "bob", "do it", action=action, metadata={"k": [1]}, priority="high")
         assert sent["status"] == "delivered"

@@ -9,6 +9,7 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.mail.store import file_operations, receipts, signing
 from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
@@ -130,12 +131,13 @@ def _find_duplicates(agent: str, entries: list[MessageFile]) -> list[StoreFindin
 
 
 def _find_stray_entries(tx: Transaction) -> list[StoreFinding]:
-    """Report entries that are not agent folders."""
+    """Report entries that are neither agent folders nor folders named as people write an agent's name."""
     findings = []
     for place in AGENT_FOLDERS:
         known = set(tx.agents(place))
         for name in tx.names(place):
-            if name not in known:
+            # Files in `inbox/Coder 1` are delivered to `coder-1`.
+            if name not in known and (place != "inbox" or agent_name(name) in (None, name)):
                 path = f"{place}/{name}"
                 findings.append(
                     StoreFinding(kind="foreign", path=path, message=f"{path} is not an agent folder.")
