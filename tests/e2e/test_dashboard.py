@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ import pytest
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.e2e.browser import Browser, browser, needs_browser
+from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
 from tests.e2e.test_dashboard_api import _lock as lock
-from tests.e2e.web import Web, serving
+from tests.e2e.web import Web, serving, start, stop
+from tests.patience import PATIENCE_S
 
 pytestmark = [needs_browser]
 
@@ -26,6 +29,7 @@ SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
 # The full figure is 100,000; files of that number take a while to make.
 MESSAGES = int(os.environ.get("SWITCHBOARD_DASHBOARD_MESSAGES", "10000"))
 MANY_CHILDREN = 100
+VIEWS = ("overview", "suites", "calls", "audit", "mail", "workflows")
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 HOSTILE_TOOL = {
     "name": HOSTILE,
@@ -84,9 +88,9 @@ async def begin_workflow(folder: Path) -> None:
 
 
 def link_of(web: Web) -> str:
-    found = re.search(r"dashboard=(\S+)", web.log.read_text())
-    assert found is not None
-    return found[1]
+    command = [*SWITCHBOARD, "dashboard", "--workspace", str(web.workspace)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    return ran.stdout.strip()
 
 
 def test_the_link_leaves_no_code_in_the_address_and_no_cookie_for_scripts(page: Browser) -> None:
@@ -100,7 +104,7 @@ def test_the_overview_shows_sums_charts_and_what_needs_attention(page: Browser, 
     page.view("overview")
     call(web)
     page.run("await page.locator('svg.chart path.stroke').waitFor({state: 'attached'})")
-    page.sees("calls a minute")
+    page.sees("calls per ")
     assert "call" in page.run("return await page.locator('svg.chart g title').first().textContent()")
     page.sees(
         "Install the program, or use its absolute path in the named file: hosts often have a short PATH."
@@ -260,6 +264,103 @@ def test_everything_can_be_reached_by_keys(page: Browser) -> None:
     page.run("await page.keyboard.press('?')")
     page.sees("Dark or light")
     page.run("await page.keyboard.press('Escape')")
+
+
+@pytest.mark.parametrize(
+    ("view", "selected", "opened"),
+    [
+        ("suites", "tbody button.link:focus", "aside.detail:not([hidden]) dl"),
+        ("calls", ".list:focus .list-row[aria-selected=true]", "dialog[open] dl"),
+        ("audit", ".list:focus .list-row[aria-selected=true]", "dialog[open] dl"),
+        ("mail", ".list:focus .list-row[aria-selected=true]", "article .payload"),
+    ],
+)
+@pytest.mark.parametrize("keys", [("j", "k"), ("ArrowDown", "ArrowUp")])
+def test_the_keys_of_the_help_work_in_every_list(
+    page: Browser, web: Web, view: str, selected: str, opened: str, keys: tuple[str, str]
+) -> None:
+    call(web)
+    call(web)
+    page.run("await page.evaluate(() => document.activeElement.blur())")
+    page.run("await page.keyboard.press(args.key)", key=str(VIEWS.index(view) + 1))
+    page.run(
+        "await page.locator(args.rows).nth(1).waitFor()", rows="tbody tr" if view == "suites" else ".list-row"
+    )
+    shown = "return await page.locator(args.selected).innerText()"
+    down, up = keys
+    page.run("await page.keyboard.press(args.key)", key=down)
+    first = page.run(shown, selected=selected)
+    rows = "[...document.querySelectorAll('tbody button.link, .list-row')]"
+    index = f"(selected) => {rows}.indexOf(document.querySelector(selected))"
+    where = f"return await page.evaluate({index}, args.selected)"
+    assert page.run(where, selected=selected) == 0
+    page.run("await page.keyboard.press(args.key)", key=down)
+    assert page.run(where, selected=selected) == 1
+    page.run("await page.keyboard.press(args.key)", key=up)
+    assert page.run(shown, selected=selected) == first
+    page.run("await page.keyboard.press('Enter')")
+    page.run("await page.locator(args.opened).first().waitFor()", opened=opened)
+    page.run("await page.keyboard.press('Escape')")
+    page.run("await page.locator(args.opened).first().waitFor({state: 'hidden'})", opened=opened)
+    page.run("await page.keyboard.press('/')")
+    assert page.run("return await page.evaluate(() => document.activeElement.id)") == "search"
+    page.run("await page.keyboard.press('Escape')")
+
+
+def test_a_disabled_child_is_shown_with_the_command_that_enables_it(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws")
+    file = folder / "switchboard.config.json"
+    config = json.loads(file.read_text())
+    config["mcpServers"]["resting"] = {"command": "true", "disabled": True}
+    file.write_text(json.dumps(config))
+    with serving(folder) as web, browser(tmp_path / "profile") as page:
+        page.open(link_of(web))
+        page.sees("1 disabled")
+        page.view("suites")
+        page.run("await page.click('tr[data-id=resting] button.link')")
+        page.sees("switchboard enable resting")
+        assert (
+            page.run("return await page.locator('aside').getByRole('button', {name: 'Start'}).count()") == 0
+        )
+
+
+def test_bars_are_counts_and_never_more_than_were_made(tmp_path: Path) -> None:
+    with serving(make_workspace(tmp_path / "ws")) as web, browser(tmp_path / "profile") as page:
+        for _ in range(3):
+            call(web)
+        page.open(link_of(web))
+        page.sees("calls per ")
+        titles = "return await page.locator('svg.chart g title').allTextContents()"
+        counts = [int(re.search(r"(\d+) calls?,", title)[1]) for title in page.run(titles)]  # type: ignore[index]
+        assert sum(counts) == 3
+        highest = page.run("return await page.locator('svg.chart text.tick').allTextContents()")
+        assert highest[1] in ("1", "1.5", "2", "3")
+
+
+def test_after_a_restart_the_page_dims_what_is_old_and_asks_for_a_login(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws")
+    with serving(folder) as web, browser(tmp_path / "profile") as page:
+        call(web)
+        page.open(link_of(web))
+        page.view("calls")
+        page.run("await page.locator('.list-row').first().waitFor()")
+        stop(web.process)
+        page.run("await page.locator('main.stale').waitFor()")
+        page.run("await page.locator('#line', {hasText: 'lost'}).waitFor()")
+        assert page.run("return await page.locator('.list-row').count()") == 1
+        with start(folder, f"127.0.0.1:{web.port}", log=web.log) as process:
+            try:
+                again = Web(process, folder, web.log)
+                page.sees("The server has restarted")
+                assert page.run("return await page.locator('.list-row').count()") == 0
+                page.run("await page.fill('input[type=password]', args.token)", token=again.token)
+                page.run("await page.keyboard.press('Enter')")
+                page.sees("No calls yet")
+                page.run("await page.locator('main:not(.stale)').waitFor()")
+                call(again)
+                page.run("await page.locator('.list-row').first().waitFor()")
+            finally:
+                stop(process)
 
 
 def test_every_control_has_a_name_and_every_text_its_contrast(page: Browser) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.terminal.registry import TerminalEntry
-from tests.e2e.host import Json
+from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
 from tests.patience import PATIENCE_S
 
@@ -176,9 +178,10 @@ def test_wrong_logins_are_limited_and_the_right_token_still_logs_in(workspace: P
 
 
 def test_the_printed_link_logs_one_browser_in_once(web: Web) -> None:
-    link = next(
-        word for word in web.log.read_text().split() if word.startswith("dashboard=http")
-    ).removeprefix("dashboard=")
+    deadline = time.monotonic() + PATIENCE_S
+    while not (printed := re.search(r"dashboard=(http\S+)", web.log.read_text())):
+        assert time.monotonic() < deadline, "the server has printed no link"
+    link = printed[1]
     code = link.partition("#")[2]
     first = web.ask("POST", "/api/login", {"code": code}, {"Authorization": None})
     assert first.status == 200
@@ -190,6 +193,39 @@ def test_the_printed_link_logs_one_browser_in_once(web: Web) -> None:
     assert web.ask("POST", "/api/login", {"code": code}, {"Authorization": None}).status == 401
     assert web.ask("POST", "/api/logout", {}, with_cookie).status == 200
     assert web.ask("GET", "/api/overview", None, with_cookie).status == 401
+
+
+def test_the_command_prints_a_link_that_logs_one_browser_in_once(web: Web) -> None:
+    command = [*SWITCHBOARD, "dashboard", "--workspace", str(web.workspace)]
+    links = [
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout.strip()
+        for _ in range(2)
+    ]
+    for link in links:
+        start, _, code = link.partition("#")
+        assert start == f"{web.url}/"
+        assert web.ask("POST", "/api/login", {"code": code}, {"Authorization": None}).status == 200
+        assert web.ask("POST", "/api/login", {"code": code}, {"Authorization": None}).status == 401
+        assert code not in web.log.read_text()
+    assert web.token not in "".join(links)
+
+
+def test_the_command_says_how_to_start_a_server_if_there_is_none(tmp_path: Path) -> None:
+    command = [*SWITCHBOARD, "dashboard", "--workspace", str(make_workspace(tmp_path / "ws"))]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert ran.returncode == 2
+    assert "There is no HTTP server here" in ran.stderr
+    assert "switchboard serve --http" in ran.stderr
+
+
+def test_a_link_needs_a_token_with_dashboard_rights(web: Web) -> None:
+    for token, status in ((READER, 200), (AGENT, 401), ("wrong", 401)):
+        assert api(web, "link", {}, Authorization=f"Bearer {token}").status == status
+    code = api(web, "link", {}, Authorization=f"Bearer {READER}").json["code"]
+    login = web.ask("POST", "/api/login", {"code": code}, {"Authorization": None})
+    assert login.json == {"mayAct": False}
+    cookie = {"Authorization": None, "Cookie": login.headers["set-cookie"].partition(";")[0]}
+    assert web.ask("POST", "/api/link", {}, cookie).status == 403
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "tokens": [[]],
     "status": [[]],
     "top": [[]],
+    "dashboard": [[]],
     "mail": [[], [HOSTILE]],
     "terminal": [[HOSTILE, "--", "true"], ["term", "--", HOSTILE]],
     "doctor": [[]],

@@ -32,6 +32,7 @@ COLOURS = {
     "quarantined": "bold red",
     "absent": "red",
     "untried": "dim",
+    "disabled": "dim",
 }
 SORTS = ("trouble", "calls", "latency", "name")
 # Terminal widths from which on columns are shown. Below WIDE, remarks go under the table.
@@ -110,6 +111,7 @@ def draw(
 
 def _headline(state: TopState, rows: Sequence[Row], now_s: float) -> str:
     about = state.about
+    disabled = sum(row.get("state") == "disabled" for row in rows)
     ill = sum(row.get("health") in UNHEALTHY for row in rows)
     drifted = sum(bool(row.get("drift")) for row in rows)
     saved = sum(row.get("tokensSaved", 0) for row in rows)
@@ -117,9 +119,10 @@ def _headline(state: TopState, rows: Sequence[Row], now_s: float) -> str:
     parts = [
         f"Switchboard {about.get('version', '')}",
         f"up {format_duration(now_s - about.get('startedAt', now_s * 1000) / 1000)}",
-        plural(len(rows), "suite")
+        plural(len(rows) - disabled, "suite")
         + (f", {ill} failing" if ill else "")
-        + (f", {drifted} drifted" if drifted else ""),
+        + (f", {drifted} drifted" if drifted else "")
+        + (f", {disabled} disabled" if disabled else ""),
         f"{plural(served, 'host')} served" + (f", {here} here" if here else ""),
         f"{saved:,} tokens saved each",
         state.url,
@@ -242,7 +245,7 @@ def _call(call: Row, width: int) -> str:
     what = truncate(_called(call), width)
     at = time.strftime("%H:%M:%S", time.localtime(call.get("at", 0) / 1000))
     padding = " " * (width - visible_width(what))
-    took, who = format_ms(call.get("ms")), one_line(str(call.get("who", "")))
+    took, who = format_ms(call.get("ms")), one_line(str(call.get("client") or call.get("who", "")))
     return f"{at}  {what}{padding}  {took:>8}  {call.get('outcome', '')}  {who}"
 
 

@@ -89,13 +89,13 @@ class ServerFeed:
     def _get(self, path: str) -> dict[str, Any]:
         answer = server_info.request(self._info, path, dict[str, Any], self._token)
         if isinstance(answer, str):
-            raise _no_server(answer)
+            raise no_server(answer)
         return answer
 
 
 def run(invocation: Invocation) -> int:
     """Find the server; show it once, or live until q is pressed."""
-    feed = ServerFeed(*_find_server(workspace_folder(invocation.options)))
+    feed = ServerFeed(*find_server(workspace_folder(invocation.options)))
     feed.fetch()
     out = invocation.console.out
     rows = feed.state.rows.values()
@@ -182,18 +182,19 @@ def _full_screen(out: Screen) -> Iterator[None]:
         signal.signal(signal.SIGTERM, ended)
 
 
-def _find_server(workspace: str) -> tuple[ServerInfo, str]:
+def find_server(workspace: str) -> tuple[ServerInfo, str]:
     """Return the server of a workspace and its token."""
     folder = os.path.join(workspace, FOLDER)
     info = server_info.read(folder)
     if info is None or not server_info.is_alive(info):
-        raise _no_server(f"no Switchboard serves {workspace} over HTTP")
+        raise no_server(f"no Switchboard serves {workspace} over HTTP")
     try:
         return info, auth.read_token(folder)
     except (OSError, UnicodeDecodeError) as problem:
-        raise _no_server(f"its token cannot be read: {problem}") from None
+        raise no_server(f"its token cannot be read: {problem}") from None
 
 
-def _no_server(why: str) -> SwitchboardError:
+def no_server(why: str) -> SwitchboardError:
+    """Return the refusal of a command that needs a running HTTP server."""
     hint = "Start one with `switchboard serve --http`; `switchboard status` shows what is configured without one."
-    return usage_error(f"There is no server to watch: {why}.", hint)
+    return usage_error(f"There is no HTTP server here: {why}.", hint)

@@ -1,8 +1,9 @@
-"""Authentication and authorization of the dashboard: rights of tokens, the one-time link, and browser cookies.
+"""Authentication and authorization of the dashboard: rights of tokens, one-time links, and browser cookies.
 
 The token of this start has all rights. A named token has the right that its entry in `http.tokens` grants, by default
 none, since most tokens belong to agents. A browser presents a token or the code of the link once and gets a cookie
-that scripts cannot read and other sites cannot send.
+that scripts cannot read and other sites cannot send. A link is created at the start, and for every `switchboard
+dashboard`; it logs in with the right of the token that requested it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from hmac import compare_digest
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ LINK_TTL_S = 3600.0
 # A browser unused for this long has to log in again.
 COOKIE_TTL_S = 12 * 3600.0
 MAX_COOKIES = 64
+# Unused links; the oldest one is dropped.
+MAX_LINKS = 16
 # Guessing 256 bits is hopeless; this keeps a broken script from filling the log. Only invalid logins count, and only
 # they are limited: a valid token always logs in.
 MAX_FAILED_LOGINS, FAILED_LOGINS_WINDOW_S = 20, 60.0
@@ -45,10 +47,15 @@ class Viewer(Struct, frozen=True):
 
 
 class LoginLink(Struct, frozen=True):
-    """The one-time link of a start. It expires `LINK_TTL_S` after it was created."""
+    """A one-time link. It expires `LINK_TTL_S` after it was created."""
 
     code: str
     created: float
+
+
+class _Link(Struct, frozen=True):
+    viewer: Viewer
+    expires: float
 
 
 class _Login(Struct):
@@ -75,8 +82,9 @@ class DashboardAccess:
     ) -> None:
         self._tokens = tokens
         self._rights = allowed
-        self._code = sha256(link.code.encode()).digest() if link.code else b""
-        self._code_expires = link.created + LINK_TTL_S
+        self._links: dict[bytes, _Link] = {}  # by digest of the code, oldest first
+        if link.code:
+            self._links[_digest(link.code.encode())] = _Link(Viewer("", ADMIN), link.created + LINK_TTL_S)
         self._cookie = b"switchboard_%d" % port  # a cookie is sent to every port of a host
         self._logins: dict[bytes, _Login] = {}
         self._now = now
@@ -107,6 +115,15 @@ class DashboardAccess:
         )
         return viewer, self._set_cookie(key.encode(), int(COOKIE_TTL_S))
 
+    def create_link(self, viewer: Viewer) -> str:
+        """Return the code of a new link that logs one browser in with the right of this viewer."""
+        while len(self._links) >= MAX_LINKS:
+            del self._links[next(iter(self._links))]
+        code = secrets.token_urlsafe(TOKEN_BYTES)
+        link = _Link(Viewer(viewer.principal, viewer.right), self._now() + LINK_TTL_S)
+        self._links[_digest(code.encode())] = link
+        return code
+
     def record_failure(self, address: str) -> bool:
         """Count an invalid login of a client address. Return True if it has had too many."""
         now = self._now()
@@ -130,14 +147,10 @@ class DashboardAccess:
         return Viewer(principal, right) if principal is not None and right is not None else None
 
     def _viewer_by_code(self, code: str) -> Viewer | None:
-        """Return the viewer for the code of the link, which is valid once."""
-        digest, expires = self._code, self._code_expires
-        if not digest or not code or self._now() > expires:
-            return None
-        if not compare_digest(digest, sha256(code.encode()).digest()):
-            return None
-        self._code = b""
-        return Viewer("", ADMIN)
+        """Return the viewer for the code of a link, which is valid once."""
+        # Found by its digest, so the time of the lookup reveals nothing of the code.
+        link = self._links.pop(_digest(code.encode()), None)
+        return link.viewer if link is not None and self._now() <= link.expires else None
 
     def _read_cookie(self, headers: Headers) -> bytes:
         for part in headers.get(b"cookie", b"").split(b";"):

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
-from switchboard_mcp.server.dashboard.access import FAILED_LOGINS_WINDOW_S
+from switchboard_mcp.server.dashboard.access import FAILED_LOGINS_WINDOW_S, LINK_TTL_S
 from switchboard_mcp.server.dashboard.api.routes import ROUTES, ApiRequest, ApiRoute, load_handler
 from switchboard_mcp.server.dashboard.events import DashboardEvents
 from switchboard_mcp.server.http.asgi import BodyFailure, Headers
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.server.dashboard.state import DashboardState
 
 EVENTS = "/events"
-LOGIN, LOGOUT = "/api/login", "/api/logout"
+LOGIN, LOGOUT, LINK = "/api/login", "/api/logout", "/api/link"
 STATIC = "/static/"
 CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -157,6 +157,7 @@ class Dashboard:
                 Route(STATIC + "{name:path}", self._static),
                 Route(LOGIN, self._log_in, methods=["POST"]),
                 Route(LOGOUT, self._log_out, methods=["POST"]),
+                Route(LINK, self._create_link, methods=["POST"]),
                 Route(EVENTS, self._events),
                 *(Route(route.path, self._endpoint(route), methods=[route.method]) for route in ROUTES),
             ],
@@ -223,6 +224,17 @@ class Dashboard:
         await _read_json(request)
         cookie = self.access.log_out(exchange_of(request).headers)
         return ApiResponse({}, headers={"set-cookie": cookie.decode()})
+
+    async def _create_link(self, request: Request) -> Response:
+        await _read_json(request)
+        viewer: Viewer = request.user
+        if viewer.by_cookie:  # a copied cookie must not outlive its log-out
+            raise HTTPException(
+                403, "A login link needs a token. Run `switchboard dashboard` in the workspace."
+            )
+        code = self.access.create_link(viewer)
+        self._log.info("dashboard.link", who=viewer.principal or "the token of this start")
+        return ApiResponse({"code": code, "expiresInSeconds": int(LINK_TTL_S)})
 
     async def _events(self, request: Request) -> Response:
         if request.method != "GET":  # Starlette adds HEAD to every GET route

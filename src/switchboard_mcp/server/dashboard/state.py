@@ -99,6 +99,20 @@ class DashboardState:
             }
             for name, problem in self.gateway.absent.items()
         ]
+        shown = {row["id"] for row in rows}
+        rows += [
+            {
+                "id": spec.name,
+                "suite": spec.name,
+                "child": spec.name,
+                "kind": spec.kind,
+                "source": spec.source,
+                "state": "disabled",
+                "health": "disabled",
+            }
+            for spec in self.workspace.disabled
+            if spec.name not in shown
+        ]
         return rows
 
     def _row(self, suite: ChildSuite, child: Child, status: ChildStatus, index: int) -> dict[str, object]:

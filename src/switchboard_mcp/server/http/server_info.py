@@ -94,12 +94,16 @@ def is_alive(info: ServerInfo) -> bool:
     return isinstance(health, _Health) and health.name == "switchboard" and health.pid == info.pid
 
 
-def request(info: ServerInfo, path: str, answer: type[T], token: str = "") -> T | str:
-    """Send a GET to a running server. Return the decoded response, or a sentence on why there is none."""
+def request(
+    info: ServerInfo, path: str, answer: type[T], token: str = "", *, body: bytes | None = None
+) -> T | str:
+    """Send a GET, or a POST with a JSON body. Return the decoded response, or a sentence on why there is none."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
     connection = HTTPConnection(info.host, info.port, timeout=REQUEST_TIMEOUT_S)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request("GET" if body is None else "POST", path, body, headers)
         response = connection.getresponse()
         if response.status != 200:
             return f"it answers with HTTP {response.status}"

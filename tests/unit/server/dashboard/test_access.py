@@ -16,6 +16,7 @@ from switchboard_mcp.server.dashboard.access import (
     MAX_ADDRESSES,
     MAX_COOKIES,
     MAX_FAILED_LOGINS,
+    MAX_LINKS,
     DashboardAccess,
     LoginLink,
     rights,
@@ -173,3 +174,27 @@ def test_a_bounded_number_of_addresses_is_remembered(access: DashboardAccess) ->
     for number in range(MAX_ADDRESSES):
         access.record_failure(str(number))
     assert not access.record_failure("first")
+
+
+@pytest.mark.parametrize("token", ["start-token", "anns-token", "bobs-token"])
+def test_a_requested_link_logs_in_once_with_the_right_of_its_token(
+    access: DashboardAccess, token: str
+) -> None:
+    asking = access.viewer({b"authorization": b"Bearer " + token.encode()})
+    assert asking is not None
+    code = access.create_link(asking)
+    login = access.log_in("", code)
+    assert login is not None
+    assert (login[0].principal, login[0].right) == (asking.principal, asking.right)
+    assert access.log_in("", code) is None
+    assert access.log_in("", CODE) is not None, "the link of the start still works"
+
+
+def test_a_requested_link_expires_and_only_the_newest_are_kept(access: DashboardAccess, clock: Clock) -> None:
+    asking = access.viewer({b"authorization": b"Bearer start-token"})
+    assert asking is not None
+    codes = [access.create_link(asking) for _ in range(MAX_LINKS + 1)]
+    assert access.log_in("", codes[0]) is None
+    assert access.log_in("", codes[1]) is not None
+    clock.now += LINK_TTL_S + 1
+    assert access.log_in("", codes[-1]) is None

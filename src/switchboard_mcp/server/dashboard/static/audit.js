@@ -1,6 +1,6 @@
 // The audit log, newest first.
 
-import { badge, clear, clock, h, notice, outcome, plural } from "/static/dom.js";
+import { badge, clear, clock, details, h, notice, outcome, plural } from "/static/dom.js";
 import { List } from "/static/list.js";
 import { get, known } from "/static/server.js";
 
@@ -12,6 +12,7 @@ export function auditView(view) {
   let query = "", kind = "", ended = "", next = 0, turn = 0;
   const list = new List({
     label: "Audit record", rowHeight: 34, key: (entry) => entry.seq, empty: "No such record.",
+    open: (entry) => details(`${entry.child || ""} ${entry.subtool || ""}`.trim() || entry.kind, [["Time", clock(entry.at)], ["Kind", entry.kind], ["Token", entry.who], ["Took", entry.took && `at most ${entry.took}`], ["Outcome", entry.outcome]]),
     row: (entry) => [h("span", { class: "dim num w-time" }, clock(entry.at)), h("span", { class: "w-kind" }, entry.kind), h("span", { class: "grow cut" }, h("b", {}, entry.child || ""), " ", entry.subtool || ""), h("span", { class: "cut w-who dim" }, entry.who || ""), h("span", { class: "num w-ms dim" }, entry.took ? `≤ ${entry.took}` : ""), h("span", { class: "w-out" }, entry.outcome ? outcome(entry.outcome) : "")],
     more: async () => {
       const mine = turn;

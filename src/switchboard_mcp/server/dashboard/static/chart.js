@@ -21,25 +21,31 @@ function times(begin, end, y, wide) {
   return [0, 0.5, 1].map((part) => s("text", { class: "tick", x: LEFT + part * (wide - LEFT - RIGHT), y, "text-anchor": ["start", "middle", "end"][part * 2] }, when(begin + part * (end - begin), end - begin)));
 }
 
-// Distributes the points of a period over columns; a point wider than a column is split.
+// Widths of a column in seconds. Each point lies within one column, so every count is exact.
+const WIDTHS = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+
+const per = (width) => (width < 60000 ? `${width / 1000} s` : width < 3600000 ? `${width / 60000} min` : `${width / 3600000} h`);
+
+// Adds up the points of a period in columns. The period grows to whole columns.
 function gather(points, begin, end, most) {
-  const width = Math.max(5000, Math.ceil((end - begin) / most / 5000) * 5000), found = new Map();
-  for (const [at, seconds, calls, errors, p50, p95] of points) {
-    const from = Math.max(at, begin), to = Math.min(at + seconds * 1000, end), whole = to - at;
-    for (let place = Math.floor((from - begin) / width); from < to && begin + place * width < to; place++) {
-      const share = (Math.min(to, begin + (place + 1) * width) - Math.max(from, begin + place * width)) / whole;
-      const had = found.get(place) || { place, calls: 0, errors: 0, took: 0, p95: 0 };
-      found.set(place, { place, calls: had.calls + calls * share, errors: had.errors + errors * share, took: had.took + p50 * calls * share, p95: Math.max(had.p95, p95) });
-    }
+  const seen = points.filter(([at, seconds]) => at + seconds * 1000 > begin && at < end);
+  const widest = Math.max(5, ...seen.map(([, seconds]) => seconds));
+  const fits = (seconds) => seconds % widest === 0 && seconds * 1000 * most >= end - begin;
+  const width = (WIDTHS.find(fits) || 86400 * Math.ceil((end - begin) / 86400000 / most)) * 1000;
+  const first = Math.floor(begin / width) * width, last = Math.ceil(end / width) * width, found = new Map();
+  for (const [at, , calls, errors, p50, p95] of points) {
+    if (at < first || at >= last) continue;
+    const place = Math.floor((at - first) / width), had = found.get(place) || { place, calls: 0, errors: 0, took: 0, p95: 0 };
+    found.set(place, { place, calls: had.calls + calls, errors: had.errors + errors, took: had.took + p50 * calls, p95: Math.max(had.p95, p95) });
   }
-  return { width, columns: [...found.values()].map((column) => ({ ...column, p50: column.took / column.calls })) };
+  return { width, first, last, columns: [...found.values()].map((column) => ({ ...column, p50: column.took / column.calls })) };
 }
 
 // Above: calls and errors; below: latency from the median to p95.
-export function traffic(points, begin, end) {
-  const wide = room(), { width, columns } = gather(points, begin, end, wide / 6);
-  const [calls, errors] = ["calls", "errors"].map((key) => Math.round(columns.reduce((sum, column) => sum + column[key], 0)));
-  const perMinute = 60000 / width, most = niceTop(Math.max(...columns.map((column) => column.calls * perMinute), 1)), slowest = niceTop(Math.max(...columns.map((column) => column.p95), 0.1), 0.1);
+export function traffic(points, since, until) {
+  const wide = room(), { width, first: begin, last: end, columns } = gather(points, since, until, wide / 6);
+  const [calls, errors] = ["calls", "errors"].map((key) => columns.reduce((sum, column) => sum + column[key], 0));
+  const most = niceTop(Math.max(...columns.map((column) => column.calls), 1)), slowest = niceTop(Math.max(...columns.map((column) => column.p95), 0.1), 0.1);
   const step = ((wide - LEFT - RIGHT) * width) / (end - begin), x = (place) => LEFT + place * step, thick = Math.max(1, Math.min(step * 0.8, 14));
   const y = (value) => 100 - (value / most) * 84, z = (value) => 204 - (value / slowest) * 76;
   const summary = `${plural(calls, "call")} since ${new Date(begin).toLocaleString("en-GB")}, ${plural(errors, "error")}.`;
@@ -49,11 +55,11 @@ export function traffic(points, begin, end) {
   ]);
   return s("svg", { class: "chart", viewBox: `0 0 ${wide} 228`, role: "img", "aria-label": summary },
     s("title", {}, summary), ticks(y, most, compact), ticks(z, slowest, (value) => (value < 1000 ? `${value} ms` : `${value / 1000} s`)),
-    s("text", { class: "tick", x: LEFT, y: 10 }, "calls a minute, failed ones red"), s("text", { class: "tick", x: LEFT, y: 122 }, "how long they took, median to p95"), times(begin, end, 223, wide),
+    s("text", { class: "tick", x: LEFT, y: 10 }, `calls per ${per(width)}, failed ones red`), s("text", { class: "tick", x: LEFT, y: 122 }, "how long they took, median to p95"), times(begin, end, 223, wide),
     columns.map((column) => s("g", {},
-      s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(Math.round(column.calls), "call")}, ${plural(Math.round(column.errors), "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
-      s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: y(column.calls * perMinute), height: 100 - y(column.calls * perMinute) }),
-      column.errors ? s("rect", { class: "bar-bad", x: x(column.place), width: thick, y: Math.min(98, y(column.errors * perMinute)), height: 100 - Math.min(98, y(column.errors * perMinute)) }) : "",
+      s("title", {}, `${when(begin + column.place * width, end - begin)}: ${plural(column.calls, "call")}, ${plural(column.errors, "error")}, median ${ms(column.p50)}, p95 ${ms(column.p95)}`),
+      s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: y(column.calls), height: 100 - y(column.calls) }),
+      column.errors ? s("rect", { class: "bar-bad", x: x(column.place), width: thick, y: Math.min(98, y(column.errors)), height: 100 - Math.min(98, y(column.errors)) }) : "",
       s("rect", { class: "range", x: x(column.place), width: thick, y: z(column.p95), height: Math.max(1, z(column.p50) - z(column.p95)) }),
       s("rect", { class: "bar-fill", x: x(column.place), width: thick, y: z(column.p50) - 1, height: 2 }))));
 }

@@ -49,7 +49,7 @@ export const badge = (text, kind, title) => h("span", { class: `badge ${kind || 
 
 const KINDS = {
   healthy: "good", ready: "good", idle: "good", ok: "good", allowed: "good", locked: "good", done: "good", finished: "good", online: "good", accepted: "good", approved: "good", started: "good",
-  starting: "busy", probation: "warn", logged: "warn", told: "warn", running: "busy", stopped: "idle", cancelled: "idle", configured: "idle", input_required: "busy", completed: "good", skipped: "warn", lapsed: "warn", claimed: "busy", working: "busy",
+  starting: "busy", probation: "warn", logged: "warn", told: "warn", running: "busy", stopped: "idle", cancelled: "idle", configured: "idle", disabled: "idle", input_required: "busy", completed: "good", skipped: "warn", lapsed: "warn", claimed: "busy", working: "busy",
   unhealthy: "bad", quarantined: "bad", failed: "bad", backoff: "bad", rejected: "bad", deadletter: "bad", blocked: "bad", error: "bad", absent: "bad",
 };
 export const state = (word) => badge(word, KINDS[word] || "");
@@ -61,6 +61,16 @@ export function notice(text, kind = "bad") {
   clear(box, h("div", { class: `toast ${kind}` }, text));
   clearTimeout(hiding);
   hiding = setTimeout(() => clear(box), kind === "good" ? 3500 : 9000);
+}
+
+// Shows the members of one entry of a list until Esc or Close is pressed.
+export function details(title, pairs) {
+  const box = h("dialog", { "aria-label": title, class: "ask" }, h("h2", { class: "wrap" }, title),
+    h("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([label, value]) => [h("dt", {}, label), h("dd", { class: "wrap" }, value)])),
+    h("form", { method: "dialog", class: "row end" }, h("button", { class: "main" }, "Close")));
+  box.addEventListener("close", () => box.remove());
+  document.body.append(box);
+  box.showModal();
 }
 
 // Asks for confirmation before an irreversible action. Resolves to the text that was entered, or null.

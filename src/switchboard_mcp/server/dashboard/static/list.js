@@ -71,7 +71,10 @@ export class List {
   press(event) {
     const page = Math.max(1, Math.floor(this.node.clientHeight / this.rowHeight) - 1);
     const steps = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: page, PageUp: -page, Home: -this.items.length, End: this.items.length };
-    if (event.key === "Enter") return void this.choose(this.place);
+    if (event.key === "Enter") {
+      event.preventDefault(); // or it presses the button that gets the focus
+      return void this.choose(this.place);
+    }
     if (!(event.key in steps) || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     this.place = Math.max(0, Math.min(this.items.length - 1, this.place + steps[event.key]));

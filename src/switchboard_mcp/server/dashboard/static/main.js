@@ -46,7 +46,7 @@ function login(reason) {
     try { await post("/api/login", { token: token.value.trim() }); await begin(); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
   } },
     h("h2", {}, "Log in"),
-    h("p", {}, "Open the link printed at the start, which works once, or paste the token from ", h("code", {}, ".switchboard/auth_token"), " in the workspace."),
+    h("p", {}, "Run ", h("code", {}, "switchboard dashboard"), " in the workspace and open the link that it prints, or paste the token from ", h("code", {}, ".switchboard/auth_token"), "."),
     token, problem, h("button", { class: "main" }, "Log in")));
   token.focus();
 }
@@ -81,14 +81,20 @@ function press(event) {
   if (event.key === "/" && $("search")) { event.preventDefault(); $("search").focus(); }
   else if (event.key === "?") $("keys").showModal();
   else if (event.key === "t") toggleTheme();
-  else if ((event.key === "j" || event.key === "k") && !event.target.closest(".list")) document.querySelector(".list")?.focus();
+  else if (event.key === "j" || event.key === "k" || ((event.key === "ArrowDown" || event.key === "ArrowUp") && (event.target === view || event.target === document.body))) {
+    const first = view.querySelector(".list, tbody button.link");
+    if (!first || event.target.closest(".list, tbody")) return;
+    event.preventDefault();
+    first.focus();
+  }
 }
 
 on("line", () => {
   $("line").textContent = known.line;
   $("line").dataset.line = known.line;
+  view.classList.toggle("stale", known.line === "lost"); // these are the last numbers, not the current ones
 });
-on("out", () => login(known.overview ? "Please log in again." : ""));
+on("out", () => login(known.overview ? "The server has restarted, or your login has expired. Please log in again." : ""));
 $("theme").addEventListener("click", toggleTheme);
 $("help").addEventListener("click", () => $("keys").showModal());
 $("logout").addEventListener("click", async () => {

@@ -27,10 +27,10 @@ export function overviewView(view, go) {
   let perSuite = [], waiting = null, orders = [];
 
   const drawTiles = () => {
-    const all = rows(), about = known.overview;
+    const all = rows().filter((row) => row.state !== "disabled"), about = known.overview, off = known.children.size - all.length;
     const ill = all.filter((row) => ILL.has(row.health)).length, running = all.filter((row) => row.started).length;
     clear(tiles,
-      tile("Suites", number(all.length), `${running} running${about.mode === "governed" ? ", governed" : ""}`, ""),
+      tile("Suites", number(all.length), `${running} running${off ? `, ${off} disabled` : ""}${about.mode === "governed" ? ", governed" : ""}`, ""),
       tile("Failing", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
       tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "inFlight")} in flight`),
       tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `${plural(about.hostsServed, "host")} served`),
@@ -66,7 +66,7 @@ export function overviewView(view, go) {
   const drawSavings = () => clear(chart, line(known.points, now()));
   const drawCalls = () => {
     const last = known.calls.slice(-8).reverse();
-    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "dim num small" }, clock(call.at)), h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "num dim" }, ms(call.ms)), outcome(call.outcome)))) : h("p", { class: "empty" }, "None yet."));
+    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "dim num small" }, clock(call.at)), h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`, h("span", { class: "dim" }, ` ${call.client || call.who || ""}`)), h("span", { class: "num dim" }, ms(call.ms)), outcome(call.outcome)))) : h("p", { class: "empty" }, "None yet."));
   };
   const fetchSavings = async () => {
     const savings = await get("/api/savings");

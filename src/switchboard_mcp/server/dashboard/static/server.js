@@ -2,7 +2,9 @@
 
 export const known = { overview: null, children: new Map(), calls: [], points: [], history: [], line: "connecting" };
 const listeners = new Map();
-let source = null;
+let source = null, again = 0;
+// Between attempts to reach a server that has gone.
+const RETRY_MS = 2000;
 
 export class Problem extends Error {
   constructor(status, error) {
@@ -35,8 +37,8 @@ export const get = (path, query) => {
 export const post = (path, body = {}) => request("POST", path, body);
 export const name = encodeURIComponent;
 export const rows = () => [...known.children.values()];
-// The server's time.
-export const now = () => Date.now() - (known.skew || 0);
+// The server's time. It stands still while there is no connection, as the numbers do.
+export const now = () => (known.lostAt || Date.now()) - (known.skew || 0);
 
 // Returns a function that removes the listener; views call it when they are left.
 export function on(event, listener) {
@@ -67,17 +69,22 @@ async function takeStock() {
 }
 
 export async function connect() {
-  disconnect();
+  drop();
   await takeStock();
+  drop(); // another attempt may have been quicker
   source = new EventSource("/events");
   const hear = (event, take) => source.addEventListener(event, (message) => take(JSON.parse(message.data)));
   let first = true;
   source.addEventListener("open", () => {
     line("live");
-    if (!first) takeStock().catch(() => {});
+    if (!first) takeStock().catch(recover);
     first = false;
   });
-  source.addEventListener("error", () => line(source.readyState === 2 ? "lost" : "connecting"));
+  source.addEventListener("error", (event) => {
+    if (event.target !== source) return;
+    line("lost");
+    if (source.readyState === 2) recover(); // refused; otherwise the browser tries again by itself
+  });
   hear("children", ({ changed, gone }) => {
     for (const row of changed) known.children.set(row.id, row);
     for (const id of gone) known.children.delete(id);
@@ -103,17 +110,31 @@ export async function connect() {
   hear("mail", () => emit("mail"));
 }
 
+// A server that has restarted knows no login of before: its 401 brings up the form.
+function recover() {
+  clearTimeout(again);
+  again = setTimeout(async () => {
+    try { await connect(); } catch (problem) { if (problem.status !== 401) { line("lost"); recover(); } }
+  }, RETRY_MS);
+}
+
 export function forget() {
   Object.assign(known, { overview: null, children: new Map(), calls: [], points: [], history: [] });
 }
 
 function line(word) {
   known.line = word;
+  known.lostAt = word === "lost" ? known.lostAt || Date.now() : 0;
   emit("line");
 }
 
-export function disconnect() {
+function drop() {
+  clearTimeout(again);
   if (source) source.close();
   source = null;
+}
+
+export function disconnect() {
+  drop();
   line("connecting");
 }

@@ -20,12 +20,19 @@ export function suitesView(view, go, chosen) {
   let sort = "suite", down = false, query = "", open = chosen || "";
   const search = h("input", { type: "search", id: "search", placeholder: "Filter suites", "aria-label": "Filter suites", oninput: () => { query = search.value.toLowerCase(); draw(); } });
   const count = h("span", { class: "dim", role: "status" });
-  const head = h("tr"), body = h("tbody"), aside = h("aside", { class: "card detail", "aria-label": "Suite", hidden: true });
+  const head = h("tr"), body = h("tbody", { onkeydown: (event) => move(event) }), aside = h("aside", { class: "card detail", "aria-label": "Suite", hidden: true });
   clear(view,
     h("h2", { class: "hidden" }, "Suites"),
     h("div", { class: "row tools" }, search, count),
     h("div", { class: "split" }, h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("thead", {}, head), body)), aside));
 
+  const move = (event) => {
+    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const names = [...body.querySelectorAll("button.link")];
+    names[names.indexOf(document.activeElement) + step]?.focus();
+  };
   const draw = () => {
     const column = COLUMNS.find(([id]) => id === sort);
     const found = rows().filter((row) => !query || `${row.suite} ${row.child} ${row.state} ${row.health} ${row.description || ""}`.toLowerCase().includes(query));
@@ -38,11 +45,12 @@ export function suitesView(view, go, chosen) {
     if (!found.length) clear(body, h("tr", { class: "none" }, h("td", { colSpan: COLUMNS.length }, known.children.size ? "No such suite." : "There are no suites yet.")));
     count.textContent = found.length === known.children.size ? plural(found.length, "suite") : `${found.length} of ${known.children.size}`;
   };
+  const close = () => { open = ""; aside.hidden = true; history.replaceState(null, "", "#suites"); draw(); };
   const show = async (id) => {
     open = id;
     history.replaceState(null, "", `#suites/${name(id)}`);
     draw();
-    await detail(aside, id, () => { open = ""; aside.hidden = true; history.replaceState(null, "", "#suites"); draw(); });
+    await detail(aside, id, close);
   };
   draw();
   if (open) show(open);
@@ -54,7 +62,7 @@ export function suitesView(view, go, chosen) {
   };
   const timer = setInterval(draw, 15000);
   const end = on("children", redraw);
-  const escape = (event) => { if (event.key === "Escape" && open && !document.querySelector("dialog[open]")) { open = ""; aside.hidden = true; draw(); } };
+  const escape = (event) => { if (event.key === "Escape" && open && !document.querySelector("dialog[open]")) close(); };
   document.addEventListener("keydown", escape);
   return () => { clearInterval(timer); end(); document.removeEventListener("keydown", escape); };
 }
@@ -68,9 +76,9 @@ async function act(id, verb, body) {
 
 async function detail(aside, id, close) {
   const row = known.children.get(id);
-  let child = row && row.state === "absent" ? { ...row, driftChanges: [] } : null;
+  let child = row && (row.state === "absent" || row.state === "disabled") ? { ...row, driftChanges: [] } : null;
   try { child = child || await get(`/api/children/${name(id)}`); } catch (problem) { aside.hidden = true; return void notice(problem.message); }
-  const may = known.overview.mayAct && child.kind !== "builtin" && child.state !== "absent";
+  const may = known.overview.mayAct && child.kind !== "builtin" && child.state !== "absent" && child.state !== "disabled";
   const again = () => detail(aside, id, close);
   const button = (verb, label, kind) => h("button", { type: "button", class: kind, onclick: async (event) => { event.target.disabled = true; await act(id, verb); await again(); } }, label);
   const trouble = child.trouble;
@@ -79,6 +87,7 @@ async function detail(aside, id, close) {
   clear(aside,
     h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, child.suite), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
     h("p", { class: "dim wrap" }, child.description),
+    child.state === "disabled" && h("p", { class: "remedy wrap" }, "Hosts do not see it. Switch it on with ", h("code", {}, `switchboard enable ${child.child}`), "."),
     may && h("div", { class: "row" }, child.started ? button("restart", "Restart") : button("start", "Start", "main"), child.started && button("stop", "Stop")),
     trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Last lines of stderr" }, trouble.stderr.join("\n"))),
     drifted && h("section", { class: "callout warn" }, h("h4", {}, `${plural(child.driftChanges.length, "difference")} from the lock`),
