@@ -131,7 +131,10 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
     if document is None:
         raise _invalid(f"{path}: there is no such file.")
     if isinstance(document, Unreadable):
-        raise _invalid(f"{path}: {document.message}", hint="Correct the file, then start again.")
+        other_form = path.rpartition(".")[2] in UNSUPPORTED_SUFFIXES
+        forms = "Settings are read from JSON, in which comments are allowed, or TOML: move them there."
+        hint = forms if other_form else "Correct the file, then start again."
+        raise _invalid(f"{path}: {document.message}", hint=hint)
     if isinstance(document, dict):
         document.pop("$schema", None)
         deprecated = rename_keys(document, RENAMED_KEYS)

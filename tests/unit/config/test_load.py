@@ -151,6 +151,16 @@ def test_a_named_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) 
     assert "--config" in str(caught.value.failure.hint)
 
 
+@pytest.mark.parametrize("suffix", ["js", "mjs", "ts", "yaml"])
+def test_a_named_file_in_a_form_that_is_not_read_gets_the_forms_that_are(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"switchboard.config.{suffix}"
+    path.write_text("export default {}")
+    with pytest.raises(SwitchboardError) as caught:
+        load_workspace(str(tmp_path), str(path), {})
+    assert path.name in caught.value.failure.message
+    assert "JSON, in which comments are allowed, or TOML" in str(caught.value.failure.hint)
+
+
 def test_a_folder_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(SwitchboardError, match=r"nowhere: there is no such folder"):
         load_workspace(str(tmp_path / "nowhere"), None, {})
