@@ -102,6 +102,8 @@ def test_a_named_token_is_shown_once_stored_as_its_hash_and_can_be_revoked(works
     stored = json.loads(config.read_text())["http"]["tokens"]["ci"]
     assert stored == "sha256:" + hashlib.sha256(token.encode()).hexdigest()
     assert shell.run(workspace, "token", "new", "ci").returncode == 2
+    for name in ("CI", "overseer"):  # the same agent, and a reserved name: the config would be invalid
+        assert shell.run(workspace, "token", "new", name).returncode == 2
     with serving(workspace) as web:
         assert ask(web, Authorization=f"Bearer {token}").status == 200
         assert ask(web, Authorization=f"Bearer {stored}").status == 401

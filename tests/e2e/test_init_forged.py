@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import pty
@@ -9,9 +10,10 @@ import subprocess
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from switchboard_mcp.setup.journal import FileChange, begin, journal_folder, perform
+from switchboard_mcp.setup.journal import FileChange, Journal, begin, encode, journal_folder, perform
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_init import run
 from tests.hostfiles import Person
@@ -68,7 +70,9 @@ def test_a_journal_in_a_workspace_is_shown_and_never_acted_on(
     assert run(person, "revert", "--json", "--yes").json["copiesInWorkspace"]
 
 
-@pytest.mark.parametrize("change", ["path", "state", "workspace", "seal", "mode", "link", "copy"])
+@pytest.mark.parametrize(
+    "change", ["path", "state", "workspace", "seal", "seal of nobody", "no key", "mode", "link", "copy"]
+)
 def test_a_journal_that_was_changed_is_refused(tmp_path: Path, change: str) -> None:
     person = Person(tmp_path, "codex")
     victim = person.home / ".bashrc"
@@ -82,13 +86,21 @@ def test_a_journal_that_was_changed_is_refused(tmp_path: Path, change: str) -> N
     elif change == "link":
         path.rename(tmp_path / "moved.json")
         path.symlink_to(tmp_path / "moved.json")
+    elif change == "no key":  # sealed with what a missing key would be
+        (key,) = person.home.rglob("seal.key")
+        key.unlink()
+        plain = msgspec.json.decode(path.read_bytes(), type=Journal)
+        plain.seal = ""
+        plain.seal = hmac.new(bytes(32), msgspec.json.encode(plain), "sha256").hexdigest()
+        path.write_bytes(encode(plain))
     elif change == "copy":
         next(path.parent.glob("0*")).write_text("other")
     else:
         if change == "path":
             journal["records"][0]["path"] = str(victim)
         else:
-            journal[change] = {"state": "begun", "workspace": "/elsewhere", "seal": ""}[change]
+            changed = {"state": "begun", "workspace": "/elsewhere", "seal": "", "seal of nobody": "ß" * 64}
+            journal[change.partition(" ")[0]] = changed[change]
         path.write_text(json.dumps(journal))
     told = run(person, "revert", "--yes")
     assert told.code == 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from switchboard_mcp.suites.invisible_characters import find_invisible
+
 MAX_URI_CHARS = 64 * 1024
 # Characters that separate the parts of a URI, or may be read as such.
 _STRUCTURE = "/\\.%?#:@;&="
@@ -18,6 +20,8 @@ _DOT_SEGMENT = re.compile(r"(?:^|[/?&;=:])\.\.?(?:$|[/?&;=:])")
 _PLAIN = re.compile(r"[a-z][a-z0-9+.-]*:(?://[a-z0-9-][a-z0-9.-]*)?(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_ESCAPED_BYTE = re.compile(rb"%([0-9A-Fa-f]{2})")
+_PARAMETERS = re.compile(r";[^/?]*")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # White space and control characters, which some servers strip; they have no place in a URI but a blank within it.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff]|^ | $")
@@ -27,7 +31,7 @@ def spellings(uri: str) -> tuple[str, ...]:
     """Return the spellings of a URI that a server may read as the same one, the URI itself first.
 
     Empty if the URI is ambiguous: with dot segments, empty segments, backslashes, a fragment, invalid or double
-    escapes, or escaped separators. Empty also if it is too long to be compared in a short time.
+    escapes, escaped separators, or invisible characters. Empty also if it is too long to be compared in a short time.
     """
     if len(uri) <= MAX_URI_CHARS and _PLAIN.fullmatch(uri) is not None:
         return (uri, uri)
@@ -37,6 +41,8 @@ def spellings(uri: str) -> tuple[str, ...]:
     if not plain.isascii():
         from unicodedata import normalize  # only for the URIs that need it
 
+        if find_invisible(plain):
+            return ()
         folded = normalize("NFKC", plain)
         if any(folded.count(mark) != plain.count(mark) for mark in _STRUCTURE):
             return ()
@@ -53,7 +59,19 @@ def spellings(uri: str) -> tuple[str, ...]:
         f"//{_lower_host(authority)}{slash}{path}" if rest[:2] == "//" else rest
     )
     without_query = lowered.partition("?")[0]
-    found = (uri, plain, lowered, lowered.rstrip("/"), without_query, without_query.rstrip("/"))
+    found: tuple[str, ...] = (
+        uri,
+        plain,
+        lowered,
+        lowered.rstrip("/"),
+        without_query,
+        without_query.rstrip("/"),
+    )
+    if ";" in without_query:  # parameters of segments, which some servers ignore
+        bare = _PARAMETERS.sub("", without_query)
+        if "//" in bare[start + 2 :]:
+            return ()
+        found = (*found, bare, bare.rstrip("/"), _PARAMETERS.sub("", lowered))
     return (uri, plain, *dict.fromkeys(found[2:]))
 
 
@@ -73,7 +91,16 @@ def _decode_unreserved(uri: str) -> str | None:
         return character if character in _UNRESERVED else match[0].upper()
 
     plain = _ESCAPE.sub(decoded, uri)
-    return None if ambiguous else plain
+    return None if ambiguous or not _is_utf8(plain) else plain
+
+
+def _is_utf8(uri: str) -> bool:
+    """Return False if the escapes are no UTF-8: lenient decoders read a dot in `%c0%ae`."""
+    try:
+        _ESCAPED_BYTE.sub(lambda match: bytes((int(match[1], 16),)), uri.encode()).decode()
+    except UnicodeError:  # also for a lone surrogate
+        return False
+    return True
 
 
 def _lower_host(authority: str) -> str:

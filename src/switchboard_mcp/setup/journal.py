@@ -151,7 +151,11 @@ def load_runs(place: JournalFolder) -> list[JournalRun]:
             journal = msgspec.json.decode(data, type=Journal)
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise _unusable(path, f"cannot be read: {problem}") from None
-        if not hmac.compare_digest(journal.seal, _seal(journal, key)) or journal.workspace != place.workspace:
+        # Without the key anybody can compute the seal.
+        sealed = len(key) == SEAL_KEY_BYTES and hmac.compare_digest(
+            journal.seal.encode(), _seal(journal, key).encode()
+        )
+        if not sealed or journal.workspace != place.workspace:
             raise _unusable(path, "was not written by you, or was changed since")
         loaded.append(JournalRun(folder=os.path.dirname(path), journal=journal, key=key))
     return loaded
@@ -164,7 +168,7 @@ def _unusable(path: str, reason: str) -> SwitchboardError:
 
 def _seal(journal: Journal, key: bytes) -> str:
     plain = msgspec.structs.replace(journal, seal="")
-    return hmac.new(key.ljust(SEAL_KEY_BYTES, b"\0"), msgspec.json.encode(plain), "sha256").hexdigest()
+    return hmac.new(key, msgspec.json.encode(plain), "sha256").hexdigest()
 
 
 def _read_private(path: str) -> bytes | None:

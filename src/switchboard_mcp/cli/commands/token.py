@@ -13,6 +13,7 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Styled
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, positional
+from switchboard_mcp.config.agent_names import token_name_problem
 from switchboard_mcp.config.load import JSON_NAME, load_workspace, require_profile
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import HASHED, Token, token_text
@@ -66,6 +67,8 @@ def _new(workspace: Workspace, invocation: Invocation) -> int:
     if name in workspace.config.http.tokens:
         hint = f"Revoke it first: switchboard token revoke {name}"
         raise usage_error(f"token: there is already a token '{name}'.", hint)
+    if problem := token_name_problem([*workspace.config.http.tokens, name]):
+        raise usage_error(f"token: {problem}", "`switchboard token list` shows all.")
     require_profile(workspace.config, profile, "--profile")
     token = secrets.token_urlsafe(TOKEN_BYTES)
     stored = HASHED + sha256(token.encode()).hexdigest()

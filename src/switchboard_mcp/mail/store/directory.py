@@ -358,6 +358,13 @@ class Transaction:
             content = file_operations.read(self.root, SIGNING_KEY, 1024)
             if isinstance(content, file_operations.RejectedFile):
                 content = self._create_key(content)
+            # A checkout is readable by others: whoever wrote the repository knows a key that came with it.
+            if os.stat(SIGNING_KEY, dir_fd=self.root).st_mode & 0o077:
+                raise refused(
+                    "mail_unsafe",
+                    f"{self.directory.path}/{SIGNING_KEY} can be read by others, or came with a checkout.",
+                    hint="Delete it. A new one is created, and messages until then count as unverified.",
+                )
             self._key = content.data.strip()[:64]
         return self._key
 

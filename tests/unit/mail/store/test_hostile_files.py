@@ -400,3 +400,23 @@ async def test_a_message_that_was_changed_leads_nobody_out_of_the_tree(
     await prune(store, 0)
     assert picture(outside) == before
     assert file.exists()
+
+
+async def test_a_key_that_came_with_a_checkout_signs_nothing(workspace: Path) -> None:
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        await store.register("coder")
+        await store.register("lead")
+        await store.send(draft(), sender="lead", recipient="coder")
+    key = workspace / ".switchboard" / "seal.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    for mode in (0o644, 0o640, 0o604):  # as version control writes it
+        key.chmod(mode)
+        async with await MessageStore.open(str(workspace), watch=False) as store:
+            with pytest.raises(SwitchboardError, match="came with a checkout"):
+                await store.peek("coder")
+            with pytest.raises(SwitchboardError, match="came with a checkout"):
+                await store.send(draft(), sender="lead", recipient="coder")
+    key.unlink()
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        (message,) = await store.peek("coder")
+    assert not message.verified
