@@ -324,12 +324,19 @@ def test_a_disabled_child_is_shown_with_the_command_that_enables_it(tmp_path: Pa
         )
 
 
-def test_bars_are_counts_and_never_more_than_were_made(tmp_path: Path) -> None:
+def test_bars_are_counts_calls_name_their_client_and_savings_their_base_line(tmp_path: Path) -> None:
     with serving(make_workspace(tmp_path / "ws")) as web, browser(tmp_path / "profile") as page:
+        session = web.initialize()
         for _ in range(3):
-            call(web)
+            arguments = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
+            session.result("tools/call", {"name": "pinned_suite", "arguments": arguments})
         page.open(link_of(web))
         page.sees("calls per ")
+        page.sees("in 1 session with calls")
+        page.sees(
+            "Compared with listing every tool of these suites in each session that called something (1)"
+        )
+        page.run("await page.locator('.card.last li', {hasText: 'pinned · echo test'}).first().waitFor()")
         titles = "return await page.locator('svg.chart g title').allTextContents()"
         counts = [int(re.search(r"(\d+) calls?,", title)[1]) for title in page.run(titles)]  # type: ignore[index]
         assert sum(counts) == 3

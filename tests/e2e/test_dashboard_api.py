@@ -302,6 +302,32 @@ def test_calls_are_told_live_without_their_arguments(web: Web) -> None:
         assert 0 < row["p50"] <= row["p95"]
 
 
+def test_calls_name_their_client_and_only_sessions_with_calls_save_tokens(tmp_path: Path) -> None:
+    arguments = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
+    params: Json = {"name": "pinned_suite", "arguments": arguments}
+    with serving(make_workspace(tmp_path / "ws")) as web:
+        for _ in range(3):
+            web.initialize().result("tools/list")
+        assert api(web, "savings").json["sessions"] == 0
+        assert api(web, "savings").json["points"][-1][1] == 0
+        session = web.initialize()
+        session.result("tools/call", params)
+        session.result("tools/call", params)
+        each = sum(suite["saved"] for suite in api(web, "savings").json["suites"])
+        assert api(web, "savings").json["sessions"] == 1
+        assert api(web, "savings").json["points"][-1][1] == each
+        session.result("tools/call", {"name": "pinned_suite", "arguments": {"action": "introspect"}})
+        assert api(web, "savings").json["introspections"] == 1
+        assert api(web, "savings").json["points"][-1][1] < each
+        message = modern("tools/call", params)
+        message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"] = {"name": "codex", "version": "1"}
+        for _ in range(2):
+            assert web.ask("POST", "/mcp", message, headers_of(message)).status == 200
+        assert api(web, "savings").json["sessions"] == 2
+        shown = [(call["kind"], call["client"]) for call in api(web, "calls").json["calls"]]
+        assert shown == [("call", "test")] * 2 + [("introspect", "test")] + [("call", "codex")] * 2
+
+
 def test_the_record_is_told_in_pages_and_can_be_searched(web: Web) -> None:
     for _ in range(5):
         call(web)

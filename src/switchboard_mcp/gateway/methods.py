@@ -41,6 +41,7 @@ class InitializeParams(Struct, rename="camel"):
 
     protocol_version: str | None = ""
     capabilities: Raw | UnsetType = UNSET
+    client_info: Raw | UnsetType = UNSET
 
 
 class LevelParams(Struct):
@@ -80,6 +81,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     session.version = versions.negotiate_legacy(params.protocol_version or "")
     if params.capabilities is not UNSET and message_meta.is_object(params.capabilities):
         session.capabilities = bytes(params.capabilities)
+    session.client = message_meta.client_name(params.client_info)
 
     def answer() -> None:
         session.initialized = True

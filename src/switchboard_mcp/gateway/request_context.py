@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.gateway.session import Session
@@ -27,6 +27,13 @@ class HostContext:
     def capabilities(self) -> bytes:
         """The host's client capabilities."""
         return message_meta.client_capabilities(self.meta, self.session.capabilities)
+
+    @property
+    def client(self) -> str:
+        """The name of the client program; empty if it is unknown."""
+        meta = self.meta
+        info = meta.get(message_meta.CLIENT) if meta is not UNSET else None
+        return message_meta.client_name(info) if info is not None else self.session.client
 
     @property
     def owner(self) -> object:

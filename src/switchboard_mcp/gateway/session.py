@@ -88,6 +88,8 @@ class Session:
         self.initialized = False
         self.capabilities = b"{}"
         self.log_level = ""
+        self.client = ""  # the name in its `clientInfo`
+        self.calls = 0  # calls of children that have ended
         self.in_flight: dict[bytes, Cancellable] = {}
         self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id
         self.listens: dict[bytes, ListenSubscription] = {}

@@ -82,14 +82,6 @@ def child_statuses(
     return statuses
 
 
-def tokens_saved_by(suite: ChildSuite) -> int:
-    """Return the tokens that a suite has saved a host, as far as its child is known."""
-    if suite.child.snapshot is None:
-        return 0
-    opened = any(child.lookups for child in suite.child.processes() or [suite.child])
-    return suite.cost().tokens_saved(suite, opened=opened)
-
-
 def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
     processes = suite.child.processes()
     if principal is None or processes == [suite.child]:

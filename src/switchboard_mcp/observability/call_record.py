@@ -34,6 +34,10 @@ class CallRecord(Struct, array_like=True, gc=False):
     """Duration; negative if none was measured."""
     at: float = 0.0
     """Wall-clock time. The first observer sets it, so callers need no clock."""
+    client: str = ""
+    """The name of the client program, for the dashboard; the audit log does not have it."""
+    number: int = 0
+    """Number of the call in its session, from 1; 0 if it is no call, or its client has no session."""
 
 
 class CallObserver(Protocol):

@@ -45,6 +45,8 @@ _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
 COMPLETE = b'{"resultType":"complete"'
 CACHE_HINTS = b',"ttlMs":0,"cacheScope":"private"'
+# Real names are short.
+MAX_CLIENT_CHARS = 100
 STATELESS_MEMBERS = ("resultType", "ttlMs", "cacheScope")
 
 
@@ -64,6 +66,16 @@ def is_stateless(meta: Meta | UnsetType) -> bool:
 def client_capabilities(meta: Meta | UnsetType, declared: bytes) -> bytes:
     """Return the capabilities from the request's `_meta`, or those of the `initialize` handshake."""
     return bytes(meta[CAPABILITIES]) if meta is not UNSET and CAPABILITIES in meta else declared
+
+
+def client_name(info: Raw | UnsetType | None) -> str:
+    """Return the name in a `clientInfo`; empty if there is none. The client chose it, so it may be anything."""
+    if info is UNSET or info is None:
+        return ""
+    try:
+        return _decode_client(info).name[:MAX_CLIENT_CHARS]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def validate(meta: Meta) -> MetaError | None:
@@ -216,11 +228,16 @@ class _Kind(Struct, rename="camel"):
     result_type: str = "complete"
 
 
+class _Client(Struct):
+    name: str = ""
+
+
 class _Schema(Struct):
     type: str = ""
 
 
 _decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_client = msgspec.json.Decoder(_Client).decode
 _decode_schema = msgspec.json.Decoder(_Schema).decode
 
 

@@ -166,10 +166,24 @@ class PipelineRequest(HostRequest):
         observer = pipeline.observer
         if observer is not None:
             subtool, args = self.target()
-            principal = self.session.principal or pipeline.context.default_principal
+            session = self.session
+            principal = session.principal or pipeline.context.default_principal
             seconds = pipeline.now() - self.started_at
+            session.calls += 1
+            number = 0 if session.ephemeral else session.calls
             observer.record(
-                CallRecord(self.kind, principal, pipeline.source, subtool, args, outcome, seconds)
+                CallRecord(
+                    self.kind,
+                    principal,
+                    pipeline.source,
+                    subtool,
+                    args,
+                    outcome,
+                    seconds,
+                    0.0,
+                    self.client,
+                    number,
+                )
             )
 
     def release_slot(self) -> None:

@@ -90,12 +90,15 @@ class CallPipeline:
         return PipelineForward(request, self)
 
     def record_decision(
-        self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b""
+        self, kind: str, session: Session, subtool: str, outcome: str, args: bytes = b"", client: str = ""
     ) -> None:
         """Record something other than a call: an introspection, or a refusal before the call began."""
         if self.observer is not None:
             principal = session.principal or self.context.default_principal
-            self.observer.record(CallRecord(kind, principal, self.source, subtool, args, outcome))
+            record = CallRecord(
+                kind, principal, self.source, subtool, args, outcome, client=client or session.client
+            )
+            self.observer.record(record)
 
     def is_read_only(self, subtool: str) -> bool | None:
         """Return whether the child declares the subtool read-only; None while the child is unknown."""

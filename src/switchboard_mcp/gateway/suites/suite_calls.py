@@ -105,7 +105,7 @@ class IntrospectCall(HostRequest):
     def _record(self, outcome: str) -> None:
         if self.suite.pipeline is not None:
             self.suite.pipeline.record_decision(
-                "introspect", self.session, self.params.arguments.subtool, outcome
+                "introspect", self.session, self.params.arguments.subtool, outcome, client=self.client
             )
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Enough to scroll through; older calls are in the audit log.
 MAX_CALLS = 1_000
 MAX_NAME_CHARS = 200
+# Clients without a session that are told apart; they choose their names.
+MAX_STATELESS_CLIENTS = 1_000
 # Neither a cancelled call nor one that needs input has failed.
 NON_ERRORS = frozenset({"ok", "allowed", "cancelled", "input_required"})
 
@@ -37,6 +39,7 @@ class LiveCall(Struct, frozen=True, omit_defaults=True):
     subtool: str = ""
     outcome: str = ""
     duration_ms: float = field(default=-1.0, name="ms")
+    client: str = ""
 
 
 class CallLog:
@@ -48,6 +51,11 @@ class CallLog:
         self._recent: deque[CallRecord] = deque(maxlen=MAX_CALLS)
         self.timelines: dict[str, ChildTimeline] = {}
         self.timeline = Timeline()
+        self.callers: dict[str, int] = {}
+        """Sessions that have called something, by principal. A client without a session counts once by its name."""
+        self.introspections: dict[str, int] = {}
+        """Introspections by child."""
+        self._stateless_clients: set[tuple[str, str]] = set()
         self.seq = 0
         self.clock = time.time
         self.fail_closed = self._records is not None and self._records.fail_closed
@@ -74,8 +82,20 @@ class CallLog:
             child_timeline.errors += failed
             child_timeline.times.append(ms)
             self.timeline.add(record.at, ms, failed)
+            if record.number == 1 or (record.number == 0 and self._is_new(record)):
+                self.callers[record.principal] = self.callers.get(record.principal, 0) + 1
+        elif record.kind == "introspect" and record.outcome == "ok":
+            self.introspections[record.child] = self.introspections.get(record.child, 0) + 1
         if self._records is not None:
             self._records.record(record)
+
+    def _is_new(self, record: CallRecord) -> bool:
+        """Return True for the first call of a client of the stateless protocol."""
+        client = (record.principal, record.client)
+        if client in self._stateless_clients or len(self._stateless_clients) >= MAX_STATELESS_CLIENTS:
+            return False
+        self._stateless_clients.add(client)
+        return True
 
     def close(self) -> None:
         """Close the log behind this one."""
@@ -98,6 +118,7 @@ class CallLog:
                 text(record.subtool),
                 record.outcome,
                 round(record.duration_s * 1000, 3) if record.duration_s >= 0 else -1.0,
+                text(record.client),
             )
             for number, record in enumerate(list(self._recent)[-fresh:], self.seq - fresh + 1)
         ]

@@ -31,7 +31,8 @@ def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) 
     call_log = runtime.context.recorder
     assert isinstance(call_log, CallLog)
     front.timelines = call_log.timelines
-    front.savings = savings = SavingsHistory(front.started_ms)
+    savings = SavingsHistory(front.started_ms)
+    front.sample_savings = partial(savings.sample_forever, runtime.gateway, call_log)
 
     front.open_dashboard = partial(_open_dashboard, front, address, runtime, call_log, savings, link)
     return f"http://{format_address(address.info.host, address.info.port)}/#{link.code}"

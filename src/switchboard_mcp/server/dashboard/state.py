@@ -138,7 +138,7 @@ class DashboardState:
 
     def sample_savings(self) -> SavingsPoint | None:
         """Sample the savings. Return the new point, or None if nothing has changed."""
-        return self.savings.sample(self.gateway, self.hosts_served())
+        return self.savings.sample(self.gateway, self.call_log)
 
 
 def started_at(pid: int) -> int:

@@ -11,10 +11,10 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib.util import find_spec
 from socket import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import uvicorn
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.observability.timeline import ChildTimeline
     from switchboard_mcp.server.dashboard.dashboard import Dashboard
-    from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
 # Requests in progress get this long on shutdown; hosts do not wait much longer themselves.
@@ -96,7 +95,7 @@ class HttpServer:
             None  # called when the dashboard is first requested
         )
         self.timelines: Mapping[str, ChildTimeline] = {}  # by child
-        self.savings: SavingsHistory | None = None
+        self.sample_savings: Callable[[], Coroutine[Any, Any, None]] | None = None  # runs until cancelled
         self._dashboard: Dashboard | None = None
         self.bus_folder = ""  # of the workspace, if it is connected to a bus
         self.replicas: Replicas | None = None  # set if this is one of several servers
@@ -136,8 +135,8 @@ class HttpServer:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connections.sweep_forever())
             tasks.create_task(self._sessions.sweep_forever())
-            if self.savings is not None:
-                tasks.create_task(self.savings.sample_forever(self._gateway, lambda: self.hosts_served))
+            if self.sample_savings is not None:
+                tasks.create_task(self.sample_savings())
 
     async def stop(self) -> None:
         """Reject new requests, drain those in progress, end streams and close all connections."""

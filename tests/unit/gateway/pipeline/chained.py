@@ -28,7 +28,7 @@ class Recorder:
         if record.kind == "child":
             self.life.append((record.child, record.outcome))
         else:
-            self.records.append(msgspec.structs.astuple(record)[:-1])  # all but the time
+            self.records.append(msgspec.structs.astuple(record)[:7])  # all up to the time
 
     @property
     def outcomes(self) -> list[str]:

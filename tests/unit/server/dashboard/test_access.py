@@ -142,7 +142,7 @@ async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
     created: list[LoginLink] = []
     monkeypatch.setattr(factory, "create_dashboard", lambda *parts: created.append(parts[-1]))
     front: Any = SimpleNamespace(started_ms=0)
-    runtime: Any = SimpleNamespace(context=SimpleNamespace(recorder=CallLog(MagicMock())))
+    runtime: Any = SimpleNamespace(gateway=None, context=SimpleNamespace(recorder=CallLog(MagicMock())))
     address: Any = SimpleNamespace(info=SimpleNamespace(host="127.0.0.1", port=3100))
     loop = asyncio.get_running_loop()
     before = loop.time()

@@ -97,3 +97,16 @@ def test_only_so_many_calls_are_kept(count: int) -> None:
         live.record(CallRecord("call", "", "git", "log", b"", "ok", 0.001))
     kept = live.since(0)
     assert (len(kept), live.seq, kept[-1].seq) == (min(count, MAX_CALLS), count, count)
+
+
+def test_sessions_with_calls_are_counted_once_and_clients_without_a_session_by_their_name() -> None:
+    live = CallLog(services())
+    for number in (1, 2, 3, 1):
+        live.record(CallRecord("call", "http", "git", outcome="ok", client="claude-code", number=number))
+    for client in ("codex", "codex", "gemini"):
+        live.record(CallRecord("call", "ann", "git", outcome="ok", client=client))
+    for outcome in ("ok", "child_failed"):
+        live.record(CallRecord("introspect", "eve", "git", outcome=outcome))
+    assert live.callers == {"http": 2, "ann": 2}
+    assert live.introspections == {"git": 1}
+    assert [call.client for call in live.since(4)[:3]] == ["codex", "codex", "gemini"]

@@ -84,6 +84,9 @@ async def savings(state: DashboardState, request: ApiRequest) -> object:
     return {
         "points": state.savings.points,
         "suites": [{"suite": name, "saved": saved} for name, saved in suites],
+        "sessions": sum(state.call_log.callers.values()),
+        "introspections": sum(state.call_log.introspections.values()),
+        # The former count, which includes sessions without a call; removed in the next release.
         "hosts": state.hosts_served(),
     }
 

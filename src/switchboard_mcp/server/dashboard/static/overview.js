@@ -13,14 +13,14 @@ function tile(label, value, note, kind) {
 }
 
 export function overviewView(view, go) {
-  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), suites = h("div"), latest = h("div");
+  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), base = h("p", { class: "dim small" }), suites = h("div"), latest = h("div");
   const stretch = h("select", { "aria-label": "Time range", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
   clear(view,
     h("h2", { class: "hidden" }, "Overview"), tiles,
     h("div", { class: "columns" },
       h("div", {},
         h("section", { class: "card" }, h("div", { class: "row" }, h("h3", { class: "grow" }, "Calls"), stretch), calls),
-        h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, suites)),
+        h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, base, suites)),
       h("div", {},
         h("section", { class: "card first" }, h("h3", {}, "Needs attention"), troubles),
         h("section", { class: "card last" }, h("h3", {}, "Latest calls"), latest))));
@@ -33,7 +33,7 @@ export function overviewView(view, go) {
       tile("Suites", number(all.length), `${running} running${off ? `, ${off} disabled` : ""}${about.mode === "governed" ? ", governed" : ""}`, ""),
       tile("Failing", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
       tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "inFlight")} in flight`),
-      tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `${plural(about.hostsServed, "host")} served`),
+      tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `in ${plural(known.savings.sessions, "session")} with calls`),
       tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
       about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
   };
@@ -71,8 +71,10 @@ export function overviewView(view, go) {
   const fetchSavings = async () => {
     const savings = await get("/api/savings");
     known.points = savings.points;
+    known.savings = savings;
     perSuite = savings.suites;
-    clear(suites, perSuite.length ? [h("h4", {}, "For each host, by suite"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing measured yet: savings are known once a child has run."));
+    clear(suites, perSuite.length ? [h("h4", {}, "In each session, by suite, before introspect"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing measured yet: savings are known once a child has run."));
+    clear(base, `Compared with listing every tool of these suites in each session that called something (${number(savings.sessions)}), less ${plural(savings.introspections, "introspect call")}. Estimated.`);
     drawSavings();
     drawTiles();
   };

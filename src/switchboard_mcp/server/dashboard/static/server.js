@@ -60,6 +60,7 @@ async function takeStock() {
   known.children = new Map(children.children.map((row) => [row.id, row]));
   known.calls = calls.calls;
   known.points = savings.points;
+  known.savings = savings;
   known.history = history.points;
   emit("server");
   emit("children");
