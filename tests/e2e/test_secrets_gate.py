@@ -18,6 +18,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from tests.children.leaky import disguises
+from tests.e2e import shell
 from tests.e2e.host import SWITCHBOARD, Json, switchboard
 from tests.e2e.web import call, request, serving
 from tests.e2e.workspaces import PYTHON, REPO, add_child, configure, write_child
@@ -280,3 +281,23 @@ def test_what_a_child_answers_passes_as_it_came(mirror: int, workspace: Path) ->
         host.initialize()
         (block,) = host.call("serve_suite", "echo", **ARGS)["content"]
     assert json.loads(block["text"]) == ARGS
+
+
+@pytest.mark.parametrize("size", [100, 2_500, 30_000])
+def test_a_secret_of_any_length_is_masked_in_what_a_child_writes_to_stderr(
+    workspace: Path, size: int
+) -> None:
+    secret = "Ab1" * (size // 3)
+    code = (
+        "import os, sys; v = os.environ['SIGNING_KEY']; "
+        "[print('x', form, file=sys.stderr, flush=True) for form in (v, v.encode().hex())]; sys.exit(3)"
+    )
+    entry = {"command": PYTHON[0], "args": [*PYTHON[1:], "-c", code], "env": {"SIGNING_KEY": secret}}
+    configure(workspace, {"mcpServers": {"failing": entry}})
+    for more in ((), ("--log-level", "debug", "--log-format", "json")):
+        done = shell.run(workspace, "--dry-run", *more)
+        output = done.stdout + done.stderr
+        assert "x [redacted]" in output
+        for form in (secret, secret.encode().hex()):
+            assert form[:12] not in output
+            assert form[-12:] not in output

@@ -122,6 +122,7 @@ class StderrTail:
     def __init__(self, context: ChildContext, fd: int, on_line: Callable[[str], None]) -> None:
         self.lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._loop = context.loop
+        self._redactor = context.redactor
         self._fd = fd
         self._on_line = on_line if context.log.enabled("debug") else None
         self._rest = b""
@@ -138,14 +139,15 @@ class StderrTail:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._add(line)
-        self._rest = self._rest[-4096:]
+        # The beginning of a line, as of one that comes at once; a character has up to four bytes.
+        self._rest = self._rest[: 4 * self._redactor.chars_to_keep(STDERR_LINE_CHARS)]
         if not data:
             self.close()
         return bool(data)
 
     def _add(self, raw: bytes) -> None:
         # Longer than what is shown, since a secret cut in two would not be recognised.
-        line = raw.decode("utf-8", "replace").strip()[: 4 * STDERR_LINE_CHARS]
+        line = raw.decode("utf-8", "replace").strip()[: self._redactor.chars_to_keep(STDERR_LINE_CHARS)]
         if line:
             self.lines.append(line)
             if self._on_line is not None:

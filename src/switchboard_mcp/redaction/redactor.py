@@ -213,9 +213,12 @@ class Redactor:
 
     def redact_and_clip(self, text: str, size: int) -> str:
         """Return the start of a text, masked before it is cut: half a secret would not be recognised."""
-        # A text of any length is cut once before, where no secret that begins within `size` can be cut.
+        return self.redact_text(text[: self.chars_to_keep(size)])[:size]
+
+    def chars_to_keep(self, size: int) -> int:
+        """Return the length to cut a text to before it is masked: no secret that begins within `size` is cut."""
         longest = max(map(len, (*self._registered, *self._recent)), default=0)
-        return self.redact_text(text[: max(4 * size, size + MAX_EXPANSION * longest)])[:size]
+        return max(4 * size, size + MAX_EXPANSION * longest)
 
     def mask_registered_json(self, body: bytes) -> bytes:
         """Return encoded JSON with the registered values masked."""
