@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -42,6 +43,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.call_record import CallObserver
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.stdio import StdioServer
 from switchboard_mcp.transport.process.launcher import Launcher
 from switchboard_mcp.transport.stdio import Cork
@@ -238,13 +240,33 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
         services = switchboard.context
         front = StdioServer(switchboard.gateway, services.cork, services.flow_control, log)
         reload_on_change(switchboard, options)
+        _announce_later(switchboard, front)
         serving = services.start_task(front.run(done))
         relay = join_bus(switchboard, log, redactor)
         await done.wait()
         serving.cancel()
+        stdio_info.remove(os.environ)
         if relay is not None:
             relay.cancel()
     return 0
+
+
+def _announce_later(switchboard: Switchboard, front: StdioServer) -> None:
+    """Write the file by which `status` finds this server, a moment after the host got its first response."""
+    gateway, started_ms = switchboard.gateway, round(time.time() * 1000)
+    then = gateway.on_first_response
+
+    def announce() -> None:
+        if not switchboard.is_ending:
+            info = stdio_info.StdioInfo(os.getpid(), switchboard.workspace.folder, front.client, started_ms)
+            stdio_info.write(info, os.environ)
+
+    def on_first_response() -> None:
+        gateway.loop.call_later(RELOAD_AFTER_S, announce)
+        if then is not None:
+            then()
+
+    gateway.on_first_response = on_first_response
 
 
 def prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:

@@ -101,6 +101,8 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
 def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Answer `server/discover`, the stateless counterpart of `initialize`."""
 
+    inbound.session.client = inbound.client
+
     def answer() -> None:
         listing = gateway.view_of(inbound.session.principal).tool_list
         result = {

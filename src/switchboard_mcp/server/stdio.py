@@ -49,6 +49,11 @@ class StdioServer:
         valve.add(self._link)
         self._session = gateway.attach(self._link, self._closed)
 
+    @property
+    def client(self) -> str:
+        """Return the name of the host program; empty if it is unknown."""
+        return self._session.client
+
     async def run(self, done: asyncio.Event) -> None:
         """Serve until the host disconnects, then set `done`. When cancelled, stop reading."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 _MAX_ANCESTORS = 64
 
@@ -18,6 +19,19 @@ def is_running(pid: object) -> bool:
     except OSError:
         return True
     return True
+
+
+def started_at(pid: int) -> int:
+    """Return the start time of a process in milliseconds since the epoch, 0 if unknown."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
+        with open("/proc/uptime", "rb") as file:
+            up_s = float(file.read(64).split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    # Rounded to seconds, because any change is sent to all viewers.
+    return round(time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")) * 1000
 
 
 def list_ancestors(pid: int) -> list[int]:

@@ -6,6 +6,7 @@ Starts nothing. Exit code 1 if calls to some child are refused.
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct
@@ -13,15 +14,17 @@ from msgspec import UNSET, Struct
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import relay_status
-from switchboard_mcp.cli.console import Console, Styled, format_duration, plural
+from switchboard_mcp.cli.console import Console, Screen, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
 from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import COLOURS, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
+from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.http import server_info, status_endpoint
 from switchboard_mcp.server.http.status_endpoint import ServerStatus
+from switchboard_mcp.server.stdio_info import StdioInfo
 
 if TYPE_CHECKING:
     from switchboard_mcp.bus.relay_status import BusStatus
@@ -46,6 +49,7 @@ def run(invocation: Invocation) -> int:
         served.status.children if served is not None else run_loop(lambda: _configured_children(invocation))
     )
     bus = _bus(workspace)
+    started = stdio_info.read_all(workspace.folder, os.environ)
     if invocation.as_json:
         server = None
         if served is not None:
@@ -58,22 +62,46 @@ def run(invocation: Invocation) -> int:
                 "uptimeSeconds": status.uptime_seconds,
                 "sessions": status.sessions,
             }
-        answer = {"server": server, "workspace": workspace.folder, "children": children}
+        answer = {
+            "server": server,
+            "workspace": workspace.folder,
+            "children": children,
+            "stdioServers": started,
+        }
         invocation.console.out.json(answer | ({} if bus is None else {"bus": bus}))
     else:
         show_warnings(workspace.warnings, invocation.console)
         show(served, children, workspace.folder, invocation.console)
         if bus is not None:
             invocation.console.out.line(bus_line(bus))
+        show_stdio_servers(started, invocation.console.out)
     return 1 if any(child.is_unavailable for child in children) else 0
 
 
 COMMAND = Command(
     "status [OPTIONS]",
     "Show the health of the children, as reported by the HTTP server that runs here; without one, what is configured\n"
-    "and known of them. Starts nothing. Exit code 1 if calls to a child are refused.",
+    "and known of them. Lists the servers that hosts have started here over stdio. Starts nothing. Exit code 1 if\n"
+    "calls to a child are refused.",
     run=run,
 )
+
+
+def show_stdio_servers(servers: list[StdioInfo], out: Screen) -> None:
+    """Print a table of the servers that hosts have started over stdio, if there are any."""
+    if not servers:
+        return
+    out.line()
+    rows = [
+        (
+            Styled(server.client or "?", "bold"),
+            str(server.pid),
+            format_duration(time.time() - server.started_at / 1000),
+            Styled(server.workspace),
+        )
+        for server in servers
+    ]
+    out.table(rows, ("STDIO HOST", "PID", "UP", "WORKSPACE"), align="lrr")
 
 
 def _bus(workspace: Workspace) -> BusStatus | None:

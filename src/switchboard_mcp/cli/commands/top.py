@@ -21,11 +21,13 @@ from typing import Any
 import msgspec
 
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.commands.status import show_stdio_servers
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, TopState, draw
 from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
 
@@ -95,18 +97,35 @@ class ServerFeed:
 
 def run(invocation: Invocation) -> int:
     """Find the server; show it once, or live until q is pressed."""
-    feed = ServerFeed(*find_server(workspace_folder(invocation.options)))
-    feed.fetch()
     out = invocation.console.out
+    folder = workspace_folder(invocation.options)
+    started = stdio_info.read_all(folder, os.environ)
+    try:
+        feed = ServerFeed(*find_server(folder))
+    except SwitchboardError:
+        if not started or invocation.as_json:
+            raise
+        out.line("No HTTP server runs here; these servers were started by hosts.", "dim")
+        show_stdio_servers(started, out)
+        return 0
+    feed.fetch()
     rows = feed.state.rows.values()
     if invocation.as_json:
-        out.json({"server": feed.state.about, "children": list(rows), "history": feed.state.history})
+        out.json(
+            {
+                "server": feed.state.about,
+                "children": list(rows),
+                "history": feed.state.history,
+                "stdioServers": started,
+            }
+        )
     elif out.is_terminal and sys.stdin.isatty():
         watch(feed, out)
         return 0
     else:
         for line in draw(feed.state, time.time()):
             out.line(line)
+        show_stdio_servers(started, out)
     return 1 if any(row.get("health") in UNHEALTHY for row in rows) else 0
 
 
@@ -114,7 +133,8 @@ COMMAND = Command(
     "top [OPTIONS]",
     "Watch the HTTP server that runs here: the health of its children, their calls and latency, the tokens they\n"
     "save, and the latest calls. Keys: s sorts, p pauses, arrows scroll, q quits. Piped, or with\n"
-    "--json, it shows everything once; exit code 1 if calls to a child are refused.",
+    "--json, it shows everything once; exit code 1 if calls to a child are refused. Without an HTTP server, it lists\n"
+    "the servers that hosts have started here over stdio.",
     run=run,
 )
 

@@ -5,8 +5,6 @@ Not aware of HTTP.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
+from switchboard_mcp.system.processes import started_at
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.server.dashboard.mail_view import MailView
-
-_TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 class DashboardState:
@@ -139,16 +136,3 @@ class DashboardState:
     def sample_savings(self) -> SavingsPoint | None:
         """Sample the savings. Return the new point, or None if nothing has changed."""
         return self.savings.sample(self.gateway, self.call_log)
-
-
-def started_at(pid: int) -> int:
-    """Return the start time of a process in milliseconds since the epoch, 0 if unknown."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
-        with open("/proc/uptime", "rb") as file:
-            up_s = float(file.read(64).split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-    # Rounded to seconds, because any change is sent to all viewers.
-    return round(time.time() - up_s + ticks / _TICKS_S) * 1000
