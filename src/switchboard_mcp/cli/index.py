@@ -28,7 +28,7 @@ COMMANDS = {
     "tokens": "commands.tokens:COMMAND",
     "status": "commands.status:COMMAND",
     "top": "commands.top:COMMAND",
-    "dashboard": "commands.dashboard:COMMAND",
+    "dashboard": "commands.top:DASHBOARD",
     "mail": "mail.group:COMMAND",
     "terminal": "commands.terminal:COMMAND",
     "doctor": "doctor.doctor:COMMAND",

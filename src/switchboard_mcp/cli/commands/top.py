@@ -1,4 +1,4 @@
-"""`switchboard top`: shows the running server live; piped, prints one plain table.
+"""`switchboard top` shows the running server live, or piped as one plain table; `dashboard` prints a login link.
 
 Reads the same API and events as the dashboard. Starts and changes nothing. `top_view` renders the lines.
 """
@@ -19,10 +19,11 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.commands.status import show_stdio_servers
-from switchboard_mcp.cli.console import Screen
+from switchboard_mcp.cli.console import Screen, format_duration
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, TopState, draw
@@ -30,6 +31,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
+from switchboard_mcp.server.http.sockets import format_address
 
 FOLDER = ".switchboard"
 # Uptimes advance even if nothing happens.
@@ -218,3 +220,38 @@ def no_server(why: str) -> SwitchboardError:
     """Return the refusal of a command that needs a running HTTP server."""
     hint = "Start one with `switchboard serve --http`; `switchboard status` shows what is configured without one."
     return usage_error(f"There is no HTTP server here: {why}.", hint)
+
+
+class NewLink(Struct, frozen=True, rename="camel"):
+    """Answer of the server: the code of the link."""
+
+    code: str
+    expires_in_seconds: int
+
+
+def run_dashboard(invocation: Invocation) -> int:
+    """Request a link from the running server and print it."""
+    info, token = find_server(workspace_folder(invocation.options))
+    link = server_info.request(info, "/api/link", NewLink, token, body=b"{}")
+    if isinstance(link, str):
+        raise no_server(link)
+    # The code is in the fragment, which browsers do not send, so it is in no log of a server or proxy.
+    url = f"http://{format_address(info.host, info.port)}/#{link.code}"
+    out = invocation.console.out
+    if invocation.as_json:
+        out.json({"url": url, "expiresInSeconds": link.expires_in_seconds})
+    else:
+        out.stream.write(url + "\n")  # in one piece, however narrow the terminal
+        if out.is_terminal:
+            invocation.console.err.line(
+                f"Works once, within {format_duration(link.expires_in_seconds)}.", "dim"
+            )
+    return 0
+
+
+DASHBOARD = Command(
+    "dashboard [OPTIONS]",
+    "Print a link that logs one browser in to the dashboard of the HTTP server that runs here. It works once, within\n"
+    "an hour.",
+    run=run_dashboard,
+)
