@@ -179,7 +179,7 @@ def test_an_agent_is_shown_with_its_icon_and_color(page: Browser) -> None:
     page.view("mail")
     page.sees("🔧")
     dot = "page.locator('.person', {hasText: 'ben'}).locator('.agent-color')"
-    color = page.run(f"return await {dot}.evaluate((node) => getComputedStyle(node).color)")
+    color = page.run(f"return await {dot}.evaluate((node) => getComputedStyle(node).backgroundColor)")
     assert color == "rgb(0, 255, 0)"
 
 

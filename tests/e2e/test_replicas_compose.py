@@ -62,9 +62,11 @@ def test_every_command_variable_and_file_of_the_example_is_one_that_the_programs
 
 def test_the_container_brings_what_the_example_turns_on_and_may_write_where_it_keeps_things() -> None:
     text = (REPO / "Dockerfile").read_text()
-    extras = re.search(r"\.whl\)\[([a-z,]+)\]", text)
-    assert extras is not None
-    assert {"http", "redis"} <= set(extras[1].split(","))
+    assert "requirements/image.lock" in text
+    packages = set(
+        re.findall(r"^([a-z0-9-]+)==", (REPO / "requirements" / "image.lock").read_text(), re.MULTILINE)
+    )
+    assert {"uvicorn", "redis"} <= packages
     made = re.search(r"mkdir -p (\S+) && chown -R switchboard:switchboard /workspace", text)
     assert made is not None
     for service in GATEWAYS.values():
