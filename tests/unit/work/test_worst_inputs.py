@@ -62,8 +62,11 @@ from switchboard_mcp.transport.stdio import READ_BYTES
 from tests.unit.work.worst_inputs import MIB, SCHEMAS, TEXTS, schema, text
 
 STALL_S = 0.1
-GROWTH = 2.5
+# For four times the size: linear work costs four times as much, quadratic work sixteen times.
+GROWTH = 10.0
 RUNS = 3
+# CPU time of the work in `slowness` on an idle machine.
+REFERENCE_S = 0.015
 
 Work = Callable[[], object]
 
@@ -274,6 +277,7 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     "protocol.message_meta.translate_tool": lambda value, raw: message_meta.translate_tool(
         Raw(json({"name": "a", "execution": {}, "outputSchema": Raw(raw)})), stateless=True, same_family=False
     ),
+    "protocol.message_meta.client_name": lambda value, raw: message_meta.client_name(msgspec.Raw(raw)),
     "protocol.message_meta.to_legacy_result": lambda value, raw: message_meta.to_legacy_result(raw),
     "protocol.message_meta.to_stateless_result": lambda value, raw: message_meta.to_stateless_result(raw),
     "protocol.jsonrpc.parse": lambda value, raw: jsonrpc.parse(jsonrpc.result(b"1", raw)),
@@ -363,15 +367,28 @@ EXEMPT = {
 
 
 def cpu_s(work: Work, enough_s: float) -> float:
-    """Return the CPU time of the work: the best of a few runs, until it is low enough."""
+    """Return the CPU time of the work on an idle machine: the best of a few runs, until it is low enough.
+
+    Other programs slow down the memory and the caches that all share, so the time is divided by how much slower a
+    fixed piece of work is meanwhile.
+    """
     best = float("inf")
     for _ in range(RUNS):
         began = time.thread_time()
         work()
         best = min(best, time.thread_time() - began)
+        if best >= enough_s:
+            best /= slowness()
         if best < enough_s:
             break
     return best
+
+
+def slowness() -> float:
+    """Return how much slower this machine is now than an idle one, at least 1."""
+    began = time.thread_time()
+    len({str(number): [number] for number in range(40_000)})
+    return max(1.0, (time.thread_time() - began) / REFERENCE_S)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -412,8 +429,8 @@ def test_decoding_the_largest_schema_does_not_hold_the_interpreter_for_long(kind
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_work_in_the_thread_costs_at_most_twice_as_much_for_twice_the_schema(kind: str) -> None:
-    small, large = ((value, json(value)) for value in (schema(kind, size) for size in (MIB // 8, MIB // 4)))
+def test_work_in_the_thread_grows_with_the_size_of_the_schema_and_not_with_its_square(kind: str) -> None:
+    small, large = ((value, json(value)) for value in (schema(kind, size) for size in (MIB // 16, MIB // 4)))
     grown = {name: ratio for name, work in OFF_LOOP.items() if (ratio := growth(work, small, large)) > GROWTH}
     assert not grown
 
@@ -421,11 +438,16 @@ def test_work_in_the_thread_costs_at_most_twice_as_much_for_twice_the_schema(kin
 def growth(work: Callable[[Any, bytes], object], small: tuple[Any, bytes], large: tuple[Any, bytes]) -> float:
     """Return the factor by which the cost grows, the best of a few; 1 if it stays below anything worth measuring."""
     best = float("inf")
-    for _ in range(RUNS):
-        once, twice = cpu_s(partial(work, *small), STALL_S), cpu_s(partial(work, *large), STALL_S)
-        best = min(best, twice / once if twice > 0.02 else 1.0)
-        if best <= GROWTH:
-            break
+    gc.collect()
+    gc.disable()  # how often it runs depends on everything that is alive
+    try:
+        for _ in range(RUNS):
+            once, twice = cpu_s(partial(work, *small), STALL_S), cpu_s(partial(work, *large), STALL_S)
+            best = min(best, twice / once if twice > 0.02 else 1.0)
+            if best <= GROWTH:
+                break
+    finally:
+        gc.enable()
     return best
 
 
