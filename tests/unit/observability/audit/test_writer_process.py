@@ -31,7 +31,8 @@ def until(true: Callable[[], bool]) -> bool:
 
 
 def scribes(pid: int | None = None) -> list[psutil.Process]:
-    return [one for one in psutil.Process(pid).children() if "switchboard-audit" in one.cmdline()]
+    alive = (one for one in psutil.Process(pid).children() if one.status() != psutil.STATUS_ZOMBIE)
+    return [one for one in alive if "switchboard-audit" in one.cmdline()]
 
 
 def recorded(workspace: Path) -> list[str]:
