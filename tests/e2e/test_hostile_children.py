@@ -50,7 +50,8 @@ NOT_COVERED = {(f"{verb} both", "SIGKILL") for verb in ("keeps-stopping", "trace
 
 def attacked(workspace: Path) -> bool:
     """Return True after the attack; a child that kills its reaper may be ended before it can say so."""
-    return (workspace / "done").exists() or not any(map(psutil.pid_exists, recorded(workspace / "pid")))
+    pids = recorded(workspace / "pid")
+    return (workspace / "done").exists() or (bool(pids) and not any(map(psutil.pid_exists, pids)))
 
 
 @pytest.mark.parametrize(
