@@ -318,3 +318,19 @@ def test_doctor_says_what_is_wrong_with_a_config_that_cannot_be_used(shop: Path)
 
 def test_doctor_minds_an_empty_workspace(workspace: Path) -> None:
     assert "mcps/NAME/.mcp.json" in answered(run(workspace, "doctor"), 1)
+
+
+def test_doctor_waits_for_each_child_as_long_as_its_timeout_says(workspace: Path) -> None:
+    add_child(workspace, "silent", faulty("never-answers"))
+    out = answered(run(workspace, "doctor", "--timeout", "0.5"), 1)
+    assert "'silent' was not ready within 0.5 s" in out
+    # A longer limit counts too: the settings' own would be over before the child has started.
+    configure(workspace, {"timeouts": {"childSpawnMs": 1, "rpcMs": 1}})
+    add_child(workspace, "silent", MOCK_CHILD)
+    assert "✓ silent_suite" in answered(run(workspace, "doctor", "--timeout", "60"))
+
+
+@pytest.mark.parametrize("seconds", ["0", "inf", "soon"])
+@pytest.mark.parametrize("command", ["doctor", "list"])
+def test_a_timeout_that_is_no_time_is_refused(workspace: Path, command: str, seconds: str) -> None:
+    assert "--timeout" in complaint(run(workspace, command, f"--timeout={seconds}"), 2)

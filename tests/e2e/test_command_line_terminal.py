@@ -101,13 +101,30 @@ def test_ctrl_c_tells_the_child_and_leaves_nothing(workspace: Path, tmp_path: Pa
     assert b"Traceback" not in command.shown
 
 
-@pytest.mark.parametrize("arguments", [("--dry-run",), ("doctor",), ("introspect", "silent")])
+@pytest.mark.parametrize("arguments", [("--dry-run",), ("introspect", "silent")])
 def test_ctrl_c_ends_a_wait_for_a_child(workspace: Path, arguments: tuple[str, ...]) -> None:
     add_child(workspace, "silent", faulty("never-answers"))
     command = AtTerminal(workspace, *arguments)
     command.read_until(lambda shown: b"silent" in shown)
     command.process.send_signal(signal.SIGINT)
     assert command.finish() == (130, b"")
+    assert b"Traceback" not in command.shown
+
+
+def test_ctrl_c_ends_doctor_with_the_results_it_has(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    add_child(workspace, "gone", ["no-such-program-anywhere"])
+    add_child(workspace, "silent", faulty("never-answers"))
+    command = AtTerminal(workspace, "doctor")
+    command.read_until(lambda shown: "✓ mock".encode() in shown and b"silent" in shown)
+    command.process.send_signal(signal.SIGINT)
+    code, out = command.finish()
+    text = out.decode()
+    assert code == 130
+    assert "✓ mock_suite" in text
+    assert "'no-such-program-anywhere'" in text
+    assert "silent_suite" not in text
+    assert text.endswith("Interrupted: 1 problem, 1 child ready; not checked: silent.\n")
     assert b"Traceback" not in command.shown
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
@@ -40,6 +41,14 @@ def number(text: str) -> float:
     if parsed != parsed:
         raise ValueError
     return parsed
+
+
+def check_timeout(command: str, timeout_s: float | None) -> None:
+    """Raise a usage error if a timeout in seconds is not positive and finite."""
+    if timeout_s is not None and not 0 < timeout_s < inf:
+        raise usage_error(
+            f"{command}: --timeout must be more than 0 seconds.", "Omit it, or use for example 30."
+        )
 
 
 def option(name: str, metavar: str, help: str, default: Any = "", **settings: Any) -> Argument:

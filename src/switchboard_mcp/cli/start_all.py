@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -117,10 +117,12 @@ async def start_all(
     draw: bool,
     skip: frozenset[str] = frozenset(),
     within_s: float | None = None,
+    on_report: Callable[[StartReport], object] | None = None,
 ) -> list[StartReport]:
     """Connect to every child that is not skipped; return the reports in the order of the suites.
 
     `within_s` limits each start from the moment it begins; by default the child's own limit applies.
+    `on_report` receives each report as soon as it is known, so that an interrupted run keeps those it has.
     """
     suites = [suite for suite in switchboard.gateway.suites.values() if suite.child.name not in skip]
     board = StartProgress([suite.child.name for suite in suites])
@@ -131,6 +133,8 @@ async def start_all(
             board.started(suite.child.name)
             report = await connect(suite, within_s)
             board.finished(report)
+            if on_report is not None:
+                on_report(report)
             return report
 
     with LiveDisplay(screen, board.frame, enabled=draw):

@@ -17,11 +17,10 @@ from switchboard_mcp.cli.invocation import (
     open_switchboard,
     show_no_children,
     show_warnings,
-    usage_error,
 )
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import ToolResult, connected
-from switchboard_mcp.cli.parser import Command, choice, flag, number, option, positional
+from switchboard_mcp.cli.parser import Command, check_timeout, choice, flag, number, option, positional
 from switchboard_mcp.cli.result_view import failure_of, show_error
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
@@ -69,8 +68,7 @@ class ToolListing(Struct, frozen=True):
 
 def run_list(invocation: Invocation) -> int:
     """List the suites. Starts nothing, unless `--refresh` is given."""
-    if invocation.args.timeout is not None and invocation.args.timeout <= 0:
-        raise usage_error("list: --timeout must be more than 0 seconds.", "Omit it, or use for example 30.")
+    check_timeout("list", invocation.args.timeout)
     listing = run_loop(lambda: gather_listing(invocation))
     if invocation.as_json:
         members = msgspec.json.decode(listing.tools, type=dict[str, Raw])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shlex
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
+from msgspec import UNSET, Struct, UnsetType, convert, structs, to_builtins
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import load, workspace_folder
@@ -26,7 +27,7 @@ from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.invocation import HOW_TO_ADD_CHILDREN, Invocation, open_switchboard
-from switchboard_mcp.cli.parser import Command
+from switchboard_mcp.cli.parser import Command, check_timeout, number, option
 from switchboard_mcp.cli.preflight import check_all
 from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
 from switchboard_mcp.config.agent_names import is_agent_name
@@ -73,6 +74,8 @@ class Diagnosis(Struct, kw_only=True):
     config: str
     children: list[ChildDiagnosis] = []
     disabled: list[str] = []
+    unchecked: list[str] = []
+    interrupted: bool = False
     findings: list[Finding] = []
 
     def problems(self) -> int:
@@ -82,7 +85,8 @@ class Diagnosis(Struct, kw_only=True):
 
 
 def run(invocation: Invocation) -> int:
-    """Check, then report."""
+    """Check, then report; if interrupted, report what is known."""
+    check_timeout("doctor", invocation.args.timeout)
     folder = workspace_folder(invocation.options)
     diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
     try:
@@ -94,14 +98,27 @@ def run(invocation: Invocation) -> int:
         return 2
     examine(diagnosis, workspace, invocation)
     report(diagnosis, invocation)
+    if diagnosis.interrupted:
+        invocation.console.flush()
+        raise KeyboardInterrupt
     return 1 if diagnosis.problems() else 0
 
 
 COMMAND = Command(
     "doctor [OPTIONS]",
     "Check the config, every child's program, variables and folder, and start each child once.\n"
-    "Exit code 0 if all is well, 1 if something needs fixing, 2 if the config cannot be used.",
+    "Exit code 0 if all is well, 1 if something needs fixing, 2 if the config cannot be used.\n"
+    "Ctrl-C ends it with the results so far; the exit code is then 130.",
     run=run,
+    arguments=[
+        option(
+            "--timeout",
+            "SECONDS",
+            "time limit for each child's start (default: its own start limit)",
+            default=None,
+            type=number,
+        ),
+    ],
 )
 
 
@@ -109,10 +126,13 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     """Check each child, start those that can start, and collect the findings."""
     checks = check_all(workspace, os.environ)
     broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
-    reports = (
-        run_loop(lambda: _start_children(workspace, broken, invocation)) if len(broken) < len(checks) else []
-    )
-    by_child = {report.child: report for report in reports}
+    by_child: dict[str, StartReport] = {}
+    if len(broken) < len(checks):
+        try:
+            run_loop(lambda: _start_children(workspace, broken, invocation, by_child))
+        except KeyboardInterrupt:
+            diagnosis.interrupted = True
+            diagnosis.unchecked = sorted(checks.keys() - by_child.keys() - broken)
     suites = suite_names(
         [
             (name, suite.suite_name if (suite := workspace.config.suites.get(name)) else "")
@@ -120,6 +140,8 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
         ]
     )
     for spec in sorted(workspace.children, key=lambda spec: suites[spec.name]):
+        if spec.name in diagnosis.unchecked:
+            continue
         checked = diagnose(
             spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config
         )
@@ -170,10 +192,39 @@ def diagnose(
 
 
 async def _start_children(
-    workspace: Workspace, broken: frozenset[str], invocation: Invocation
-) -> list[StartReport]:
+    workspace: Workspace,
+    broken: frozenset[str],
+    invocation: Invocation,
+    by_child: dict[str, StartReport],
+) -> None:
+    """Start the children that can start, and add the report of each to `by_child` once it is known."""
+    timeout_s = invocation.args.timeout
+    if timeout_s is not None:
+        workspace = with_start_limit(workspace, timeout_s)
     async with open_switchboard(invocation, workspace) as switchboard:
-        return await start_all(switchboard, invocation.console.err, draw=invocation.may_draw, skip=broken)
+        await start_all(
+            switchboard,
+            invocation.console.err,
+            draw=invocation.may_draw,
+            skip=broken,
+            within_s=timeout_s,
+            on_report=lambda report: by_child.update({report.child: report}),
+        )
+
+
+def with_start_limit(workspace: Workspace, timeout_s: float) -> Workspace:
+    """Raise the limits of the settings to this one, so that a longer `--timeout` has an effect."""
+    config, limit_ms = workspace.config, math.ceil(timeout_s * 1000)
+    timeouts = structs.replace(config.timeouts, child_spawn_ms=max(config.timeouts.child_spawn_ms, limit_ms))
+    health = config.health
+    if config.governance.mode != "open" or health.spawn_fail_ms is not None:
+        health = structs.replace(health, spawn_fail_ms=max(health.spawn_fail_ms or 0, limit_ms))
+    # The settings as written stay what they are: these are approved.
+    return structs.replace(
+        workspace,
+        config=structs.replace(config, timeouts=timeouts, health=health),
+        written=workspace.written_config,
+    )
 
 
 def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
@@ -375,7 +426,8 @@ def versions() -> dict[str, str]:
 def report(diagnosis: Diagnosis, invocation: Invocation) -> None:
     """Print the report, as JSON or as text."""
     if invocation.as_json:
-        invocation.console.out.json({"ok": not diagnosis.problems(), **_members(diagnosis)})
+        ok = not diagnosis.problems() and not diagnosis.interrupted
+        invocation.console.out.json({"ok": ok, **_members(diagnosis)})
     else:
         show(diagnosis, invocation.console)
 
@@ -416,7 +468,14 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     if healthy or diagnosis.disabled:
         out.line()
     problems, ready = diagnosis.problems(), sum(child.ok for child in diagnosis.children)
-    if problems:
+    if diagnosis.interrupted:
+        names = ", ".join(diagnosis.unchecked)
+        not_checked = f"; not checked: {names}" if names else ""
+        out.line(
+            f"Interrupted: {plural(problems, 'problem')}, {plural(ready, 'child', 'children')} ready{not_checked}.",
+            "bold red",
+        )
+    elif problems:
         out.line(f"{plural(problems, 'problem')}; {plural(ready, 'child', 'children')} ready.", "bold red")
     else:
         out.line(f"All is well: {plural(ready, 'child', 'children')} ready.", "bold green")
