@@ -49,6 +49,7 @@ class NameRegistry:
         # Names in use here that another machine holds: both registered while the bus was unreachable.
         self.conflicts: dict[str, str] = {}
         self.owned: set[str] = set()
+        # The presences in Redis, as last read.
         self._published: dict[str, bytes] = {}
 
     async def recover(self) -> None:
@@ -97,7 +98,7 @@ class NameRegistry:
             await self._store.run(lambda tx: _write_remote_agents(tx, fresh, returned))
 
     async def _remote_presence(self) -> dict[str, RemotePresence]:
-        published = await self._client.get_all("presence")
+        published = self._published = await self._client.get_all("presence")
         alive = await self._client.alive(sorted(set(self.remote.values())))
         presences = {}
         for name, node in self.remote.items():

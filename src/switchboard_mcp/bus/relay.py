@@ -83,6 +83,7 @@ class BusRelay:
         self.sender: BusSender | None = None
         self.receiver: BusReceiver | None = None
         self.names: NameRegistry | None = None
+        self.shared: SharedState | None = None
         self.events: EventPublisher | None = None
         self._waiting_events = 0
 
@@ -172,7 +173,8 @@ class BusRelay:
             tasks.create_task(self._lease_loop())
             tasks.create_task(self._event_loop())
             if sender is not None and receiver is not None and names is not None:
-                tasks.create_task(self._sync_loop(names, SharedState(self._store, self._client)))
+                self.shared = self.shared or SharedState(self._store, self._client, self._log_conflict)
+                tasks.create_task(self._sync_loop(names, self.shared))
                 tasks.create_task(self._change_loop())
                 tasks.create_task(self._send_loop(sender, names))
                 tasks.create_task(self._receive_loop(receiver, sender))
@@ -233,6 +235,12 @@ class BusRelay:
             self.ready.set()
             self._wake_sender.set()
             await _wait_at_most(self._wake_sync.wait(), SYNC_INTERVAL_S)
+
+    def _log_conflict(self, entry: str) -> None:
+        note = (
+            "two machines had different values of the same revision; the same one counts on all of them now"
+        )
+        self._log.warning("bus.conflict", entry=entry, note=note)
 
     async def _change_loop(self) -> None:
         after = await self._client.last_id("changes")
@@ -342,6 +350,7 @@ class BusRelay:
             agents=len(names.owned) if names is not None else 0,
             elsewhere=len(names.remote) if names is not None else 0,
             conflicts=sorted(names.conflicts) if names is not None else [],
+            state_conflicts=list(self.shared.conflicts) if self.shared is not None else [],
             mail=self._mail,
             malformed=self._client.malformed.count,
             events=self.events.published if self.events is not None else 0,

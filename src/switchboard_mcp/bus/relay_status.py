@@ -45,6 +45,8 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     elsewhere: int = 0
     conflicts: list[str] = []
     """Names in use here that another machine holds."""
+    state_conflicts: list[str] = []
+    """Shared entries of which two machines had different values since the relay started."""
     malformed: int = 0
     """Values in Redis that were skipped since the relay started, because they could not be used."""
     mail: bool = True
@@ -88,6 +90,12 @@ def describe_problem(status: BusStatus | None) -> str:
         return f"The relay is {status.state}: {status.problem}"
     if status.conflicts:
         return f"These names are in use here, but belong to another machine: {', '.join(status.conflicts)}."
+    if status.state_conflicts:
+        shown = ", ".join(status.state_conflicts[:5])
+        return (
+            f"Two machines had different values of these entries, after Redis lost some: {shown}. "
+            "Check them in state.json, then restart the relay."
+        )
     return ""
 
 

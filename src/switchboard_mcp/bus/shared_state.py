@@ -6,6 +6,7 @@ of what the entries mean.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from msgspec import Meta, Struct
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.malformed import decode
-from switchboard_mcp.bus.merge import MergeBase, Value, compare
+from switchboard_mcp.bus.merge import MergeBase, MergeStep, Value, compare
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.store.store import MessageStore, State
@@ -23,6 +24,8 @@ from switchboard_mcp.mail.store.store import MessageStore, State
 PARTS = {"agents": True, "teams": False, "workflows": False}
 FILE = "shared.json"
 MAX_NAME_LENGTH = 200
+# Conflicts that are remembered and reported.
+MAX_CONFLICTS = 100
 # Fields that change constantly and only matter on the agent's own machine.
 PRIVATE = frozenset({"seenAt", "pid"})
 
@@ -30,9 +33,15 @@ PRIVATE = frozenset({"seenAt", "pid"})
 class SharedState:
     """Synchronises the shared parts with the last agreed version."""
 
-    def __init__(self, store: MessageStore, client: BusClient) -> None:
+    def __init__(
+        self, store: MessageStore, client: BusClient, log_conflict: Callable[[str], None] | None = None
+    ) -> None:
+        """`log_conflict` is called once for each entry of which two machines had different values."""
         self._store = store
         self._client = client
+        self._log_conflict = log_conflict
+        # Entries of which one machine's value was given up, because two had the same revision.
+        self.conflicts: list[str] = []
         self._agreed: dict[str, dict[str, MergeBase]] | None = None
 
     async def sync(self) -> bool:
@@ -49,16 +58,12 @@ class SharedState:
             takes: dict[str, Value] = {}
             earlier: dict[str, MergeBase | None] = {}
             for name in sorted({*here, *there, *agreed} - skipped):
-                known = there.get(name, MergeBase())
-                step = compare(agreed.get(name, MergeBase()), here.get(name), known, merge=merge)
-                final = known
-                if step.pushes and (step.push is not None or known.revision):
-                    final = await self._push(part, name, step.push, known, held=known.revision)
-                    pushed = True
-                value = final.value if step.pushes else step.take
-                if (step.takes or step.pushes) and value != here.get(name):
-                    takes[name] = value
-                if agreed.get(name) != final and final.revision:
+                before, known = agreed.get(name, MergeBase()), there.get(name, MergeBase())
+                step, final = await self._exchange(part, name, before, here.get(name), known)
+                pushed = pushed or step.pushes
+                if (step.takes or step.pushes) and final.value != here.get(name):
+                    takes[name] = final.value
+                if before != final and final.revision:
                     if merge or not step.pushes:
                         earlier[name] = agreed.get(name)
                     agreed[name] = final
@@ -72,6 +77,30 @@ class SharedState:
             kept = self._agreed
             await self._store.run(lambda tx: nodes.save(tx, FILE, kept, durable=False))
         return pushed
+
+    async def _exchange(
+        self, part: str, name: str, agreed: MergeBase, here: Value, known: MergeBase
+    ) -> tuple[MergeStep, MergeBase]:
+        """Push or take one entry; return the last step and the entry that both sides agree on then."""
+        while True:
+            step = compare(agreed, here, known, merge=PARTS[part])
+            if step.conflict:
+                self._report_conflict(part, name)
+            # An entry that neither side has needs no record of its removal.
+            if not step.pushes or (step.push is None and step.revision <= 1):
+                return step, known
+            final = await self._push(part, name, MergeBase(step.revision, step.push), held=known.revision)
+            if final == (step.revision, step.push) or final == known:
+                return step, final
+            # Another machine was quicker. Its entry may be older than ours, so it is compared like any other.
+            known = final
+
+    def _report_conflict(self, part: str, name: str) -> None:
+        place = f"{part}/{name}"
+        if place not in self.conflicts and len(self.conflicts) < MAX_CONFLICTS:
+            self.conflicts.append(place)
+            if self._log_conflict is not None:
+                self._log_conflict(place)
 
     async def _read_table(
         self, part: str, here: dict[str, Value], agreed: dict[str, MergeBase]
@@ -87,18 +116,19 @@ class SharedState:
             if known is None:
                 self._client.malformed.report(f"{part}/{name}", "it is not an entry of this table")
                 if value is not None:
-                    known = await self._push(part, name, value, agreed.get(name, MergeBase()), held=0)
+                    revision = agreed.get(name, MergeBase()).revision + 1
+                    known = await self._push(part, name, MergeBase(revision, value), held=0)
             if known is not None:
                 there[name] = known
             else:
                 skipped.add(name)
         return there, skipped
 
-    async def _push(self, part: str, name: str, value: Value, known: MergeBase, *, held: int) -> MergeBase:
-        """Store a value after the known one, if Redis still holds this revision. Return the value in force then."""
-        data = msgspec.json.encode({"revision": known.revision + 1, "value": value})
+    async def _push(self, part: str, name: str, entry: MergeBase, *, held: int) -> MergeBase:
+        """Store an entry if Redis still holds this revision. Return the entry in force then."""
+        data = msgspec.json.encode({"revision": entry.revision, "value": entry.value})
         final, _ = await self._client.compare_and_set(part, name, data, held)
-        return _read(final) or known
+        return _read(final) or entry
 
 
 class SharedValue(Struct):
