@@ -69,11 +69,11 @@ def test_find_knows_what_may_be_used_and_nothing_else(workspace: Path) -> None:
     configure(workspace, config(workspace, "one"))
     approve(workspace, "one")
     with serve(workspace) as host:
-        found = host.call("switchboard_suite", "find", query="echo")["structuredContent"]
+        found = json.loads(host.call("switchboard_suite", "find", query="echo")["content"][0]["text"])
         assert [match["subtool"] for match in found["matches"]] == ["echo"]
         configured = json.loads((workspace / "switchboard.config.json").read_text())
         configured["suites"]["one"]["expose"]["allow"] = []
         put(workspace / "switchboard.config.json", configured)
         host.notification("notifications/tools/list_changed")
-        found = host.call("switchboard_suite", "find", query="echo")["structuredContent"]
+        found = json.loads(host.call("switchboard_suite", "find", query="echo")["content"][0]["text"])
         assert found["matches"] == []

@@ -88,7 +88,9 @@ def test_what_is_found_can_be_called_in_the_next_step(office: Path) -> None:
     with switchboard(office) as host:
         host.initialize()
         host.introspect("mock_suite")
-        found = host.call("switchboard_suite", "find", query="add two numbers")["structuredContent"]
+        found = json.loads(
+            host.call("switchboard_suite", "find", query="add two numbers")["content"][0]["text"]
+        )
         best = found["matches"][0]
         assert (best["suite"], best["subtool"]) == ("mock_suite", "add")
         assert "a" in best["signature"]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.cli.invocation import usage_error
-from switchboard_mcp.suites.introspect import ToolView
+from switchboard_mcp.suites.detail_levels import ToolView
 
 SHAPE = (
     'A catalog is {"servers": [{"server": NAME, "tools": [{"name", "description", "inputSchema"}, …]}, …]}.'

@@ -61,7 +61,8 @@ from switchboard_mcp.policy.launch.file_inspector import hash_path
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import introspect, savings
-from switchboard_mcp.suites.introspect import IntrospectRequest, ToolView
+from switchboard_mcp.suites.detail_levels import ToolView
+from switchboard_mcp.suites.introspect import IntrospectRequest
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system.installation import DISTRIBUTION, project_metadata

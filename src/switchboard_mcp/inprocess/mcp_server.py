@@ -191,6 +191,8 @@ class InProcessServer:
             return tool_result(outcome)
         if isinstance(outcome, Raw):  # a child's result, relayed as it is
             return bytes(outcome)
+        if isinstance(outcome, bytes):  # JSON text for a model, sent once
+            return jsonrpc.encode({"content": [{"type": "text", "text": outcome.decode()}]})
         text = jsonrpc.encode(outcome)
         return jsonrpc.encode(
             {"content": [{"type": "text", "text": text.decode()}], "structuredContent": Raw(text)}

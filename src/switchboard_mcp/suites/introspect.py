@@ -11,13 +11,22 @@ from collections.abc import Sequence
 from zlib import crc32
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.suites.detail_levels import (
+    FULL,
+    LADDER,
+    SIGNATURE,
+    SUMMARY,
+    WHOLE,
+    Level,
+    ToolView,
+    decoded_schema,
+    describe,
+)
 from switchboard_mcp.suites.fuzzy import nearest, rank
-from switchboard_mcp.suites.schema import compact
-from switchboard_mcp.suites.signature import UNREADABLE, signature
-from switchboard_mcp.suites.summary import one_line, summarise
+from switchboard_mcp.suites.summary import one_line
 from switchboard_mcp.suites.token_estimate import estimate
 
 VERBOSITIES = ("names", "signature", "summary", "full")
@@ -30,14 +39,6 @@ INSTRUCTIONS_SHARE = 0.25
 QUERY_FLOOR = 0.4
 # No schema shrinks tenfold, and a token is about four bytes: beyond this, compaction is not worth trying.
 HOPELESS_BYTES_PER_TOKEN = 40
-
-
-class ToolView(Struct, frozen=True):
-    """A tool as the child sent it, limited to the parts that are shown."""
-
-    name: str
-    description: str = ""
-    input_schema: Raw | UnsetType = UNSET
 
 
 class IntrospectRequest(Struct, frozen=True):
@@ -57,35 +58,12 @@ class IntrospectSettings(Struct, frozen=True):
     budget_tokens: int = 1200
 
 
-class Level(Struct, frozen=True):
-    """A level of detail. Summaries are also limited by the settings."""
-
-    detail: str
-    summary_chars: int
-    doc_chars: int = 0
-
-
-WHOLE = 1_000_000
-SUMMARY = Level("summary", WHOLE)
-SIGNATURE = Level("signature", WHOLE, 60)
 FORCED = {
     "names": Level("names", 100),
     "signature": SIGNATURE,
     "summary": SUMMARY,
-    "full": Level("full", WHOLE),
+    "full": FULL,
 }
-# Parameter docs are dropped first, then summaries, then signatures; one-line summaries before tools move to another
-# page.
-LADDER = (
-    SUMMARY,
-    SIGNATURE,
-    Level("signature", 100, 30),
-    Level("signature", 60),
-    Level("names", 100),
-    Level("names", 60),
-    Level("names", 36),
-    Level("names", 0),
-)
 PAGED = Level("names", 60)
 REDACTED = Level("names", WHOLE)
 CURSOR_MARKS = {"names": "n", "signature": "s", "summary": "c", "full": "f"}
@@ -227,7 +205,7 @@ class _Pages:
         if level.detail not in ("summary", "signature"):
             return None
         if place not in self.decoded:
-            self.decoded[place] = _decoded(tool)
+            self.decoded[place] = decoded_schema(tool)
         return self.decoded[place]
 
     def written(self, level: Level, entries: list[bytes]) -> bytes:
@@ -258,35 +236,9 @@ class _Pages:
 
 def _entry(tool: ToolView, schema: object, level: Level, settings: IntrospectSettings) -> bytes:
     """Render one tool at a level of detail."""
-    shown: dict[str, object] = {"name": tool.name}
-    if level.detail == "full":
-        shown["description"] = tool.description
-        if isinstance(tool.input_schema, Raw):
-            shown["inputSchema"] = tool.input_schema
-        return msgspec.json.encode(shown)
-    if level.detail == "signature":
-        shown["signature"] = UNREADABLE if isinstance(schema, Raw) else signature(schema, level.doc_chars)
-    summary = summarise(tool.description, min(level.summary_chars, settings.summary_max_chars))
-    if summary:
-        shown["summary"] = summary
-    if level.detail != "summary":
-        return msgspec.json.encode(shown)
-    try:
-        return msgspec.json.encode({**shown, "inputSchema": compact(schema)})
-    except (OverflowError, RecursionError):
-        # Integers beyond 64 bits or extreme nesting cannot be encoded: pass the schema on as the child sent it.
-        return msgspec.json.encode({**shown, "inputSchema": tool.input_schema})
-
-
-def _decoded(tool: ToolView) -> object:
-    """Return the decoded schema, or the raw one if it cannot be decoded."""
-    if not isinstance(tool.input_schema, Raw):
-        return {"type": "object"}
-    try:
-        decoded: object = msgspec.json.decode(tool.input_schema)
-    except (msgspec.DecodeError, RecursionError):
-        return tool.input_schema
-    return decoded
+    return msgspec.json.encode(
+        {"name": tool.name, **describe(tool, schema, level, settings.summary_max_chars)}
+    )
 
 
 def _no_tools(tools: Sequence[ToolView], plan: _Plan, instructions: str, if_none: str) -> bytes:

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from switchboard_mcp.suites import introspect
-from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectRequest, IntrospectSettings, ToolView
+from switchboard_mcp.suites.detail_levels import ToolView
+from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectRequest, IntrospectSettings
 
 Count = Callable[[bytes], int]
 

@@ -6,6 +6,7 @@ The notation has every parameter name, type, enum value and optional mark at eve
 numeric bounds and truncated parameter docs. Lengths and patterns of strings are omitted. A definition that is used more
 than once is written out at its first use (`Point{x: number, y: number}`) and only named after that: recursion ends, and
 the line grows with the schema, not with the paths through it. A schema that takes too much work is written as `(…)`.
+The short form writes nested objects as `{…}`, and of a long enumeration only the first values.
 Not aware of tools, tokens or budgets.
 """
 
@@ -34,6 +35,9 @@ SAFE_INTEGER = 2**53 - 1
 # Formats have short names; a longer one is not a format.
 FORMAT_CHARS = 40
 UNREADABLE = "(…)"
+# The short form.
+NESTED = "{…}"
+MAX_SHORT_VALUES = 8
 ANY = "any"
 BARE_OBJECT = "object"
 
@@ -42,10 +46,10 @@ ATOM, BOTH, EITHER = 0, 1, 2
 Expression = tuple[str, int]
 
 
-def signature(schema: object, doc_chars: int = DOC_CHARS) -> str:
+def signature(schema: object, doc_chars: int = DOC_CHARS, *, is_short: bool = False) -> str:
     """Return one line for the parameters of `schema`. `doc_chars` limits each parameter's doc; 0 omits docs."""
     try:
-        text, level = _Reader(schema, doc_chars).expression(schema, 0)
+        text, level = _Reader(schema, doc_chars, is_short=is_short).expression(schema, 0)
     except _TooMuchWorkError:
         return UNREADABLE
     text = text.replace("\n", " ").replace("\r", " ")
@@ -63,9 +67,11 @@ class _TooMuchWorkError(Exception):
 class _Reader:
     """Renders one schema and remembers which definitions have been written out."""
 
-    def __init__(self, root: object, doc_chars: int) -> None:
+    def __init__(self, root: object, doc_chars: int, *, is_short: bool) -> None:
         self.root = root
         self.doc_chars = doc_chars
+        self.is_short = is_short
+        self.in_object = False
         self.uses: dict[tuple[str, ...], int] | None = None
         self.left = MAX_WORK
         self.names: dict[tuple[str, ...], str] = {}
@@ -91,7 +97,7 @@ class _Reader:
         if "const" in node:
             parts.append((self.literal(node["const"]), ATOM))
         elif isinstance(node.get("enum"), list) and node["enum"]:
-            parts.append(_either([(self.literal(value), ATOM) for value in node["enum"]]))
+            parts.append(_either([(text, ATOM) for text in self.values(node["enum"])]))
         else:
             parts.append(self.typed(node, depth))
         for keyword in ("anyOf", "oneOf"):
@@ -101,6 +107,12 @@ class _Reader:
             parts.extend(self.expression(branch, depth + 1) for branch in node["allOf"])
         parts.extend(self.conditions(node, depth))
         return _both(parts)
+
+    def values(self, enum: list[Any]) -> list[str]:
+        """Return the values of an enumeration; in the short form, the first ones."""
+        if self.is_short and len(enum) > MAX_SHORT_VALUES:
+            return [*map(self.literal, enum[:MAX_SHORT_VALUES]), "…"]
+        return [self.literal(value) for value in enum]
 
     def literal(self, value: object) -> str:
         """Return a value as JSON."""
@@ -133,7 +145,14 @@ class _Reader:
 
     def one_type(self, name: object, node: dict[str, Any], depth: int) -> Expression:
         if name == "object":
-            return self.object_text(node, depth), ATOM
+            if not self.is_short or not _has_members(node):
+                return self.object_text(node, depth), ATOM
+            if self.in_object:
+                return NESTED, ATOM
+            self.in_object = True
+            text = self.object_text(node, depth)
+            self.in_object = False
+            return text, ATOM
         if name == "array":
             return self.array_text(node, depth), ATOM
         if name in ("integer", "number"):
@@ -246,6 +265,10 @@ class _Reader:
                 elif isinstance(node, list):
                     stack.extend(node)
         return self.uses.get(path, 1)
+
+
+def _has_members(node: dict[str, Any]) -> bool:
+    return any(node.get(keyword) for keyword in ("properties", "required", "patternProperties"))
 
 
 def _either(options: list[Expression]) -> Expression:

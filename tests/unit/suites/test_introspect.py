@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.introspect import (
     PAGE_TOKENS,
     VERBOSITIES,
     IntrospectRequest,
     IntrospectSettings,
-    ToolView,
     answer,
 )
 from switchboard_mcp.suites.token_estimate import estimate

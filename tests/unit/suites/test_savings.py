@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from switchboard_mcp.suites.introspect import IntrospectSettings, ToolView
+from switchboard_mcp.suites.detail_levels import ToolView
+from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.savings import (
     MOST_SETS,
     WRAPPING,

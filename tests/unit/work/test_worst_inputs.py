@@ -360,7 +360,8 @@ EXEMPT = {
         mail.store.filenames.waiting_name mail.store.filenames.claimed_name mail.store.filenames.shipped_name
         mail.store.filenames.settled_name mail.store.filenames.foreign_stem mail.store.filenames.parse_foreign_name
         mail.store.filenames.receipt_name mail.store.filenames.parse_receipt_name""",
-    "a few calls of functions with a row": "suites.introspect.answer",
+    "a few calls of functions with a row": """suites.introspect.answer suites.detail_levels.describe
+        suites.detail_levels.decoded_schema suites.detail_levels.fit_each""",
     "runs in a command, or on tools up to 64 KiB": """
         suites.sanitize.escape_hidden suites.savings.measure suites.savings.measure_weight""",
 }

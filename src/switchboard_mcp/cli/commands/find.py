@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from switchboard_mcp.app import run as run_loop
@@ -11,13 +13,16 @@ from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_wa
 from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.suites.tool_search import (
-    DOC_CHARS,
+    BRIEF_LEVELS,
+    BUDGET_TOKENS,
+    LEVELS,
     IndexedTool,
     SubtoolMatch,
     ToolSearch,
     search_document,
-    to_match,
+    to_matches,
 )
+from switchboard_mcp.suites.detail_levels import Level
 from switchboard_mcp.suites.search import Index
 
 
@@ -64,13 +69,13 @@ def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:
     index = Index(
         [search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places]
     )
-    hits = index.search(query, invocation.args.limit)
-    return [to_match(places[hit.place], hit.score, doc_chars(invocation)) for hit in hits]
+    hits = [(places[hit.place], hit.score) for hit in index.search(query, invocation.args.limit)]
+    return to_matches(hits, BUDGET_TOKENS, levels(invocation))
 
 
-def doc_chars(invocation: Invocation) -> int:
-    """Return how much documentation of parameters to include: none for people, some for programs and models."""
-    return DOC_CHARS if invocation.as_json else 0
+def levels(invocation: Invocation) -> Sequence[Level]:
+    """Return the levels of detail to try: with the docs of parameters for programs and models only."""
+    return LEVELS if invocation.as_json else BRIEF_LEVELS
 
 
 async def search_suites(invocation: Invocation, query: str) -> FindReport:
@@ -82,8 +87,10 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
         suites = list(switchboard.gateway.suites.values())
         finder = ToolSearch()
         finder.refresh(suites)
+        budget = switchboard.workspace.config.introspection.budget_tokens
         unknown = [suite.child.name for suite in suites if suite.child.snapshot is None]
-        return FindReport(query, finder.find(query, invocation.args.limit, doc_chars(invocation)), unknown)
+        matches = finder.find(query, invocation.args.limit, budget, levels(invocation))
+        return FindReport(query, matches, unknown)
 
 
 def show(report: FindReport, out: Screen) -> None:

@@ -25,7 +25,8 @@ from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
-from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings, ToolView
+from switchboard_mcp.suites.detail_levels import ToolView
+from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings
 from switchboard_mcp.suites.savings import Costs, Count, Savings, ServerTools, Spread, measure, summarise
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.token_estimate import ACCURACY, estimate

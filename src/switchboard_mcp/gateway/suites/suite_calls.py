@@ -22,6 +22,7 @@ from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remed
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.suites import introspect
+from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.suite_arguments import SuiteCall, unwrap
@@ -307,8 +308,7 @@ def _render_tools(
     if_none: str = introspect.NO_TOOLS,
 ) -> bytes | Failure:
     views = [
-        introspect.ToolView(tool.name, tool.description or "", tool.input_schema)
-        for tool in map(Tool.sanitized, tools)
+        ToolView(tool.name, tool.description or "", tool.input_schema) for tool in map(Tool.sanitized, tools)
     ]
     return introspect.answer(child, views, request, settings, instructions, if_none)
 

@@ -14,7 +14,8 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import ServerSnapshot, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite
-from switchboard_mcp.suites.introspect import IntrospectSettings, ToolView
+from switchboard_mcp.suites.detail_levels import ToolView
+from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.savings import ServerTools, Weight, flat_listing, measure_weight
 from switchboard_mcp.suites.token_estimate import estimate
 

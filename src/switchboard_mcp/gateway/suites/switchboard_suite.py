@@ -16,7 +16,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
-from switchboard_mcp.gateway.suites.tool_search import SubtoolMatch, ToolSearch
+from switchboard_mcp.gateway.suites.tool_search import BUDGET_TOKENS, SubtoolMatch, ToolSearch
 from switchboard_mcp.inprocess.server_app import (
     ClientIdentity,
     ClientSession,
@@ -26,7 +26,9 @@ from switchboard_mcp.inprocess.server_app import (
     ToolSpec,
 )
 from switchboard_mcp.observability.recent_errors import RecentError, RecentErrors
+from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.suites.fuzzy import nearest
+from switchboard_mcp.suites.token_estimate import estimate
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -41,8 +43,11 @@ CALL_SUITE = (
     'Call the tool named `suite` with {"action":"call","subtool":…,"args":{…}}, as the signature says.'
 )
 CALL_TOOL = "Call the tool named `tool` itself, with the arguments of the signature."
+NO_SIGNATURE = "Introspect the suite with subtool=NAME for a match without signature."
 NOTHING = "Nothing matches these words. Try others, or introspect a suite."
 MAX_MATCHES = 20
+# Share of the budget for the names of suites that could not be searched.
+NOT_SEARCHED_SHARE = 0.2
 
 
 class FindArgs(Struct, forbid_unknown_fields=True):
@@ -67,11 +72,11 @@ class RecentArgs(Struct, forbid_unknown_fields=True):
 class FindMatch(Struct, frozen=True, omit_defaults=True):
     """One subtool, ready to be called: through its suite, or as a direct tool."""
 
-    signature: str
-    summary: str
     suite: str = ""
     subtool: str = ""
     tool: str = ""
+    signature: str = ""
+    summary: str = ""
 
 
 class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -80,7 +85,9 @@ class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
     matches: list[FindMatch]
     next: str
     not_searched: list[str] = []
-    """Suites whose tools are not known yet: introspect one to include it in the search."""
+    """Suites whose tools are not known yet, as far as the budget allows: introspect one to include it."""
+    not_searched_total: int = 0
+    """Number of these suites, if not all are named."""
 
 
 class StatusResult(Struct, frozen=True):
@@ -155,25 +162,43 @@ class SwitchboardSession(ClientSession):
         return self.server.gateway.view_of(self.principal)
 
 
-async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> FindResult:
-    """Return the matching subtools, best first."""
+async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> bytes:
+    """Return the matching subtools, best first, as JSON text within the token budget of introspect."""
     view = session.view
-    index = session.server.search_index(view)
-    matches = await index.refresh_and_find(_other_suites(view), args.query, args.limit)
+    suites = _other_suites(view)
+    budget = min((suite.introspection.budget_tokens for suite in view.suites.values()), default=BUDGET_TOKENS)
+    unknown = [suite.name for suite in suites if suite.child.snapshot is None]
+    named = _within(unknown, int(budget * NOT_SEARCHED_SHARE))
+    room = budget - estimate(jsonrpc.encode(named)) - estimate(CALL_SUITE)
+    matches = await session.server.search_index(view).refresh_and_find(suites, args.query, args.limit, room)
     direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
     hits = [_to_find_match(match, direct_names.get((match.suite, match.subtool), "")) for match in matches]
-    unknown = [suite.name for suite in _other_suites(view) if suite.child.snapshot is None]
     next_steps = [
         CALL_SUITE if any(hit.suite for hit in hits) else "",
         CALL_TOOL if any(h.tool for h in hits) else "",
+        NO_SIGNATURE if any(not hit.signature for hit in hits) else "",
     ]
-    return FindResult(hits, " ".join(filter(None, next_steps)) or NOTHING, unknown)
+    return jsonrpc.encode(
+        FindResult(
+            hits,
+            " ".join(filter(None, next_steps)) or NOTHING,
+            named,
+            len(unknown) if len(named) < len(unknown) else 0,
+        )
+    )
+
+
+def _within(names: list[str], tokens: int) -> list[str]:
+    """Return the first names, up to a number of tokens."""
+    while names and estimate(jsonrpc.encode(names)) > tokens:
+        names = names[: len(names) * 3 // 4]
+    return names
 
 
 def _to_find_match(match: SubtoolMatch, tool: str) -> FindMatch:
     if tool:
-        return FindMatch(match.signature, match.summary, tool=tool)
-    return FindMatch(match.signature, match.summary, suite=match.suite, subtool=match.subtool)
+        return FindMatch(tool=tool, signature=match.signature, summary=match.summary)
+    return FindMatch(match.suite, match.subtool, signature=match.signature, summary=match.summary)
 
 
 async def status(

@@ -5,18 +5,18 @@ Owns the index of the known tools and rebuilds it when they change. Denied subto
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.suites.introspect import ToolView
+from switchboard_mcp.suites.detail_levels import LADDER, Level, ToolView, decoded_schema, fit_each
+from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
-from switchboard_mcp.suites.signature import signature
-from switchboard_mcp.suites.summary import summarise
+from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system.work_thread import LOOP_BYTES, run
 
 # A suite, the tools of its snapshot, and how many of them may be used.
@@ -24,18 +24,22 @@ State = tuple[ChildSuite, list[Raw] | None, int]
 # A suite and its permitted tools.
 SuiteTools = tuple[ChildSuite, list[Tool]]
 
-SUMMARY_CHARS = 120
-DOC_CHARS = 30
+# A match is meant to be called next, so its signature comes first; the ladder's schemas are for `introspect`.
+LEVELS = LADDER[2:]
+# For people: without the docs of parameters.
+BRIEF_LEVELS = LADDER[3:]
+NAMES = tuple(level for level in LADDER if level.detail == "names")
+BUDGET_TOKENS = IntrospectSettings().budget_tokens
 
 
-class SubtoolMatch(Struct, frozen=True, rename="camel"):
-    """One subtool, with all it takes to call it."""
+class SubtoolMatch(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One subtool, with all it takes to call it; without a signature if that does not fit the token budget."""
 
     suite: str
     subtool: str
-    signature: str
-    summary: str
-    score: float
+    signature: str = ""
+    summary: str = ""
+    score: float = 0.0
 
 
 class IndexedTool(Struct, frozen=True):
@@ -43,9 +47,12 @@ class IndexedTool(Struct, frozen=True):
 
     suite: str
     tool: ToolView
+    is_redacted: bool = False
+    """True if parameters are not shown, as `introspection.mode` says."""
 
 
 BuiltIndex = tuple[list[IndexedTool], Index]
+Hit = tuple[IndexedTool, float]
 
 
 class ToolSearch:
@@ -62,26 +69,29 @@ class ToolSearch:
         if stale is not None:
             self._built = _build(stale)
 
-    def find(self, query: str, limit: int, doc_chars: int = DOC_CHARS) -> list[SubtoolMatch]:
-        """Return the best matches, best first."""
+    def find(
+        self, query: str, limit: int, budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
+    ) -> list[SubtoolMatch]:
+        """Return the best matches, best first, described within a token budget."""
         tools, index = self._built
-        return [to_match(tools[hit.place], hit.score, doc_chars) for hit in index.search(query, limit)]
+        hits = [(tools[hit.place], hit.score) for hit in index.search(query, limit)]
+        return to_matches(hits, budget, levels)
 
     async def refresh_and_find(
-        self, suites: Iterable[ChildSuite], query: str, limit: int
+        self, suites: Iterable[ChildSuite], query: str, limit: int, budget: int
     ) -> list[SubtoolMatch]:
         """Rebuild the index if necessary and return the best matches. The work on many tools leaves the event loop."""
         stale = self._stale_tools(suites)
         if self._size <= LOOP_BYTES:
             if stale is not None:
                 self._built = _build(stale)
-            return self.find(query, limit)
+            return self.find(query, limit, budget)
         if stale is not None:
             states = self._states
             built = await run(partial(_build, stale))
             if self._states is states:  # not changed again meanwhile
                 self._built = built
-        return await run(partial(self.find, query, limit))
+        return await run(partial(self.find, query, limit, budget))
 
     def _stale_tools(self, suites: Iterable[ChildSuite]) -> list[SuiteTools] | None:
         """Return all tools if those of any suite have changed, or None."""
@@ -101,7 +111,7 @@ def _build(suites: list[SuiteTools]) -> BuiltIndex:
     for suite, permitted in suites:
         for tool in permitted:
             view = _view(tool)
-            tools.append(IndexedTool(suite.name, view))
+            tools.append(IndexedTool(suite.name, view, suite.introspection.mode == "redacted"))
             documents.append(search_document(view, suite.child.name, suite.description))
     return tools, Index(documents)
 
@@ -120,21 +130,22 @@ def search_document(tool: ToolView, server: str, about: str = "") -> SearchDocum
     return SearchDocument(tool.name, tool.description, server, about, parameter_text(tool))
 
 
-def to_match(indexed: IndexedTool, score: float, doc_chars: int = DOC_CHARS) -> SubtoolMatch:
-    """Return a hit with everything that a call needs."""
-    tool = indexed.tool
-    return SubtoolMatch(
-        suite=indexed.suite,
-        subtool=tool.name,
-        signature=signature(_schema(tool), doc_chars),
-        summary=summarise(tool.description, SUMMARY_CHARS),
-        score=round(score, 2),
-    )
+def to_matches(
+    hits: list[Hit], budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
+) -> list[SubtoolMatch]:
+    """Describe hits within a token budget: the largest in less detail first, then without the last ones."""
+    named = [SubtoolMatch(found.suite, found.tool.name, score=round(score, 2)) for found, score in hits]
+    tools = [(found.tool, NAMES if found.is_redacted else levels) for found, _ in hits]
+    described = fit_each(tools, budget - estimate(msgspec.json.encode(named)))
+    matches = [structs.replace(match, **members) for match, members in zip(named, described, strict=True)]
+    while len(matches) > 1 and estimate(msgspec.json.encode(matches)) > budget:
+        matches.pop()
+    return matches
 
 
 def parameter_text(tool: ToolView) -> str:
     """Return the names and descriptions of a tool's parameters."""
-    schema = _schema(tool)
+    schema = decoded_schema(tool)
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return ""
@@ -145,12 +156,3 @@ def parameter_text(tool: ToolView) -> str:
 def _view(tool: Tool) -> ToolView:
     tool.sanitized()
     return ToolView(tool.name, tool.description or "", tool.input_schema)
-
-
-def _schema(tool: ToolView) -> object:
-    if tool.input_schema is UNSET:
-        return {}
-    try:
-        return msgspec.json.decode(tool.input_schema)
-    except (msgspec.DecodeError, RecursionError):
-        return {}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
 from switchboard_mcp.children.builtin import BuiltinChild
 from switchboard_mcp.config.models import SWITCHBOARD_NAME, ChildSpec, Config, Expose
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import failure
+from switchboard_mcp.gateway.suites import tool_search
 from switchboard_mcp.gateway.suites.profile_suite import apply_profiles
 from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 from switchboard_mcp.observability.recent_errors import MAX_ERRORS, RecentErrors
+from switchboard_mcp.suites.token_estimate import estimate
 from tests.unit.gateway.board import Board, Host, Json
 
 ISSUE: Json = {
@@ -42,11 +46,17 @@ class Home:
         self.house.gateway = self.board.gateway
         return self.board.host(principal=principal)
 
+    def introspection(self, **settings: object) -> None:
+        """Change the settings of introspect, for every suite."""
+        for suite in self.board.gateway.suites.values():
+            suite.introspection = structs.replace(suite.introspection, **settings)
+
     def ask(self, host: Host, subtool: str, **args: object) -> Json:
         """The structured answer of one of its tools."""
         called = host.call(subtool, "switchboard_suite", args=args)
         self.board.settle()
-        answer: Json = host.result(called)["structuredContent"]
+        result = host.result(called)
+        answer: Json = result.get("structuredContent") or json.loads(result["content"][0]["text"])
         return answer
 
 
@@ -83,6 +93,65 @@ def test_find_says_which_suites_it_could_not_search_and_starts_nothing(home: Hom
     found = home.ask(home.host(), "find", query="issue")
     assert (found["matches"], found["notSearched"]) == ([], ["github_suite"])
     assert kid.runs == []
+
+
+def huge(number: int) -> Json:
+    """A tool whose schema alone is several times the budget of an answer."""
+    step = {
+        "type": "object",
+        "properties": {
+            f"part_{n}": {"type": "string", "description": "A long story. " * 9} for n in range(90)
+        },
+    }
+    kinds = {"type": "string", "enum": [f"kind_of_step_{n}" for n in range(300)]}
+    properties = {"title": {"type": "string"}, "steps": {"type": "array", "items": step}, "kind": kinds}
+    return {
+        "name": f"create_issue_{number}",
+        "description": "Open a new issue. " * 50,
+        "inputSchema": {"type": "object", "properties": properties, "required": ["title"]},
+    }
+
+
+@pytest.mark.parametrize("limit", [1, 5, 20])
+@pytest.mark.parametrize("budget", [50, 300, 1200])
+def test_find_keeps_its_token_budget_and_is_sent_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, budget: int, limit: int
+) -> None:
+    monkeypatch.setattr(tool_search, "LOOP_BYTES", 1_000_000)  # the board does not wait for threads
+    home.board.child("github", tools=[huge(number) for number in range(20)])
+    host = home.host()
+    home.introspection(budget_tokens=budget)
+    use(host, "github_suite", "create_issue_1")
+    called = host.call("find", "switchboard_suite", args={"query": "open an issue", "limit": limit})
+    home.board.settle()
+    result = host.result(called)
+    assert set(result) == {"content"}
+    (block,) = result["content"]
+    first_match_and_next = 120
+    assert estimate(block["text"]) <= max(budget, first_match_and_next)
+    matches = json.loads(block["text"])["matches"]
+    if budget == 1200:
+        assert len(matches) == limit
+    if budget == 1200 and limit < 20:
+        assert matches[0]["signature"].startswith("(title: string, steps?: {…}[], kind?: ")
+
+
+def test_find_shortens_the_largest_match_and_keeps_the_others_whole(home: Home) -> None:
+    home.board.child("github", tools=[huge(1), ISSUE])
+    host = home.host()
+    use(host, "github_suite", "create_issue")
+    matches = {match["subtool"]: match for match in home.ask(host, "find", query="open an issue")["matches"]}
+    assert matches["create_issue"]["signature"] == "(title: string, labels?: string[])"
+    assert "{…}" in matches["create_issue_1"]["signature"]
+
+
+def test_find_shows_no_parameters_in_redacted_mode(home: Home) -> None:
+    home.board.child("github", tools=[ISSUE])
+    host = home.host()
+    home.introspection(mode="redacted")
+    use(host, "github_suite", "create_issue")
+    (match,) = home.ask(host, "find", query="open an issue")["matches"]
+    assert "signature" not in match
 
 
 def test_find_names_a_tool_that_is_shown_directly_as_it_is_called(home: Home) -> None:
