@@ -17,6 +17,8 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 KNOWN_FAILURE = -32000
+# Part of hints; the command itself shows what else to do.
+RUN_DOCTOR = "run `switchboard doctor`"
 
 
 def shell_word(text: str) -> str:
@@ -62,12 +64,8 @@ KINDS: dict[str, FailureKind] = {
     ),
     "folder_not_found": FailureKind(False, "Create the folder, or correct cwd in the named file."),
     "transport_unsupported": FailureKind(False, "Install the package that the message names."),
-    "child_start_timeout": FailureKind(
-        True, "Run `switchboard doctor`, or raise timeouts.childSpawnMs (rpcMs for a first start)."
-    ),
-    "child_start_failed": FailureKind(
-        True, "Read what the child wrote to stderr, or run `switchboard doctor`."
-    ),
+    "child_start_timeout": FailureKind(True, f"Raise timeouts.childSpawnMs above that, or {RUN_DOCTOR}."),
+    "child_start_failed": FailureKind(True, f"Read what the child wrote to stderr, or {RUN_DOCTOR}."),
     "child_protocol": FailureKind(False, "Check that the command or url is that of an MCP server."),
     "child_crashed": FailureKind(True, "Try again: the child is restarted on the next call."),
     "child_timeout": FailureKind(True, "Ask for less work at once, or raise rpcMs for this suite."),

@@ -278,7 +278,7 @@ def test_doctor_names_each_fault_with_its_remedy(mixed: Path) -> None:
     assert "'no-such-program-anywhere'" in out
     assert "→ Install the program" in out
     assert "the key is missing" in out
-    assert "→ Run it by hand to see what it does: cd " in out
+    assert "run it by hand to see what it does: cd " in out
     assert "A_VARIABLE_NOBODY_SETS" in out
     assert "→ Set the variable" in out
     assert "is not valid JSON" in out

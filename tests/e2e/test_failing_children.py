@@ -162,6 +162,14 @@ def test_a_child_that_never_answers_fails_after_its_time(beside: Path) -> None:
     assert "childSpawnMs" in error["hint"]
 
 
+def test_a_slow_starter_works_again_and_again(beside: Path) -> None:
+    configure(beside, {"timeouts": {"childSpawnMs": 100, "rpcMs": 60_000}})
+    add_child(beside, "slow", faulty("slow-start", "1.5"))
+    for _ in range(2):
+        with switchboard(beside) as host:
+            assert host.call("slow_suite", "echo", message="ready")["content"][0]["text"] == "ready"
+
+
 def test_a_call_that_is_never_answered_fails_after_its_time_and_is_cancelled(
     beside: Path, tmp_path: Path
 ) -> None:

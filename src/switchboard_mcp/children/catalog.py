@@ -108,6 +108,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     server: ServerIdentity = msgspec.field(default_factory=ServerIdentity)
     protocol: str = ""
     requested: str = ""  # the protocol version to request, if the child refuses the newest
+    longest_start_ms: int = 0  # of all starts that are remembered; 0 if none is
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
     tools: list[Raw] = []
@@ -207,6 +208,15 @@ class Catalog:
         if self._folder and spec.kind != "builtin":  # builtin children change only with this program
             self._write(fingerprint(spec), msgspec.json.encode(snapshot))
 
+    def remember_slow_start(self, spec: ChildSpec, longest_ms: int) -> None:
+        """Remember that a start took at least this long. The snapshot stays as old as it is."""
+        snapshot, known = self.get(spec), self._find(spec)
+        if snapshot is None or known is None or snapshot.longest_start_ms >= longest_ms:
+            return
+        snapshot.longest_start_ms = longest_ms
+        if self._folder and spec.kind != "builtin":
+            self._write(fingerprint(spec), msgspec.json.encode(snapshot), known.learned_at)
+
     def discard(self, spec: ChildSpec) -> None:
         """Drop a removed child from memory. Its file stays."""
         known = self._find(spec)
@@ -238,7 +248,7 @@ class Catalog:
             return None, 0.0
         return (known, learned_at) if known.format == FORMAT else (None, 0.0)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, learned_at: float | None = None) -> None:
         from switchboard_mcp.system.atomic_write import (
             write_atomically,  # Loaded only if there is something to write.
         )
@@ -246,6 +256,8 @@ class Catalog:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             write_atomically(os.path.join(self._folder, name), data, sync=False)
+            if learned_at is not None:
+                os.utime(os.path.join(self._folder, name), (learned_at, learned_at))
         except OSError:
             return
         if not self._cleaned_up:

@@ -332,6 +332,8 @@ class Child:
             limit_s = rules.spawn_fail_s
             outcome = self.closing or await self._startup.run(stateless_first, capabilities, limit_s)
             if not isinstance(outcome, Failure):
+                took_ms = max(1, round((loop.time() - started_at) * 1000))
+                outcome.longest_start_ms = max(self.inventory.longest_start_ms, took_ms)
                 await self.inventory.prepare(outcome)
                 self.inventory.update(outcome)
         except Exception as problem:  # noqa: BLE001 - the waiters need an answer, whatever went wrong

@@ -94,9 +94,14 @@ class Inventory:
         return pin.snapshot if pin.governed else self._context.catalog.get(self._spec) or pin.snapshot
 
     @property
-    def has_run_before(self) -> bool:
-        """True if the child has run here before."""
-        return self._snapshot is not None or self._context.catalog.get(self._spec) is not None
+    def longest_start_ms(self) -> int:
+        """The longest start of the child that is remembered, or 0 if none is."""
+        known = self._snapshot or self._context.catalog.get(self._spec)
+        return known.longest_start_ms if known is not None else 0
+
+    def remember_slow_start(self, longest_ms: int) -> None:
+        """Remember that a start took at least this long, so that the next one gets more time."""
+        self._context.catalog.remember_slow_start(self._spec, longest_ms)
 
     @property
     def locked(self) -> bool:

@@ -15,11 +15,11 @@ from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import UnsupportedVersion
 from switchboard_mcp.children.launch import launch
 from switchboard_mcp.children.process_transport import ProcessTransport
-from switchboard_mcp.children.timeouts import start_timeout_ms
+from switchboard_mcp.children.timeouts import longest_start_after_timeout, start_timeout_ms
 from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, secret_values
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import RUN_DOCTOR, Failure, failure
 from switchboard_mcp.protocol import versions
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Startup:
                 "child_start_timeout",
                 f"Child '{name}' was not ready within {limit_s:g} s, the limit of the health gate.",
                 child=name,
-                hint="Run `switchboard doctor`, or raise health.spawnFailMs.",
+                hint=f"Raise health.spawnFailMs, or {RUN_DOCTOR}.",
                 stderr=connection.stderr_tail() if connection is not None else [],
             )
 
@@ -88,8 +88,18 @@ class Startup:
             return spec
         for secret in secret_values(child.spec, environ):
             self._context.redactor.register(secret)
-        known, call_timeout_ms = child.inventory.has_run_before, int(child.call_timeout_s * 1000)
-        limit_s = start_timeout_ms(spec.command, known, self._spawn_ms, call_timeout_ms) / 1000
+        inventory, call_timeout_ms = child.inventory, int(child.call_timeout_s * 1000)
+        longest_ms = inventory.longest_start_ms
+        limit_ms = start_timeout_ms(spec.command, longest_ms, self._spawn_ms, call_timeout_ms)
+        outcome = await self._try_versions(spec, limit_ms / 1000, stateless_first)
+        if isinstance(outcome, Failure) and outcome.code == "child_start_timeout":
+            inventory.remember_slow_start(longest_start_after_timeout(longest_ms, limit_ms, call_timeout_ms))
+        return outcome
+
+    async def _try_versions(
+        self, spec: ChildSpec, limit_s: float, stateless_first: bool
+    ) -> ServerSnapshot | Failure:
+        child = self._child
         stateless_first = stateless_first and not self._needs_handshake
         version = self._remembered_version() or versions.LATEST_LEGACY
         tried: set[tuple[bool, str]] = set()

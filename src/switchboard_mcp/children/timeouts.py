@@ -9,6 +9,9 @@ PACKAGE_RUNNERS = frozenset(
     {"npx", "bunx", "uvx", "pipx", "docker", "podman", "pnpm", "yarn", "bun", "uv", "deno"}
 )
 
+# A start on a busy machine, without a network or with a cold disk takes several times as long as a usual one.
+START_MARGIN = 4
+
 
 def call_timeout_s(spec: ChildSpec, config: Config) -> float:
     """Return the timeout of one call: the suite's setting, else the child's own, else `timeouts.rpcMs`."""
@@ -17,9 +20,21 @@ def call_timeout_s(spec: ChildSpec, config: Config) -> float:
     return timeout_ms / 1000
 
 
-def start_timeout_ms(command: str, known: bool, child_spawn_ms: int, call_timeout_ms: int) -> int:
-    """Return the timeout of one start. A package runner, or a child never seen, may have to download first."""
+def start_timeout_ms(command: str, longest_ms: int, child_spawn_ms: int, call_timeout_ms: int) -> int:
+    """Return the timeout of one start. A package runner, or a child never seen, may have to download first.
+
+    `longest_ms` is the longest start that was seen, 0 for none: the limit leaves room for several times as much.
+    """
     runner = command.replace("\\", "/").rpartition("/")[2].removesuffix(".cmd").removesuffix(".exe")
-    if known and runner not in PACKAGE_RUNNERS:
-        return child_spawn_ms
-    return max(child_spawn_ms, call_timeout_ms)
+    limit_ms = max(child_spawn_ms, START_MARGIN * longest_ms)
+    if longest_ms and runner not in PACKAGE_RUNNERS:
+        return limit_ms
+    return max(limit_ms, call_timeout_ms)
+
+
+def longest_start_after_timeout(longest_ms: int, limit_ms: int, call_timeout_ms: int) -> int:
+    """Return the longest start to remember after one that took more than its limit.
+
+    The next one gets several times that limit, up to the timeout of a call: a child that hangs must not get ever more.
+    """
+    return max(longest_ms, min(limit_ms, call_timeout_ms // START_MARGIN))

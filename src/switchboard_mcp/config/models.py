@@ -82,7 +82,8 @@ class Timeouts(ConfigModel, frozen=True):
     """Timeouts for starting, calling and idling children."""
 
     child_spawn_ms: Milliseconds = 8_000
-    """Time a child may take to complete its handshake, in milliseconds, if it has started on this machine before."""
+    """Time a child may take to complete its handshake, in milliseconds. The first start, a start through a package
+    runner and that of a slow starter get more: the timeout of a call, or four times the longest start seen."""
     rpc_ms: Milliseconds = 60_000
     """Timeout of one call to a child, in milliseconds."""
     idle_ms: Milliseconds = 600_000

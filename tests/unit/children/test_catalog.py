@@ -131,3 +131,27 @@ def test_writing_tidies_up_once(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
     catalog.store(spec(tmp_path), ServerSnapshot())
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_start_that_took_too_long_is_remembered_and_makes_nothing_fresh(
+    tmp_path: Path, clock: Clock
+) -> None:
+    folder, kid = str(tmp_path / "cache"), spec(tmp_path)
+    Catalog(folder).store(kid, ServerSnapshot(longest_start_ms=900))
+    (file,) = (tmp_path / "cache").iterdir()
+    os.utime(file, (clock.now - 100, clock.now - 100))
+    Catalog(folder, clock).remember_slow_start(kid, 8000)
+    later = Catalog(folder, clock)
+    known = later.get(kid)
+    assert known is not None
+    assert known.longest_start_ms == 8000
+    assert later.is_fresh(kid, 101)
+    assert not later.is_fresh(kid, 99)
+    later.remember_slow_start(kid, 10)
+    assert known.longest_start_ms == 8000
+
+
+def test_a_slow_start_of_a_child_never_seen_is_not_remembered(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.remember_slow_start(spec(tmp_path), 8000)
+    assert catalog.get(spec(tmp_path)) is None

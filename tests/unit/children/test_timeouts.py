@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS, call_timeout_s, start_timeout_ms
+from switchboard_mcp.children.timeouts import (
+    PACKAGE_RUNNERS,
+    call_timeout_s,
+    longest_start_after_timeout,
+    start_timeout_ms,
+)
 from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
 
 
@@ -17,25 +22,43 @@ class TestCallTimeout:
 
 class TestStartTimeout:
     def test_a_child_that_has_started_here_before_gets_the_spawn_limit(self) -> None:
-        assert start_timeout_ms("node", known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000
+        assert start_timeout_ms("node", longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000
 
     def test_a_child_never_seen_gets_the_longer_one(self) -> None:
-        assert start_timeout_ms("node", known=False, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
+        assert start_timeout_ms("node", longest_ms=0, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
 
     def test_a_spawn_limit_above_the_call_limit_stands(self) -> None:
-        assert start_timeout_ms("npx", known=False, child_spawn_ms=90_000, call_timeout_ms=60_000) == 90_000
+        assert start_timeout_ms("npx", longest_ms=0, child_spawn_ms=90_000, call_timeout_ms=60_000) == 90_000
 
     @pytest.mark.parametrize("runner", sorted(PACKAGE_RUNNERS))
     def test_a_package_runner_may_always_have_to_download(self, runner: str) -> None:
-        assert start_timeout_ms(runner, known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
+        assert start_timeout_ms(runner, longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
 
     @pytest.mark.parametrize(
         "command",
         ["/usr/local/bin/npx", "C:\\Program Files\\nodejs\\npx.cmd", "npx.cmd", "uvx.exe", "./bin/uvx"],
     )
     def test_a_package_runner_is_known_by_its_file_name(self, command: str) -> None:
-        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
+        assert (
+            start_timeout_ms(command, longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
+        )
 
     @pytest.mark.parametrize("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
     def test_a_name_that_only_resembles_one_is_none(self, command: str) -> None:
-        assert start_timeout_ms(command, known=True, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000
+        assert start_timeout_ms(command, longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000
+
+    @pytest.mark.parametrize("longest_ms", [2500, 10_000, 23_000, 59_000])
+    @pytest.mark.parametrize("command", ["node", "npx"])
+    def test_a_slow_starter_gets_several_times_its_longest_start(self, command: str, longest_ms: int) -> None:
+        limit = start_timeout_ms(command, longest_ms, child_spawn_ms=8000, call_timeout_ms=60_000)
+        assert limit >= 3 * longest_ms
+
+    def test_a_start_that_took_too_long_gets_more_time_next_up_to_the_limit_of_a_call(self) -> None:
+        longest, limits = 900, []
+        for _ in range(4):
+            limits.append(start_timeout_ms("node", longest, child_spawn_ms=8000, call_timeout_ms=60_000))
+            longest = longest_start_after_timeout(longest, limits[-1], call_timeout_ms=60_000)
+        assert limits == [8000, 32_000, 60_000, 60_000]
+
+    def test_a_child_that_hangs_does_not_lose_what_it_once_needed(self) -> None:
+        assert longest_start_after_timeout(23_000, 92_000, call_timeout_ms=60_000) == 23_000

@@ -101,9 +101,9 @@ def test_a_governed_child_shows_what_was_locked_also_while_it_runs(board: Pinned
 def test_a_lock_does_not_shorten_the_first_start_of_a_child(board: PinnedBoard) -> None:
     child = board.child()
     board.lock(child, ECHO)
-    assert not child.inventory.has_run_before
+    assert not child.inventory.longest_start_ms
     board.host().call("echo")
-    assert child.inventory.has_run_before
+    assert child.inventory.longest_start_ms
 
 
 def test_without_an_entry_an_open_child_is_as_ever(board: PinnedBoard) -> None:

@@ -35,7 +35,7 @@ from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
 from switchboard_mcp.config.variables import missing_variables, secret_values
-from switchboard_mcp.errors import Failure, SwitchboardError, shell_word
+from switchboard_mcp.errors import RUN_DOCTOR, Failure, SwitchboardError, shell_word
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
 from switchboard_mcp.policy.access import nothing_allowed
@@ -44,8 +44,6 @@ from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.transport.http.remote_base import redacted_url
 
-# Failures whose own hint is to run this command.
-SEND_TO_DOCTOR = frozenset({"child_start_timeout", "child_start_failed"})
 CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
 
 
@@ -229,9 +227,10 @@ def with_start_limit(workspace: Workspace, timeout_s: float) -> Workspace:
 
 def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
     remedy = problem.hint or ""
-    if spec is not None and spec.command and problem.code in SEND_TO_DOCTOR:
+    if spec is not None and spec.command and RUN_DOCTOR in remedy:
         command = Redactor().redact_text(shlex.join([spec.command, *spec.args]))
-        remedy = f"Run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
+        by_hand = f"run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
+        remedy = remedy.removesuffix(".").replace(RUN_DOCTOR, by_hand)
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
 
 
