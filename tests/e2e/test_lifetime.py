@@ -115,6 +115,26 @@ def test_a_list_that_waits_for_a_child_is_delivered_after_the_end_of_stdin(mocke
         assert host.wait() == 0
 
 
+@pytest.mark.parametrize("action", ["introspect", "call"])
+def test_the_end_of_stdin_in_a_start_that_hangs_ends_everything(
+    workspace: Path, tmp_path: Path, action: str
+) -> None:
+    pids = tmp_path / "pids"
+    os.mkfifo(pids)
+    add_child(workspace, "late", faulty("slow-start", "3600"), env={"FAULTY_PIDS": str(pids)})
+    configure(workspace, {"timeouts": {"rpcMs": 3_600_000}})  # a test that waits for the start fails
+    with switchboard(workspace) as host:
+        asked = host.ask(
+            "tools/call", {"name": "late_suite", "arguments": {"action": action, "subtool": "echo"}}
+        )
+        pid = int(pids.read_text())  # waits until the child has written it
+        host.hang_up()
+        answer = host.answer(asked)["result"]
+        assert answer["structuredContent"]["error"]["code"] == "shutting_down"
+        assert host.wait() == 0
+    assert not psutil.pid_exists(pid)
+
+
 CURIOUS = """
     class Curious(Child):
         def call(self, request_id, params, line):

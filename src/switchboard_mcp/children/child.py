@@ -21,7 +21,7 @@ from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.children.resource_subscriptions import ACKNOWLEDGED, ChildSubscriptions
 from switchboard_mcp.children.start_queue import StartQueue
 from switchboard_mcp.children.startup import Startup
-from switchboard_mcp.children.timeouts import call_timeout_s
+from switchboard_mcp.children.timeouts import call_timeout_s, is_start_hung
 from switchboard_mcp.children.waiter import FutureWaiter, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
@@ -78,6 +78,7 @@ class Child:
         self._idle_since = 0.0
         self._requests_seen = 0
         self._log_level = ""
+        self._start_began: float | None = None
         self._refresh_waiters: dict[str, list[ReadyWaiter]] = {}  # by list
         self._refreshed_at: dict[
             tuple[str, str], float
@@ -325,7 +326,7 @@ class Child:
             self._queue.fail_all(self._health.rejection())
             return
         loop, rules = self._context.loop, self._health.rules
-        started_at = loop.time()
+        started_at = self._start_began = loop.time()
         self._queue.start_progress()
         slow = loop.call_later(rules.spawn_warn_s, self._log_slow_start)
         try:
@@ -340,6 +341,7 @@ class Child:
             self._context.log.error("internal", child=self.name, problem=repr(problem))
             outcome = failure("internal", f"Child '{self.name}' could not be started.", child=self.name)
         finally:
+            self._start_began = None
             self._queue.stop_progress()
             slow.cancel()
         if self.closing is not None:
@@ -439,6 +441,14 @@ class Child:
         self._health.apply(LifecycleEvent.EXITED)
         for waiter in self._queue.drain():
             self.acquire(waiter)
+
+    def abandon_hung_start(self, host_left_at: float) -> None:
+        """Close the child if its start takes longer than a host that has left may be expected to wait."""
+        began, longest_s = self._start_began, self.inventory.longest_start_ms / 1000
+        if began is None or self.closing is not None:
+            return
+        if is_start_hung(began, host_left_at, self._context.loop.time(), longest_s):
+            self._context.start_task(self.close())
 
     async def close(self, problem: Failure | None = None) -> None:
         """Stop for good. A handshake in progress fails with its connection; a launch in progress is cancelled."""

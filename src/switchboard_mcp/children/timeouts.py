@@ -12,6 +12,11 @@ PACKAGE_RUNNERS = frozenset(
 # A start on a busy machine, without a network or with a cold disk takes several times as long as a usual one.
 START_MARGIN = 4
 
+# A script that pipes requests ends its input within this time of the last one.
+SCRIPT_S = 0.25
+# A start that a script waits for gets this long, or twice the longest one seen.
+FINAL_START_S = 5.0
+
 
 def call_timeout_s(spec: ChildSpec, config: Config) -> float:
     """Return the timeout of one call: the suite's setting, else the child's own, else `timeouts.rpcMs`."""
@@ -30,6 +35,16 @@ def start_timeout_ms(command: str, longest_ms: int, child_spawn_ms: int, call_ti
     if longest_ms and runner not in PACKAGE_RUNNERS:
         return limit_ms
     return max(limit_ms, call_timeout_ms)
+
+
+def is_start_hung(began: float, host_left_at: float, now: float, longest_s: float) -> bool:
+    """Return True if a start is not worth waiting for once its host has closed the connection.
+
+    A host that waited before it left wants no answer. One that left with its last request may be a script.
+    """
+    if host_left_at - began > SCRIPT_S:
+        return True
+    return now - began > max(FINAL_START_S, 2 * longest_s)
 
 
 def longest_start_after_timeout(longest_ms: int, limit_ms: int, call_timeout_ms: int) -> int:

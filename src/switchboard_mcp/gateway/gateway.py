@@ -231,6 +231,12 @@ class Gateway:
         session.capabilities = b"{}"
         self.broker.session_closed(session)
 
+    def abandon_hung_starts(self, host_left_at: float) -> None:
+        """Close the children whose start a host that has left need not wait for."""
+        for suite in self.all_suites.values():
+            for child in suite.child.processes():
+                child.abandon_hung_start(host_left_at)
+
     def receive(self, session: Session, channel: ReplyChannel, data: bytes) -> None:
         """Handle one message from a host; the answer goes to `channel`."""
         if not data.isascii():

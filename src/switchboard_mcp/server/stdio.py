@@ -68,9 +68,11 @@ class StdioServer:
     async def _drain(self) -> None:
         """Wait until pending responses are written, as long as the host reads. Polls: a dead reader is not reported."""
         stalled, write_buffer_size = 0, self._link.write_buffer_size
+        ended_at = self._loop.time()
         while self._session.in_flight or self._link.write_buffer_size:
             if self._link.other_side_gone or stalled > MAX_DRAIN_STALLS:
                 return
+            self._gateway.abandon_hung_starts(ended_at)
             await asyncio.sleep(DRAIN_POLL_S)
             unmoved = 0 < self._link.write_buffer_size == write_buffer_size
             stalled, write_buffer_size = stalled + 1 if unmoved else 0, self._link.write_buffer_size

@@ -5,6 +5,7 @@ import pytest
 from switchboard_mcp.children.timeouts import (
     PACKAGE_RUNNERS,
     call_timeout_s,
+    is_start_hung,
     longest_start_after_timeout,
     start_timeout_ms,
 )
@@ -62,3 +63,24 @@ class TestStartTimeout:
 
     def test_a_child_that_hangs_does_not_lose_what_it_once_needed(self) -> None:
         assert longest_start_after_timeout(23_000, 92_000, call_timeout_ms=60_000) == 23_000
+
+
+class TestHungStart:
+    """A start in progress at 0, when its host leaves."""
+
+    @pytest.mark.parametrize(
+        ("began", "now", "longest_s", "hung"),
+        [
+            (-0.1, 1.0, 0.0, False),  # a script whose requests came with the end of its input
+            (-0.1, 6.0, 0.0, True),
+            (-0.1, 6.0, 10.0, False),  # it usually takes that long
+            (-0.1, 21.0, 10.0, True),
+            (-1.0, 0.0, 0.0, True),  # a host that has waited, and leaves
+            (-1.0, 0.0, 10.0, True),
+            (3.0, 4.0, 0.0, False),  # for a request in the queue
+        ],
+    )
+    def test_is_not_waited_for_by_a_host_that_has_waited_before(
+        self, began: float, now: float, longest_s: float, hung: bool
+    ) -> None:
+        assert is_start_hung(began, 0.0, now, longest_s) is hung
