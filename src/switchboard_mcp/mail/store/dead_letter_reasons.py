@@ -11,6 +11,7 @@ from msgspec import Struct
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import printable
 
 SUFFIX = ".reason.json"
 _MAX_BYTES = 65_536
@@ -25,7 +26,12 @@ class Reason(Struct):
 
 def encode_reason(tx: Transaction, name: str, problem: Failure) -> bytes:
     """Encode the reason file for a dead letter with this original name."""
-    content = {"file": name, "code": problem.code, "reason": problem.message, "at": tx.clocks.iso()}
+    content = {
+        "file": printable(name),
+        "code": problem.code,
+        "reason": problem.message,
+        "at": tx.clocks.iso(),
+    }
     return msgspec.json.encode(content) + b"\n"
 
 

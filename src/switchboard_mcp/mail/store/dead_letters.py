@@ -23,6 +23,7 @@ from switchboard_mcp.mail.store.filenames import (
     Outcome,
     parse,
     parse_foreign_name,
+    printable,
     receipt_name,
     settled_name,
     waiting_name,
@@ -76,8 +77,8 @@ def list_dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
         dead_letters.append(
             DeadLetter(
                 agent=agent,
-                id=entry.stem.id if entry else name,
-                file=f"deadletter/{agent}/{name}",
+                id=entry.stem.id if entry else printable(name),
+                file=f"deadletter/{agent}/{printable(name)}",
                 reason=reason.reason,
                 at=reason.at,
                 message=stored.message if stored else None,

@@ -36,6 +36,7 @@ from switchboard_mcp.mail.store.filenames import (
     is_message_id,
     is_store_id,
     parse,
+    printable,
     receipt_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
@@ -131,15 +132,24 @@ def deliver(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple
     if not inbox.dropped:
         return inbox, []
     ordered = sorted(inbox.dropped, key=lambda name: (_changed(tx, agent, name), name))
-    deliveries: list[Delivery | None] = []
-    for outcome in group_commit.run(tx, [_deliver_one(tx, agent, name, rules) for name in ordered]):
-        if isinstance(outcome, Exception):
-            raise outcome
-        # A file that could not be stored is still there and will be retried.
-        deliveries.append(None if isinstance(outcome, Failure) else outcome)
+    outcomes = group_commit.run(tx, [_deliver_one(tx, agent, name, rules) for name in ordered])
+    # A file that could not be stored is still there and will be retried.
+    deliveries = [
+        _set_aside(tx, agent, name, outcome)
+        if isinstance(outcome, Exception)
+        else (None if isinstance(outcome, Failure) else outcome)
+        for name, outcome in zip(ordered, outcomes, strict=True)
+    ]
     rescanned = scan(tx, agent)
     rescanned.retry_soon = any(each is None for each in deliveries)
     return rescanned, [each for each in deliveries if each is not None]
+
+
+def _set_aside(tx: Transaction, agent: str, name: str, problem: Exception) -> Delivery | None:
+    """Dead-letter a file whose delivery ended in an unexpected error, so that it does not stop the others."""
+    reason = f"its delivery failed with {type(problem).__name__}"
+    (outcome,) = group_commit.run(tx, [_dead_letter(tx, agent, name, _not_a_message(agent, name, reason))])
+    return outcome if isinstance(outcome, Delivery) else None
 
 
 def collect_misplaced(tx: Transaction) -> tuple[set[str], list[Delivery]]:
@@ -161,11 +171,23 @@ def collect_misplaced(tx: Transaction) -> tuple[set[str], list[Delivery]]:
                 deliveries += _refuse_misplaced(tx, name)
         except OSError:
             continue  # A link: reported by `verify`.
-        except SwitchboardError as unsafe:
-            if name not in tx.directory.unsafe:
-                tx.directory.unsafe.add(name)
-                deliveries.append(Delivery(agent=_shown(name), file="", problem=unsafe.failure))
+        except Exception as problem:  # noqa: BLE001 - one entry must not stop the delivery of the others
+            deliveries += report_once(tx, printable(name), name, problem)
     return agents, deliveries
+
+
+def report_once(tx: Transaction, agent: str, place: str, problem: Exception) -> list[Delivery]:
+    """Report a place that cannot be handled, unless that was done before."""
+    if place in tx.directory.unsafe:
+        return []
+    tx.directory.unsafe.add(place)
+    if isinstance(problem, SwitchboardError):
+        found = problem.failure
+    elif isinstance(problem, OSError):
+        found = file_operations.failure_for(problem, f"{tx.directory.path}/inbox/{agent}")
+    else:
+        found = failure("mail_not_stored", f"The inbox of '{agent}' cannot be handled: {problem!r}.")
+    return [Delivery(agent=agent, file="", problem=found)]
 
 
 def has_misplaced(tx: Transaction, agent: str) -> bool:
@@ -202,10 +224,12 @@ def _refuse_misplaced(tx: Transaction, entry: str) -> list[Delivery]:
             name for name in tx.names("inbox", entry) if not name.startswith(".") and name[-4:] != ".tmp"
         ]
         place: tuple[str, ...] = ("inbox", entry)
-        problem = f"'{_shown(entry)}' is not a valid agent name, so nobody reads inbox/{_shown(entry)}."
+        problem = f"'{printable(entry)}' is not a valid agent name, so nobody reads inbox/{printable(entry)}."
     except OSError:
         names, place = [entry], ("inbox",)
-        problem = f"'{_shown(entry)}' is in inbox/ itself. A message belongs in the folder of its recipient."
+        problem = (
+            f"'{printable(entry)}' is in inbox/ itself. A message belongs in the folder of its recipient."
+        )
     deliveries = []
     for name in names:
         source = tx.folder(*place)
@@ -215,7 +239,7 @@ def _refuse_misplaced(tx: Transaction, entry: str) -> list[Delivery]:
         job = _dead_letter(tx, UNADDRESSED, name, refusal, data, source=source)
         (outcome,) = group_commit.run(tx, [job])
         if isinstance(outcome, Delivery):
-            deliveries.append(msgspec.structs.replace(outcome, agent=_shown(entry)))
+            deliveries.append(msgspec.structs.replace(outcome, agent=printable(entry)))
     return deliveries
 
 
@@ -337,7 +361,9 @@ def _dead_letter(
     yield None
     if receipt is not None:
         receipts.publish_first(tx, receipt, sender, message_id)
-    return Delivery(agent=agent, file=name, id=message_id or None, sender=sender or None, problem=problem)
+    return Delivery(
+        agent=agent, file=printable(name), id=message_id or None, sender=sender or None, problem=problem
+    )
 
 
 def _claimed_identity(data: bytes, name: str) -> tuple[str, str]:
@@ -378,13 +404,7 @@ def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-_LONGEST_KEPT_NAME:]
 
 
-def _shown(name: str) -> str:
-    """Return a name as text that fits on a line."""
-    text = ascii(name)[1:-1] if not name.isprintable() else name
-    return text if len(text) < 100 else text[:99] + "…"
-
-
 def _not_a_message(agent: str, name: str, reason: str) -> Failure:
     return failure(
-        "mail_message_invalid", f"{_shown(name)!r} in the inbox of '{agent}' is not a message: {reason}."
+        "mail_message_invalid", f"'{printable(name)}' in the inbox of '{agent}' is not a message: {reason}."
     )

@@ -27,6 +27,8 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NO_REPLACE = 1
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY})
+# These concern the process, not the file it was about to open.
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # A lock is held for a few renames only; a stopped holder must not block the others forever.
 LOCK_TIMEOUT_S = 30.0
 
@@ -217,7 +219,7 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
     except FileNotFoundError:
         return RejectedFile("it is gone", gone=True)
     except OSError as problem:
-        return RejectedFile(f"it cannot be opened: {problem.strerror}")
+        return _unreadable(problem, "opened")
     try:
         info = os.fstat(descriptor)
         unfit = _rejection(info, limit)
@@ -228,9 +230,19 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
             data = data + more if data else more
         if len(data) > limit:
             return _too_large(limit)
+    except OSError as problem:
+        return _unreadable(problem, "read")
+    else:
         return FileContent(data, max(info.st_mtime, info.st_ctime), info.st_ino)
     finally:
         os.close(descriptor)
+
+
+def _unreadable(problem: OSError, how: str) -> RejectedFile:
+    """Return the reason that concerns this file. Raises if it is this process that has no room."""
+    if problem.errno in _NO_ROOM:
+        raise problem
+    return RejectedFile(f"it cannot be {how}: {problem.strerror}")
 
 
 def _rejection(info: os.stat_result, limit: int) -> RejectedFile | None:

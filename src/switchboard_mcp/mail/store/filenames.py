@@ -118,6 +118,16 @@ def name_patterns(message_id: str) -> list[tuple[str, int]]:
     return [*begins, (f"_file-{message_id.removeprefix('msg_')}.", len("msg_") + ORDER_DIGITS)]
 
 
+def printable(name: str) -> str:
+    """Return a file name of any bytes as text that fits on a line.
+
+    >>> printable("a\\udcffb")
+    'a\\\\udcffb'
+    """
+    text = name if name.isprintable() else ascii(name)[1:-1]
+    return text if len(text) < 100 else text[:99] + "…"
+
+
 def waiting_name(stem: Stem, returns: int = 0) -> str:
     """Return the file name in an inbox."""
     return f"{stem}{_returns_part(returns)}.json"

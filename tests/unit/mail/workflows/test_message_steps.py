@@ -123,13 +123,12 @@ async def test_a_message_that_is_delivered_again_after_a_crash_takes_no_second_s
     village.write(id, "request-1")
 
     def die(self: object) -> None:
-        raise KeyError("killed")
+        raise OSError(5, "killed")
 
     message = village.drop("ada", {"workflow": id, "completes": "submit"})
     with monkeypatch.context() as dying:
         dying.setattr(sending.OutgoingMessage, "write", die)
-        with pytest.raises(KeyError):
-            await village.store.deliver("lead")
+        assert await village.store.deliver("lead") == []
     for _ in range(2):
         await village.store.deliver("lead")
     (receipt,) = await village.store.receipts("ada", ids=[message])

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
+from switchboard_mcp.mail.store.filenames import PLACES, Place, parse, printable
 
 
 class StoreFinding(Struct, rename="camel", kw_only=True):
@@ -48,10 +48,9 @@ def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
             except OSError:
                 continue  # A folder, for example: not ours.
             if not name.endswith(".lock"):
-                message = f"tmp/{name} was left by a process that has ended."
-                done.append(
-                    StoreFinding(kind="temporary", path=f"tmp/{name}", message=message, repaired=True)
-                )
+                path = f"tmp/{printable(name)}"
+                message = f"{path} was left by a process that has ended."
+                done.append(StoreFinding(kind="temporary", path=path, message=message, repaired=True))
     return done
 
 

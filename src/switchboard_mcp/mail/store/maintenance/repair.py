@@ -17,7 +17,7 @@ from switchboard_mcp.mail.store import (
     receipts,
 )
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, receipt_name
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, printable, receipt_name
 from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 
@@ -26,13 +26,19 @@ def repair(tx: Transaction) -> list[StoreFinding]:
     """Repair everything that can be repaired; returns what was done."""
     done = cleanup.remove_stale_temp_files(tx)
     for agent in sorted({agent for place in PLACES for agent in tx.agents(place)}):
-        with tx.locked(agent):
-            done += cleanup.finish_interrupted_moves(tx, agent)
-            done += _remove_orphaned_reasons(tx, agent)
-        done += _return_expired(tx, agent)
-        done += _restore_receipts(tx, agent)
+        try:
+            done += _repair_agent(tx, agent)
+        except Exception as problem:  # noqa: BLE001 - one agent's files must not stop the repair of the others
+            text = f"The files of '{agent}' cannot be repaired: {problem}."
+            done.append(StoreFinding(kind="unreadable", path=f"inbox/{agent}", message=text))
     tx.sync_folders()
     return done
+
+
+def _repair_agent(tx: Transaction, agent: str) -> list[StoreFinding]:
+    with tx.locked(agent):
+        done = cleanup.finish_interrupted_moves(tx, agent) + _remove_orphaned_reasons(tx, agent)
+    return done + _return_expired(tx, agent) + _restore_receipts(tx, agent)
 
 
 def _remove_orphaned_reasons(tx: Transaction, agent: str) -> list[StoreFinding]:
@@ -45,7 +51,7 @@ def _remove_orphaned_reasons(tx: Transaction, agent: str) -> list[StoreFinding]:
             and name.removesuffix(dead_letter_reasons.SUFFIX) not in stems
         ):
             tx.remove(tx.folder("deadletter", agent), name)
-            path = f"deadletter/{agent}/{name}"
+            path = f"deadletter/{agent}/{printable(name)}"
             message = f"{path} recorded a move that did not happen."
             done.append(StoreFinding(kind="temporary", path=path, message=message, repaired=True))
     return done

@@ -80,11 +80,19 @@ class Sweeper:
                 named |= moved
                 deliveries += refused
             for agent in tx.agents() if "" in due else sorted(named):
-                inbox, delivered = dropped_files.deliver(tx, agent, self._rules)
+                try:
+                    inbox, delivered = dropped_files.deliver(tx, agent, self._rules)
+                except Exception as problem:  # noqa: BLE001 - one inbox must not stop the delivery of the others
+                    deliveries += dropped_files.report_once(tx, agent, f"inbox/{agent}", problem)
+                    settling.add(agent)
+                    continue
                 deliveries += delivered
                 settling |= {agent} if inbox.retry_soon else set()
             for agent in tx.agents("claimed") if expired else ():
-                deliveries += claims.return_expired(tx, agent)[1]
+                try:
+                    deliveries += claims.return_expired(tx, agent)[1]
+                except Exception as problem:  # noqa: BLE001 - as above
+                    deliveries += dropped_files.report_once(tx, agent, f"claimed/{agent}", problem)
             return deliveries, settling
 
         def done(swept: SweepResult | None) -> None:

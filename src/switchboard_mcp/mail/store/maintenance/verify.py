@@ -12,7 +12,7 @@ from msgspec import Struct
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.mail.store import file_operations, receipts, signing
 from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse, printable
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 
 
@@ -76,7 +76,7 @@ def _check_agent(
     now = tx.clocks.now()
     for place, name in names:
         entry = parse(place, name)
-        path = f"{place}/{agent}/{name}"
+        path = f"{place}/{agent}/{printable(name)}"
         finding = _check_message(tx, agent, entry, path) if entry else _check_other_file(place, name, path)
         if finding is not None:
             findings.append(finding)
@@ -138,7 +138,7 @@ def _find_stray_entries(tx: Transaction) -> list[StoreFinding]:
         for name in tx.names(place):
             # Files in `inbox/Coder 1` are delivered to `coder-1`.
             if name not in known and (place != "inbox" or agent_name(name) in (None, name)):
-                path = f"{place}/{name}"
+                path = f"{place}/{printable(name)}"
                 findings.append(
                     StoreFinding(kind="foreign", path=path, message=f"{path} is not an agent folder.")
                 )
