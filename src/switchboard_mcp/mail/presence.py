@@ -156,7 +156,8 @@ class Presence:
         finally:
             os.close(folder)
         info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
+        # Ours are empty, so one with other names is in a snapshot that was made with hard links.
+        if not stat.S_ISREG(info.st_mode) or (info.st_nlink != 1 and info.st_size):
             os.close(fd)
             raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), name)
         return _File(fd)

@@ -113,7 +113,7 @@ def _requeue_foreign(tx: Transaction, agent: str, name: str) -> None:
     if foreign is None or not tx.has("deadletter", agent):
         raise _not_found(agent, name)
     stem, original = foreign
-    content = file_operations.read(tx.folder("deadletter", agent), name, signing.MAX_FILE_BYTES)
+    content = file_operations.read_unshared(tx.folder("deadletter", agent), name, signing.MAX_FILE_BYTES)
     if isinstance(content, file_operations.FileContent):
         # Checked here, because in the inbox it would briefly pass for a file that is still being written.
         message = message_validation.from_file(content.data, agent, original, tx.clocks.iso())

@@ -67,13 +67,14 @@ def scan(tx: Transaction, agent: str) -> Inbox:
     if not tx.has("inbox", agent):
         return inbox
     before = tx.directory.verified.get(agent, {})
+    elsewhere = _OtherPlaces(tx, agent)
     now: dict[str, VerifiedMessage] = {}
     for name, inode in sorted(file_operations.entries(tx.folder("inbox", agent))):
         known = before.get(name)
         if known is None or known.inode != inode:
             if name.startswith(".") or name.endswith(".tmp"):
                 continue
-            known = _read_verified(tx, agent, name)
+            known = _read_verified(tx, agent, name, elsewhere)
         if known is not None:
             now[name] = known
         else:
@@ -84,7 +85,28 @@ def scan(tx: Transaction, agent: str) -> Inbox:
     return inbox
 
 
-def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | None:
+class _OtherPlaces:
+    """The messages of an agent outside its inbox; listed when first needed, and only once."""
+
+    def __init__(self, tx: Transaction, agent: str) -> None:
+        self._tx = tx
+        self._agent = agent
+        self._stems: set[Stem] | None = None
+
+    def has(self, stem: Stem) -> bool:
+        if self._stems is None:
+            places: tuple[Place, ...] = ("claimed", "shipped", "archive", "deadletter")
+            self._stems = {
+                entry.stem
+                for place in places
+                for entry in message_lookup.entries(self._tx, place, self._agent)
+            }
+        return stem in self._stems
+
+
+def _read_verified(
+    tx: Transaction, agent: str, name: str, elsewhere: _OtherPlaces | None = None
+) -> VerifiedMessage | None:
     """Read the facts about a delivered message; None if it has no valid signature."""
     entry = parse("inbox", name)
     if entry is None:
@@ -93,24 +115,37 @@ def _read_verified(tx: Transaction, agent: str, name: str) -> VerifiedMessage | 
     if isinstance(content, file_operations.RejectedFile):
         return None
     message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
-    if message is None or _is_copy(tx, agent, entry, message.sender, content.changed):
+    if message is None:
+        return None
+    elsewhere = elsewhere or _OtherPlaces(tx, agent)
+    if _is_copy(tx, entry, message.sender, content, elsewhere):
         return None
     return VerifiedMessage(entry, content.inode, message.sender, message.priority)
 
 
-def _is_copy(tx: Transaction, agent: str, entry: MessageFile, sender: str, changed: float) -> bool:
+def is_signed(tx: Transaction, agent: str, name: str, data: bytes) -> bool:
+    """Return True if this is the content of a message that was delivered under this name."""
+    entry = parse("inbox", name)
+    return entry is not None and signing.verify(tx.signing_key(), entry.stem, agent, data) is not None
+
+
+def _is_copy(
+    tx: Transaction,
+    entry: MessageFile,
+    sender: str,
+    content: file_operations.FileContent,
+    elsewhere: _OtherPlaces,
+) -> bool:
     """Return True if this signed message was settled before, or is in another place too.
 
-    Looks into the other places only if the file came later than its order number, so new messages cost no listing.
+    Looks into the other places only if the file came later than its order number, or has other names; so new messages
+    cost no listing.
     """
     settled = is_settled(tx, sender, entry.stem)
     if settled and is_store_id(entry.stem.id):
         return True
-    came_later = abs(changed - entry.stem.order / 1e6) > PUBLISHED_WITHIN_S
-    if not (settled or came_later):
-        return False
-    others: tuple[Place, ...] = ("claimed", "shipped", "archive", "deadletter")
-    return any(message_lookup.is_in(tx, place, agent, entry.stem) for place in others)
+    came_later = content.links > 1 or abs(content.changed - entry.stem.order / 1e6) > PUBLISHED_WITHIN_S
+    return (settled or came_later) and elsewhere.has(entry.stem)
 
 
 def is_settled(tx: Transaction, sender: str, stem: Stem) -> bool:
@@ -233,7 +268,7 @@ def _refuse_misplaced(tx: Transaction, entry: str) -> list[Delivery]:
     deliveries = []
     for name in names:
         source = tx.folder(*place)
-        content = file_operations.read(source, name, signing.MAX_FILE_BYTES)
+        content = file_operations.read_unshared(source, name, signing.MAX_FILE_BYTES)
         data = b"" if isinstance(content, file_operations.RejectedFile) else content.data
         refusal = failure("mail_name_invalid", problem)
         job = _dead_letter(tx, UNADDRESSED, name, refusal, data, source=source)
@@ -254,13 +289,16 @@ def _deliver_one(
     """Deliver one dropped file; None if it must be retried later."""
     inbox = tx.folder("inbox", agent)
     content = file_operations.read(inbox, name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.FileContent) and content.links > 1:
+        if _is_being_moved(tx, agent, name):
+            return None
+        signed = is_signed(tx, agent, name, content.data)
+        content = content if signed else file_operations.LINKED
     if isinstance(content, file_operations.RejectedFile):
-        if content.gone or (content.links > 1 and _is_being_moved(tx, agent, name)):
+        if content.gone:
             return None
         return (yield from _dead_letter(tx, agent, name, _not_a_message(agent, name, content.reason)))
-    if (entry := parse("inbox", name)) and signing.verify(
-        tx.signing_key(), entry.stem, agent, content.data
-    ) is not None:
+    if (entry := parse("inbox", name)) and is_signed(tx, agent, name, content.data):
         return (yield from _refuse_copy(tx, agent, entry))
     if not message_validation.has_message_name(name):
         if _is_fresh(tx, agent, name):

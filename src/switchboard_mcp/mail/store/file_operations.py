@@ -54,15 +54,18 @@ class RejectedFile(Struct, frozen=True):
 
     reason: str
     gone: bool = False
-    links: int = 1
+
+
+LINKED = RejectedFile("it is a hard link to a file with other names")
 
 
 class FileContent(Struct, frozen=True):
-    """Content of a file, when it was last modified or renamed (seconds), and its inode."""
+    """Content of a file, when it was last modified or renamed (seconds), its inode and the number of its names."""
 
     data: bytes
     changed: float
     inode: int
+    links: int = 1
 
 
 def open_folder(name: str, parent: int | None = None) -> int:
@@ -207,7 +210,7 @@ def entries(folder: int) -> list[tuple[str, int]]:
 
 
 def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
-    """Read a regular file of ours with a single name and at most `limit` bytes, or return why it is rejected.
+    """Read a regular file of ours with at most `limit` bytes, or return why it is rejected.
 
     Anything else is not even opened: opening a device or a pipe may have side effects.
     """
@@ -233,7 +236,7 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
     except OSError as problem:
         return _unreadable(problem, "read")
     else:
-        return FileContent(data, max(info.st_mtime, info.st_ctime), info.st_ino)
+        return FileContent(data, max(info.st_mtime, info.st_ctime), info.st_ino, info.st_nlink)
     finally:
         os.close(descriptor)
 
@@ -252,13 +255,20 @@ def _rejection(info: os.stat_result, limit: int) -> RejectedFile | None:
         return RejectedFile("it is not a regular file")
     if info.st_uid != os.geteuid():
         return RejectedFile("it belongs to another user")
-    if info.st_nlink != 1:
-        return RejectedFile("it is a hard link to a file with other names", links=info.st_nlink)
     return _too_large(limit) if info.st_size > limit else None
 
 
 def _too_large(limit: int) -> RejectedFile:
     return RejectedFile(f"it is larger than {limit} bytes")
+
+
+def read_unshared(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
+    """Like `read`, but reject a file with several names: only a signature shows that such a file is ours.
+
+    A snapshot made with hard links gives every file a second name. So may a program that links to a file elsewhere.
+    """
+    content = read(folder, name, limit)
+    return content if isinstance(content, RejectedFile) or content.links == 1 else LINKED
 
 
 @contextmanager

@@ -124,6 +124,8 @@ def read(tx: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_
     message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
     if message is not None:
         return message
+    if content.links != 1:
+        return file_operations.LINKED
     message = signing.decode(content.data)
     # Folders and files are named after these three, so a modified file must not choose them.
     fits = (

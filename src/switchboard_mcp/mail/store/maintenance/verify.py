@@ -39,7 +39,12 @@ def verify(tx: Transaction) -> StoreVerdict:
     promised = _accepted_messages(tx)
     for agent in sorted(agents):
         with tx.locked(agent):
-            names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
+            names = [
+                (place, name, inode)
+                for place in PLACES
+                if tx.has(place, agent)
+                for name, inode in file_operations.entries(tx.folder(place, agent))
+            ]
         # Read without the lock: this can take long, and a message moved meanwhile was still in one place.
         entries, agent_findings = _check_agent(tx, agent, names)
         findings += agent_findings
@@ -69,12 +74,13 @@ def _accepted_messages(tx: Transaction) -> list[tuple[str, str]]:
 
 
 def _check_agent(
-    tx: Transaction, agent: str, names: list[tuple[Place, str]]
+    tx: Transaction, agent: str, names: list[tuple[Place, str, int]]
 ) -> tuple[list[MessageFile], list[StoreFinding]]:
     entries: list[MessageFile] = []
     findings: list[StoreFinding] = []
     now = tx.clocks.now()
-    for place, name in names:
+    inodes = {(place, name): inode for place, name, inode in names}
+    for place, name, _ in names:
         entry = parse(place, name)
         path = f"{place}/{agent}/{printable(name)}"
         finding = _check_message(tx, agent, entry, path) if entry else _check_other_file(place, name, path)
@@ -86,7 +92,7 @@ def _check_agent(
         if entry is not None and entry.lease is not None and entry.lease.has_expired(now):
             late = "The claim has expired; the message will return to the inbox."
             findings.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
-    return entries, findings + _find_duplicates(agent, entries)
+    return entries, findings + _find_duplicates(agent, entries, inodes)
 
 
 def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -> StoreFinding | None:
@@ -94,8 +100,8 @@ def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -
     if isinstance(content, file_operations.RejectedFile):
         if content.gone:
             return None
-        kind = "half_moved" if content.links == 2 else "unreadable"
-        return StoreFinding(kind=kind, path=path, id=entry.stem.id, message=f"{path}: {content.reason}.")
+        text = f"{path}: {content.reason}."
+        return StoreFinding(kind="unreadable", path=path, id=entry.stem.id, message=text)
     if signing.verify(tx.signing_key(), entry.stem, agent, content.data) is not None:
         return None
     if entry.place == "inbox":
@@ -117,17 +123,22 @@ def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     return StoreFinding(kind="foreign", path=path, message=f"{path} {text}.")
 
 
-def _find_duplicates(agent: str, entries: list[MessageFile]) -> list[StoreFinding]:
-    places = defaultdict(list)
+def _find_duplicates(
+    agent: str, entries: list[MessageFile], inodes: dict[tuple[Place, str], int]
+) -> list[StoreFinding]:
+    by_id: dict[str, list[MessageFile]] = defaultdict(list)
     for entry in entries:
-        places[entry.stem.id].append(f"{entry.place}/{agent}/{entry.name}")
-    return [
-        StoreFinding(
-            kind="doubled", path=paths[0], id=message_id, message=f"'{message_id}' is in {', '.join(paths)}."
-        )
-        for message_id, paths in places.items()
-        if len(paths) > 1
-    ]
+        by_id[entry.stem.id].append(entry)
+    findings = []
+    for message_id, found in by_id.items():
+        if len(found) > 1:
+            # Two names of one file: a move that a crash has interrupted, and that the next repair finishes.
+            same = len({inodes[entry.place, entry.name] for entry in found}) == 1
+            paths = [f"{entry.place}/{agent}/{entry.name}" for entry in found]
+            text = f"'{message_id}' is in {', '.join(paths)}."
+            kind = "half_moved" if same else "doubled"
+            findings.append(StoreFinding(kind=kind, path=paths[0], id=message_id, message=text))
+    return findings
 
 
 def _find_stray_entries(tx: Transaction) -> list[StoreFinding]:
