@@ -19,6 +19,8 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.processes import adopts_orphans, living
+
 REPO = Path(__file__).resolve().parent.parent
 MARK = "SWITCHBOARD_TEST_ID"
 # Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
@@ -108,8 +110,9 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(MARK, mark)
     before = _descendants(skip=frozenset())
     yield
-    left = [_process(pid) for pid in _descendants(skip=before) | _marked(mark)]
-    _, alive = psutil.wait_procs([p for p in left if p], timeout=GRACE_SECONDS)
+    _, alive = psutil.wait_procs(living(_descendants(skip=before) | _marked(mark)), timeout=GRACE_SECONDS)
+    if adopts_orphans():
+        pytest.fail("the test left this process a subreaper: close the Launcher", pytrace=False)
     if not alive:
         return
     names = [_describe(process) for process in alive]
@@ -153,14 +156,6 @@ def _marked(mark: str) -> frozenset[int]:
         if wanted in environment.split(b"\0"):
             found.add(int(entry))
     return frozenset(found)
-
-
-def _process(pid: int) -> psutil.Process | None:
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process
-    except psutil.NoSuchProcess:
-        return None
 
 
 def _describe(process: psutil.Process) -> str:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.e2e.host import Host, Json
 from tests.e2e.stress import (
     recorded,
@@ -56,7 +54,3 @@ def error(host: Host, id: int | str) -> Json:
 
 def lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
-
-
-def alive_pids(workspace: Path, child: str) -> list[int]:
-    return [pid for pid in recorded(workspace / f"{child}.pids") if psutil.pid_exists(pid)]

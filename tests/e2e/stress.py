@@ -17,6 +17,7 @@ import psutil
 from tests.e2e.host import Host
 from tests.e2e.workspaces import faulty
 from tests.patience import PATIENCE_S
+from tests.processes import lives
 
 T = TypeVar("T")
 # Between two looks at a condition that nobody announces.
@@ -46,15 +47,8 @@ def _beneath(pid: int, *, recursive: bool) -> list[psutil.Process]:
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended. A zombie has."""
-    found = []
-    for process in processes:
-        try:
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    """Those that have not ended."""
+    return [process for process in processes if lives(process)]
 
 
 def survivors(processes: Sequence[psutil.Process], patience: float = PATIENCE_S) -> list[str]:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import mcp_types as types
-import psutil
 import pytest
 import pytest_asyncio
 
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, sdk_web_host, text_of
+from tests.e2e.stress import until
 from tests.e2e.web import serving
 from tests.e2e.workspaces import REPO, add_child, configure, read_record, recorded, scripted
+from tests.processes import lives
 
 EVERYTHING = [sys.executable, str(REPO / "tests" / "children" / "everything.py")]
 MODES: tuple[Mode, ...] = ("legacy", "auto")
@@ -254,8 +255,7 @@ async def test_each_host_session_has_its_own_process_where_that_is_wanted(
                         assert full.structured_content is not None
                         assert full.structured_content["error"]["code"] == "child_isolation_full"
             if isolation == "session":
-                gone = psutil.Process(second) if psutil.pid_exists(second) else None
-                await asyncio.to_thread(lambda: gone and gone.wait(10))
+                await asyncio.to_thread(until, lambda: not lives(second), "its process has ended")
             assert await pid_of(one) == first
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.faults import Serve, alive_pids, ask, echo, error, starts, text
+from tests.e2e.faults import Serve, ask, echo, error, starts, text
 from tests.e2e.stress import (
     PLAIN,
     alive,
@@ -23,6 +23,7 @@ from tests.e2e.stress import (
     until,
 )
 from tests.e2e.workspaces import faulty
+from tests.processes import living
 
 
 class TestCrashes:
@@ -86,7 +87,7 @@ class TestCrashes:
     def test_a_child_that_closes_its_stdout_has_crashed(self, serve: Serve, workspace: Path) -> None:
         host = serve(closes=faulty("closes-stdout"))
         assert host.failure("closes_suite", action="call", subtool="echo")["code"] == "child_crashed"
-        assert survivors([psutil.Process(pid) for pid in alive_pids(workspace, "closes")]) == []
+        assert survivors(living(recorded(workspace / "closes.pids"))) == []
 
     def test_a_child_that_closes_its_stdin_has_crashed(self, serve: Serve, workspace: Path) -> None:
         host = serve(closes=faulty("closes-stdin"))

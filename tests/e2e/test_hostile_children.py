@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.stress import alive, processes_of, recorded, survivors, until
 from tests.e2e.workspaces import PYTHON, REPO, add_child
+from tests.processes import lives, living
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers")
 HOSTILE = [*PYTHON, str(REPO / "tests" / "children" / "hostile.py")]
@@ -51,7 +51,7 @@ NOT_COVERED = {(f"{verb} both", "SIGKILL") for verb in ("keeps-stopping", "trace
 def attacked(workspace: Path) -> bool:
     """Return True after the attack; a child that kills its reaper may be ended before it can say so."""
     pids = recorded(workspace / "pid")
-    return (workspace / "done").exists() or (bool(pids) and not any(map(psutil.pid_exists, pids)))
+    return (workspace / "done").exists() or (bool(pids) and not any(map(lives, pids)))
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,7 @@ def test_a_child_that_attacks_its_reaper_leaves_nobody(workspace: Path, attack: 
         assert survivors(everybody) == []
 
 
-# Known fault: after both were killed, a process of the child sometimes lives on while Switchboard serves.
-MAY_SURVIVE = pytest.mark.xfail(strict=False, reason="a process may live on until Switchboard ends")
-
-
-@pytest.mark.parametrize("attack", ["kills reaper", pytest.param("kills both", marks=MAY_SURVIVE)])
+@pytest.mark.parametrize("attack", ["kills reaper", "kills both"])
 def test_what_a_child_left_is_ended_while_switchboard_serves_on(workspace: Path, attack: str) -> None:
     add_child(workspace, "hostile", [*HOSTILE, attack, str(workspace)])
     with Host(SWITCHBOARD, cwd=workspace) as host:
@@ -84,8 +80,7 @@ def test_what_a_child_left_is_ended_while_switchboard_serves_on(workspace: Path,
         beneath = processes_of(host)[1:]
         (workspace / "go").touch()
         until(lambda: attacked(workspace), "the attack")
-        daemon = [psutil.Process(pid) for pid in recorded(workspace / "pid") if psutil.pid_exists(pid)]
-        assert survivors(daemon) == []
+        assert survivors(living(recorded(workspace / "pid"))) == []
         if attack == "kills both":
             assert survivors(beneath) == []
         (workspace / "go").unlink()

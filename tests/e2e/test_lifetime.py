@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
 from tests.patience import PATIENCE_S
+from tests.processes import lives
 
 WITHOUT_UVLOOP = [
     sys.executable,
@@ -41,14 +42,6 @@ def mocked(workspace: Path) -> Path:
 
 def call(subtool: str, **args: object) -> Json:
     return {"name": "mock_suite", "arguments": {"action": "call", "subtool": subtool, "args": args}}
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether it still runs; one that ended and was not collected does not."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def begin_endless_call(host: Host) -> None:
@@ -282,7 +275,7 @@ def test_a_signal_ends_it_while_a_child_starts(workspace: Path, tmp_path: Path) 
         host.process.send_signal(signal.SIGTERM)
         host.rest()
         assert host.wait() == 0
-    assert not psutil.pid_exists(pid)
+    assert not lives(pid)
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_children_only_through_us(mocked: Path) -> None:

@@ -24,6 +24,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.shell import run
 from tests.e2e.windows import COMMAND, Window, window
 from tests.patience import PATIENCE_S
+from tests.processes import lives
 from tests.unit.mail.office import office
 
 T = TypeVar("T")
@@ -162,7 +163,7 @@ def test_told_to_end_it_ends_its_program_and_puts_the_terminal_back(
         assert here.settings() != here.before
         here.process.send_signal(number)
         assert here.ended() == 128 + number
-        assert not program.is_running()
+        assert not lives(program)
         assert here.settings() == here.before
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from switchboard_mcp.transport.process import reaper
 
@@ -143,16 +143,52 @@ def _set_result(future: asyncio.Future[Any], value: object) -> None:
         future.set_result(value)
 
 
+class LauncherProcess:
+    """A running launcher and the socket that carries requests to it."""
+
+    def __init__(self) -> None:
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(REQUEST_TIMEOUT_S)
+        with theirs:
+            try:
+                self.program = subprocess.Popen(
+                    [sys.executable, "-I", "-S", REAPER, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+            except BaseException:
+                self.control.close()
+                raise
+        self.pid = self.program.pid
+
+    def send(self, request: bytes, fds: list[int]) -> None:
+        """Send a request. Raises OSError if the launcher has died or hangs."""
+        socket.send_fds(self.control, [len(request).to_bytes(4, "big")], fds)
+        self.control.sendall(request)
+
+    def finish(self) -> None:
+        """Send no more requests: the launcher exits as soon as it has no reapers."""
+        try:
+            self.control.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
 class Launcher:
     """The launcher process of this Switchboard, started with the first child and again if it has died."""
 
+    # Adopting orphans is a property of the whole process, which may run several of these one after the other.
+    _adopting: ClassVar[set[Launcher]] = set()
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._control: socket.socket | None = None
-        self._is_subreaper = False
-        self._programs: list[subprocess.Popen[bytes]] = []
+        self._current: LauncherProcess | None = None
+        self._launchers: list[LauncherProcess] = []
         self._processes: set[ChildProcess] = set()
+        self._dying: set[int] = set()  # launchers and killed reapers that have closed their sockets
         self._adopted: set[int] = set()  # orphans of dead launchers and reapers, to be waited for
+        self._next_look: asyncio.TimerHandle | None = None
 
     async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
         """Start a child. Raises SpawnError if it cannot be started, OSError if we lack resources."""
@@ -206,32 +242,44 @@ class Launcher:
         self._processes.discard(process)
         self._adopted.add(process.reaper_pid)  # ours if the launcher has died
         if reaper_killed:
-            self._continue_programs()
+            self._continue_launchers()
+            self._dying.add(process.reaper_pid)
             self._kill_strays()
         else:
             self._loop.call_later(STRAYS_POLL_S, self._reap_adopted)
 
-    def _continue_programs(self) -> None:
+    def _on_launcher_end(self, launcher: LauncherProcess) -> None:
+        """Handle a control socket that has become readable: the launcher sends nothing, so that is its end."""
+        self._close_control(launcher)
+        self._dying.add(launcher.pid)
+        self._kill_strays()
+
+    def _continue_launchers(self) -> None:
         """Continue launchers that a child has stopped."""
-        for program in self._programs:
-            program.send_signal(signal.SIGCONT)
+        for launcher in self._launchers:
+            launcher.program.send_signal(signal.SIGCONT)
 
     def _kill_strays(self) -> None:
         """Kill processes that were adopted because launcher and reaper are dead, until there are none."""
-        if self._signal_strays():
-            self._loop.call_later(STRAYS_POLL_S, self._kill_strays)
+        if self._next_look is not None:
+            self._next_look.cancel()
+        again = self._signal_strays()
+        self._next_look = self._loop.call_later(STRAYS_POLL_S, self._kill_strays) if again else None
 
     def _signal_strays(self) -> bool:
-        """Kill adopted processes once. Return True if there were any."""
+        """Kill adopted processes once. Return True if there were any, or may be soon."""
         self._reap_adopted()
-        children = reaper.children_by_parent()
-        ours = {program.pid for program in self._programs} | {one.reaper_pid for one in self._processes}
+        # A process closes its sockets some time before its children are adopted, so those that are dying are looked at
+        # first: when they are dead, whatever they have left is in the list that is read after.
+        self._dying.intersection_update(reaper.descendants_of([os.getpid()], reaper.children_by_parent()))
+        children = reaper.children_by_parent(zombies=True)
+        ours = {launcher.pid for launcher in self._launchers} | {one.reaper_pid for one in self._processes}
         # Children and reapers have sessions of their own, and no process can enter another's: whatever shares ours was
         # started by something else in this process.
         strays = [pid for pid in children.get(os.getpid(), []) if pid not in ours and _has_left_session(pid)]
         reaper.signal_all(strays + reaper.descendants_of(strays, children), signal.SIGKILL)
         self._adopted.update(strays)
-        return bool(strays)
+        return bool(strays or self._dying)
 
     def _reap_adopted(self) -> None:
         for pid in list(self._adopted):
@@ -243,56 +291,50 @@ class Launcher:
             self._adopted.discard(pid)
 
     def _request(self, request: bytes, fds: list[int]) -> None:
-        if self._control is None:
-            self._start()
+        launcher = self._current or self._start()
         try:
-            self._send(request, fds)
+            launcher.send(request, fds)
         except OSError:  # it has died or hangs: start another
-            self._disconnect()
-            self._start()
-            self._send(request, fds)
-        if not self._is_subreaper:  # while the launcher works
-            self._is_subreaper = True
+            launcher.finish()
+            self._start().send(request, fds)
+        if self not in self._adopting:  # while the launcher works
+            self._adopting.add(self)
             reaper.become_subreaper()
 
-    def _send(self, request: bytes, fds: list[int]) -> None:
-        assert self._control is not None
-        socket.send_fds(self._control, [len(request).to_bytes(4, "big")], fds)
-        self._control.sendall(request)
+    def _start(self) -> LauncherProcess:
+        self._launchers = [one for one in self._launchers if one.program.poll() is None]
+        self._current = launcher = LauncherProcess()
+        self._launchers.append(launcher)
+        self._loop.add_reader(launcher.control.fileno(), self._on_launcher_end, launcher)
+        return launcher
 
-    def _start(self) -> None:
-        self._programs = [program for program in self._programs if program.poll() is None]
-        self._control, theirs = socket.socketpair()
-        self._control.settimeout(REQUEST_TIMEOUT_S)
-        with theirs:
-            self._programs.append(
-                subprocess.Popen(
-                    [sys.executable, "-I", "-S", REAPER, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                )
-            )
-
-    def _disconnect(self) -> None:
-        """Close the control socket. The launcher stays for as long as it has reapers."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+    def _close_control(self, launcher: LauncherProcess) -> None:
+        if launcher.control.fileno() >= 0:
+            self._loop.remove_reader(launcher.control.fileno())
+            launcher.control.close()
+        if self._current is launcher:
+            self._current = None
 
     async def aclose(self) -> None:
         """Wait for the launcher to exit, and kill whatever is left. All children have been stopped before."""
-        self._disconnect()
-        self._continue_programs()
-        for program in self._programs:
+        for launcher in self._launchers:
+            self._close_control(launcher)
+        self._continue_launchers()
+        for launcher in self._launchers:
             try:
-                program.wait(EXIT_TIMEOUT_S)
+                launcher.program.wait(EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:  # stopped or traced by a child, or a child cannot be killed
-                _kill_below(program.pid)
-                program.kill()
-                program.wait()
-        self._programs.clear()
+                _kill_below(launcher.pid)
+                launcher.program.kill()
+                launcher.program.wait()
+        self._launchers.clear()
+        self._processes.clear()
+        if self._next_look is not None:
+            self._next_look.cancel()
         _poll_until_false(self._signal_strays)
+        if self in self._adopting:
+            self._adopting.remove(self)
+            reaper.become_subreaper(bool(self._adopting))
 
 
 def _kill_below(pid: int) -> None:

@@ -45,12 +45,12 @@ CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTER
 Request = tuple[list[bytes], dict[bytes, bytes], bytes]  # argv, environment, folder
 
 
-def become_subreaper() -> None:
-    """Adopt orphaned descendants, if the kernel supports it."""
+def become_subreaper(adopts: bool = True) -> None:
+    """Adopt orphaned descendants from now on, or no longer, if the kernel supports it."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)
 
 
 def resist_children() -> None:
@@ -63,13 +63,13 @@ def resist_children() -> None:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def children_by_parent() -> dict[int, list[int]]:
-    """Map every living process to its children, from /proc, or from `ps` if there is no /proc."""
+def children_by_parent(zombies: bool = False) -> dict[int, list[int]]:
+    """Map every process to its living children (and zombies), from /proc, or from `ps` if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
-        return children_by_ps()
+        return children_by_ps(zombies)
     for name in names:
         if name.isdigit():
             try:
@@ -77,12 +77,12 @@ def children_by_parent() -> dict[int, list[int]]:
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
             except (OSError, ValueError):
                 continue
-            if state not in b"ZX":
+            if zombies or state not in b"ZX":
                 children.setdefault(int(parent), []).append(int(name))
     return children
 
 
-def children_by_ps() -> dict[int, list[int]]:
+def children_by_ps(zombies: bool = False) -> dict[int, list[int]]:
     """Map processes to their children on macOS and other systems without /proc; empty if there is no `ps`."""
     import subprocess
 
@@ -95,7 +95,7 @@ def children_by_ps() -> dict[int, list[int]]:
         return children
     for line in output.splitlines():
         pid, parent, state = line.split()[:3]
-        if state[:1] not in b"ZX":
+        if zombies or state[:1] not in b"ZX":
             children.setdefault(int(parent), []).append(int(pid))
     return children
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,20 +20,23 @@ from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer_process import WriterGoneError, WriterProcess
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
+from tests.patience import PATIENCE_S
+from tests.processes import lives
 
 FOLDER = ".switchboard/audit"
 WINDOW_S = 0.02
 
 
 def until(true: Callable[[], bool]) -> bool:
-    """Another process is at it: look until it is so, or for ten seconds."""
-    pause = threading.Event()
-    return any(true() or pause.wait(0.01) for _ in range(1000))
+    """Another process is at it: look until it is so."""
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE_S
+    return any(true() or pause.wait(0.01) for _ in iter(lambda: time.monotonic() < deadline, False))
 
 
 def scribes(pid: int | None = None) -> list[psutil.Process]:
-    alive = (one for one in psutil.Process(pid).children() if one.status() != psutil.STATUS_ZOMBIE)
-    return [one for one in alive if "switchboard-audit" in one.cmdline()]
+    return [
+        one for one in psutil.Process(pid).children() if lives(one) and "switchboard-audit" in one.cmdline()
+    ]
 
 
 def recorded(workspace: Path) -> list[str]:
@@ -154,5 +158,5 @@ def test_it_ends_with_us_however_we_end(tmp_path: Path, number: signal.Signals) 
         (scribe,) = scribes(parent.pid)
         os.killpg(parent.pid, number) if number is signal.SIGINT else parent.send_signal(number)
         parent.wait()
-    assert until(lambda: not scribe.is_running())
+    assert until(lambda: not lives(scribe))
     assert verify(str(tmp_path / FOLDER)).ok

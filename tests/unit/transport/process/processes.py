@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher
 from tests.patience import PATIENCE_S
+from tests.processes import lives
 
 # Reapers give a deaf process 0.3 s; whatever lives longer than this was forgotten.
 
@@ -113,14 +114,6 @@ async def exit_status(process: ChildProcess) -> int:
 def parent(pid: int) -> int:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[1])
-
-
-def lives(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in b"ZX"
-    except OSError:
-        return False
 
 
 async def eventually(happened: Callable[[], bool]) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from switchboard_mcp.transport.process import reaper
 from switchboard_mcp.transport.process.launcher import SpawnError, describe_status
 from tests.patience import PATIENCE_S
+from tests.processes import adopts_orphans, lives
 from tests.unit.transport.process.processes import (
     PYTHON,
     TREES,
@@ -23,7 +25,6 @@ from tests.unit.transport.process.processes import (
     eventually,
     exit_status,
     kill,
-    lives,
     parent,
     read_all,
     read_line,
@@ -327,11 +328,41 @@ class TestKilledHelpers:
 
     async def test_a_child_goes_with_its_reaper_even_without_a_launcher(self, nursery: Nursery) -> None:
         process, pids = await nursery.spawn_tree("deaf")
-        reaper = parent(process.pid)
-        kill(parent(reaper))
-        kill(reaper)
+        reaper_pid = parent(process.pid)
+        kill(parent(reaper_pid))
+        kill(reaper_pid)
         assert await exit_status(process) == signal.SIGKILL
-        await vanish([*pids, reaper])
+        await vanish([*pids, reaper_pid])
+
+    @pytest.mark.parametrize("order", ["launcher first", "reaper first"])
+    async def test_what_they_leave_is_ended_however_long_they_take_to_die(
+        self, nursery: Nursery, monkeypatch: pytest.MonkeyPatch, order: str
+    ) -> None:
+        """The kernel closes the sockets of a killed process before its children get another parent."""
+        process, pids = await nursery.spawn_tree("daemon")
+        looks, before = iter(range(6)), [reaper.children_by_parent(zombies) for zombies in (False, True)]
+        really = reaper.children_by_parent
+        monkeypatch.setattr(
+            reaper,
+            "children_by_parent",
+            lambda zombies=False: before[zombies] if next(looks, None) is not None else really(zombies),
+        )
+        both = [parent(process.reaper_pid), process.reaper_pid]
+        for pid in both if order == "launcher first" else reversed(both):
+            kill(pid)
+        await vanish([*pids, *both])
+
+    async def test_no_zombie_stays_of_what_died_before_it_was_seen(self, nursery: Nursery) -> None:
+        process = await nursery.spawn(
+            ["/bin/sh", "-c", "for i in 1 2 3; do setsid sleep 1000 & done; echo; wait"]
+        )
+        await read_line(process.stdout)
+        below = [pid for pids in reaper.children_by_parent().values() for pid in pids]
+        tree = [pid for pid in below if parent(pid) == process.pid]
+        kill(parent(process.reaper_pid))
+        for pid in [*tree, process.pid, process.reaper_pid]:
+            kill(pid)
+        await eventually(lambda: reaper.children_by_parent(zombies=True).get(os.getpid(), []) == [])
 
     async def test_a_killed_reaper_does_not_harm_the_children_of_others(self, nursery: Nursery) -> None:
         victim, pids = await nursery.spawn_tree("daemon")
@@ -410,13 +441,24 @@ class TestHousekeeping:
     async def test_the_launcher_goes_when_it_is_let_go(self) -> None:
         nursery = Nursery()
         process = await nursery.spawn(SLEEP)
-        reaper = parent(process.pid)
-        launcher = parent(reaper)
+        reaper_pid = parent(process.pid)
+        launcher = parent(reaper_pid)
         await nursery.close()
-        assert [pid for pid in (process.pid, reaper, launcher) if lives(pid)] == []
+        assert [pid for pid in (process.pid, reaper_pid, launcher) if lives(pid)] == []
 
     async def test_a_launcher_never_used_is_let_go_in_peace(self) -> None:
         await Nursery().close()
+
+    async def test_orphans_are_adopted_for_as_long_as_any_launcher_is_open(self) -> None:
+        first, second = Nursery(), Nursery()
+        for nursery, others in ((first, False), (second, True)):
+            assert adopts_orphans() is others
+            await nursery.spawn(SLEEP)
+            assert adopts_orphans() is True
+        await first.close()
+        assert adopts_orphans() is True
+        await second.close()
+        assert adopts_orphans() is False
 
 
 @pytest.mark.parametrize(

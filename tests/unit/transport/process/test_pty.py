@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests.patience import PATIENCE_S
+from tests.processes import lives
 
 BEGIN = """
 import os, select, signal, sys, time
@@ -149,4 +150,4 @@ def test_who_ignores_being_hung_up_ends_when_we_are_killed() -> None:
 
 def test_the_guard_goes_with_a_farewell() -> None:
     pids = script(KILLED, "dismiss").split()
-    assert not any(psutil.pid_exists(int(pid)) for pid in pids)
+    assert not any(lives(int(pid)) for pid in pids)
