@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import BusNode
@@ -56,21 +57,25 @@ class PeerLink:
             return []
         return [each for each in self.window if each.sequence > self.sent][:BATCH]
 
-    def confirm(self, upto: int) -> list[MessageInTransit]:
-        """Remove and return the messages up to this number: they have arrived."""
-        arrived = []
-        while self.window and self.window[0].sequence <= upto:
-            arrived.append(self.window.popleft())
-        if arrived:
-            self.progressed_at, self.resend_after_s = time.monotonic(), RESEND_AFTER_S
-        return arrived
+    def upto(self, sequence: int) -> list[MessageInTransit]:
+        """Return the messages up to this number."""
+        return list(takewhile(lambda each: each.sequence <= sequence, self.window))
 
-    def remove(self, sequence: int) -> MessageInTransit | None:
+    def confirm(self, upto: int) -> None:
+        """Remove the messages up to this number: they have arrived."""
+        while self.window and self.window[0].sequence <= upto:
+            self.window.popleft()
+        self.progressed_at, self.resend_after_s = time.monotonic(), RESEND_AFTER_S
+
+    def find(self, sequence: int) -> MessageInTransit | None:
+        """Return the message with this number, if it is in transit."""
+        return next((each for each in self.window if each.sequence == sequence), None)
+
+    def remove(self, sequence: int) -> None:
         """Remove a message that will not be stored by the receiver."""
-        found = next((each for each in self.window if each.sequence == sequence), None)
+        found = self.find(sequence)
         if found is not None:
             self.window.remove(found)
-        return found
 
     def is_stalled(self, now: float) -> bool:
         """Return True if no confirmation has come for long, and that was not checked yet."""
@@ -234,7 +239,10 @@ class BusSender:
         return {"kind": "receipt", **named, "receipt": receipt.receipt}
 
     async def on_reply(self, entry: StreamEntry) -> None:
-        """Process a receiver's reply to messages or receipts we sent."""
+        """Process a receiver's reply to messages or receipts we sent.
+
+        The disk first, then the window: if the disk fails, or we are cancelled, the reply comes again and finds all.
+        """
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
         if kind == "filed" and is_agent_name(entry.text("agent")):
             names = entry.text("names").split()
@@ -244,14 +252,16 @@ class BusSender:
         if link is None or entry.text("epoch") != self._node.epoch:
             return
         if kind == "stored":
-            arrived = link.confirm(entry.number("upto"))
+            arrived = link.upto(entry.number("upto"))
             if arrived:
                 await self._store.run(lambda tx: remote_outbox.archive_shipped(tx, arrived))
+                link.confirm(entry.number("upto"))
                 self._step("put_away")
         elif kind == "refused":
-            shipped = link.remove(entry.number("seq"))
+            shipped = link.find(entry.number("seq"))
             if shipped is not None:
                 problem: Failure = failure("mail_message_invalid", entry.text("reason")[:MAX_REASON_LENGTH])
                 await self._store.run(lambda tx: remote_outbox.dead_letter_shipped(tx, shipped, problem))
+                link.remove(shipped.sequence)
         elif kind == "resend":
             link.sent = min(link.sent, entry.number("seq") - 1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -13,6 +14,7 @@ from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.sender import BusSender
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store import dead_letters, quotas
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -55,9 +57,13 @@ async def send(store: MessageStore, text: str) -> None:
     await store.send(Draft(action="status_update", payload=text), sender="bob", recipient="alice")
 
 
+def reply(me: BusNode, **fields: str) -> StreamEntry:
+    words = {"from": NODE, "epoch": me.epoch, **fields}
+    return StreamEntry("1-1", {name: value.encode() for name, value in words.items()})
+
+
 async def stored(out: BusSender, me: BusNode, upto: int) -> None:
-    fields = {"kind": "stored", "from": NODE, "epoch": me.epoch, "upto": str(upto)}
-    await out.on_reply(StreamEntry("1-1", {name: value.encode() for name, value in fields.items()}))
+    await out.on_reply(reply(me, kind="stored", upto=str(upto)))
 
 
 @pytest.mark.parametrize("starts_anew", [False, True])
@@ -83,3 +89,37 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
                 out = bus_sender(store, stream, me)
                 await out.recover()
     assert stream.letters == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("words", [{"kind": "stored", "upto": "2"}, {"kind": "refused", "seq": "1"}])
+@pytest.mark.parametrize("fault", ["disk full", "cancelled"])
+async def test_a_reply_that_could_not_be_acted_on_is_acted_on_when_it_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, str], fault: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        await store.register("alice")
+        me = await store.run(nodes.identify)
+        out = bus_sender(store, Stream(), me)
+        await send(store, "one")
+        if words["kind"] == "stored":
+            await send(store, "two")
+        await out.pump(FAR)
+        with monkeypatch.context() as broken:
+            if fault == "disk full":
+                broken.setattr(quotas, "settle", fail)
+                broken.setattr(dead_letters, "dead_letter", fail)
+                with pytest.raises(SwitchboardError, match="No space"):
+                    await out.on_reply(reply(me, **words))
+            else:  # another task of the relay failed, before the writer came to it
+                broken.setattr(store, "run", lambda _work: asyncio.Event().wait())
+                waiting = asyncio.ensure_future(out.on_reply(reply(me, **words)))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+        await out.on_reply(reply(me, **words))
+        assert (await store.verify()).counts["shipped"] == 0
+        assert not out.links[NODE].window

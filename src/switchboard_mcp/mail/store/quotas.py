@@ -56,7 +56,12 @@ def admit(tx: Transaction, agent: str, size: int, *, enforce: bool = True) -> No
 
 def settle(tx: Transaction, agent: str, size: int) -> None:
     """Count a message that no longer waits."""
-    _subtract(tx, agent, 1, size)
+    try:
+        _subtract(tx, agent, 1, size)
+    except (
+        OSError
+    ):  # The disk is full; the message has moved all the same, and a count too high is corrected.
+        pass
 
 
 def requeue(tx: Transaction, agent: str, size: int) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -197,6 +197,25 @@ async def test_what_was_moved_by_hand_or_lost_by_a_crash_is_noticed_before_a_mes
             assert usage.messages == 1
             assert await send(store) is None
             await settle(store)
+
+
+@pytest.mark.parametrize("outcome", ["done", "rejected"])
+async def test_a_message_is_settled_with_its_receipt_though_the_disk_is_too_full_to_count_it(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, outcome: Literal["done", "rejected"]
+) -> None:
+    def full(descriptor: int, usage: quotas.Usage) -> None:
+        raise OSError(28, "No space left on device")
+
+    hours = Hours()
+    async with await opened(workspace, hours, waiting=1) as store:
+        await send(store)
+        (claimed,) = await store.claim("coder")
+        with monkeypatch.context() as disk:
+            disk.setattr(quotas, "_write", full)
+            await store.ack("coder", claimed.message.id, fence=claimed.fence, outcome=outcome)
+        assert [receipt.status for receipt in await store.receipts("lead")] == [outcome]
+        hours.passed = 1
+        assert await send(store) is None
 
 
 @pytest.mark.parametrize("payload", [BIG, "x" * (MAX_PAYLOAD_BYTES + 1), '"attachment":{"bytes":999999}'])
