@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from switchboard_mcp import __version__
 from tests.e2e.host import switchboard
 from tests.e2e.shell import answered, complaint, parsed, run
-from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
 
 COMMANDS = ("serve", "list", "introspect", "call", "find", "tokens", "login", "logout", "doctor")
 
@@ -266,7 +267,9 @@ def test_doctor_finds_nothing_wrong_where_nothing_is(shop: Path) -> None:
     out = answered(run(shop, "doctor"))
     assert f"Config      {shop / 'switchboard.config.json'}" in out
     assert "✓ mock_suite  child mock · mock-child 1.0.0 · 9 subtools (1 denied) · protocol 2025-" in out
-    assert out.endswith("All is well: 1 child ready.\n")
+    *_, summary, cost = out.splitlines()
+    assert summary == "All is well: 1 child ready."
+    assert re.fullmatch(r"The starts took [\d.]+ s and at most \d+ MB of memory at once\.", cost)
 
 
 def test_doctor_names_each_fault_with_its_remedy(mixed: Path) -> None:
@@ -282,10 +285,10 @@ def test_doctor_names_each_fault_with_its_remedy(mixed: Path) -> None:
     assert "A_VARIABLE_NOBODY_SETS" in out
     assert "→ Set the variable" in out
     assert "is not valid JSON" in out
-    assert out.endswith("4 problems; 1 child ready.\n")
+    assert out.splitlines()[-2] == "4 problems (dies, gone, needs); 1 child ready."
     # Problems first, one line for each healthy child at the end.
     assert out.index("✗ dies_suite") < out.index("✓ mock_suite")
-    assert out.splitlines()[-3].startswith("✓ mock_suite")
+    assert out.splitlines()[-4].startswith("✓ mock_suite")
 
 
 def test_doctor_as_json_has_the_same_findings(mixed: Path) -> None:
@@ -318,6 +321,30 @@ def test_doctor_says_what_is_wrong_with_a_config_that_cannot_be_used(shop: Path)
 
 def test_doctor_minds_an_empty_workspace(workspace: Path) -> None:
     assert "mcps/NAME/.mcp.json" in answered(run(workspace, "doctor"), 1)
+
+
+ALONE = """
+    import fcntl, os
+    held = open(os.environ["HELD"], "w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        complain("no room beside others")
+        sys.exit(1)
+    Child().serve()
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("doctor",), ("lock",), ("tokens", "--refresh"), ("list", "--refresh"), ("--dry-run",)]
+)
+def test_no_child_is_judged_by_a_start_beside_others_and_each_is_stopped_after_its_visit(
+    workspace: Path, command: tuple[str, ...]
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        add_child(workspace, name, scripted(ALONE), env={"HELD": str(workspace / "held")})
+    done = run(workspace, *command)
+    assert "no room" not in answered(done) + done.stderr
 
 
 def test_doctor_waits_for_each_child_as_long_as_its_timeout_says(workspace: Path) -> None:

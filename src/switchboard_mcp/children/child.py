@@ -311,10 +311,19 @@ class Child:
         """Open what carries the messages of a new run. In-process children override this."""
         return await self._startup.open_transport(spec, limit_s)
 
+    def lift_backoff(self) -> None:
+        """Let the next caller start the child regardless of back-off or quarantine, here or elsewhere."""
+        self._health.retry_at, self._health.force_start = 0.0, True
+
+    async def abort_start(self, problem: Failure) -> None:
+        """End a handshake in progress with this failure, and stop its process."""
+        if self.state is State.STARTING:
+            await self.drop_connection(problem)
+
     async def start_now(self) -> Failure | None:
         """Start the child regardless of back-off or quarantine, here or elsewhere. Return the failure, if any."""
         waiter = FutureWaiter(self._context.loop)
-        self._health.retry_at, self._health.force_start = 0.0, True
+        self.lift_backoff()
         self.lookups += 1  # not a call
         self.acquire(waiter)
         problem = await waiter.outcome

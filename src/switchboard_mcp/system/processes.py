@@ -1,4 +1,4 @@
-"""Checks on processes by pid."""
+"""Checks on processes by pid, and the processors and memory that they use."""
 
 from __future__ import annotations
 
@@ -65,3 +65,46 @@ def _parents_by_ps() -> dict[int, int]:
         return {}
     rows = (line.split() for line in output.splitlines())
     return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
+
+
+def usable_processors() -> float:
+    """Return how many processors this process may use: by its affinity, and by the quota of its container."""
+    try:
+        usable: float = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not on this system
+        usable = os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max", "rb") as file:
+            quota, period = file.read(100).split()[:2]
+        return min(usable, int(quota) / int(period))
+    except (OSError, ValueError, ZeroDivisionError):  # no quota
+        return usable
+
+
+def descendants_memory(pid: int) -> int:
+    """Return the memory of all processes below a process, in bytes: their resident sets. 0 if unknown."""
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return 0
+    total, left = 0, _children(pid)
+    while left:
+        child = left.pop()
+        left += _children(child)
+        try:
+            with open(f"/proc/{child}/statm", "rb") as file:
+                total += int(file.read(200).split()[1]) * page
+        except (OSError, ValueError, IndexError):  # it has ended
+            continue
+    return total
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except (OSError, ValueError):  # it has ended, or the system does not say
+        pass
+    return found

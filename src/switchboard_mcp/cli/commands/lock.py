@@ -5,20 +5,15 @@ Decides what is compared and how it is shown. The file format is in `children.lo
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.children.catalog import ServerSnapshot
-from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lock import (
-    PROMPTS,
     compare_children,
     find_tampering,
     lock_child,
@@ -205,14 +200,17 @@ async def inspect_children(
     async with open_switchboard(invocation, workspace, pinned=False) as switchboard:
         children = switchboard.registry.children
         skip = frozenset(children) - names
+        lists_s = max((children[name].call_timeout_s for name in names), default=0.0)
         for report in await start_all(
-            switchboard, invocation.console.err, draw=invocation.may_draw, skip=skip
+            switchboard, invocation.console.err, draw=invocation.may_draw, skip=skip, lists_s=lists_s
         ):
             child = children[report.child]
             if isinstance(report.error, Failure):
                 current[report.child] = CurrentTools(error=report.error)
             elif child.snapshot is not None:
-                snapshot = await _full_snapshot(child)
+                process = next(iter(child.processes()), child)
+                # Never the prompts of an earlier run.
+                snapshot = structs.replace(child.snapshot, lists=process.inventory.fetched_lists)
                 current[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, snapshot))
     return current
 
@@ -229,19 +227,6 @@ def with_first_start_time(workspace: Workspace) -> Workspace:
     return structs.replace(
         workspace, config=structs.replace(config, health=health), written=workspace.written_config
     )
-
-
-async def _full_snapshot(child: Child) -> ServerSnapshot:
-    """Return the snapshot of this run. Prompts arrive in the background, since no call waits for them."""
-    fetched = asyncio.Event()
-    child.inventory.when_fetched(PROMPTS, fetched.set, refetch=True)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(child.call_timeout_s):
-            await fetched.wait()
-    knowledge = child.snapshot
-    assert knowledge is not None
-    # Never the prompts of an earlier run.
-    return structs.replace(knowledge, lists=child.inventory.fetched_lists)
 
 
 def compare(

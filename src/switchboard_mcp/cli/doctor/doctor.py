@@ -6,7 +6,8 @@ import math
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from msgspec import UNSET, Struct, UnsetType, convert, structs, to_builtins
@@ -22,14 +23,14 @@ from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS
 from switchboard_mcp.cli.commands.status import FOLDER, find_server
 from switchboard_mcp.cli.commands.wrap import can_plan
-from switchboard_mcp.cli.console import Console, Screen, one_line, plural
+from switchboard_mcp.cli.console import Console, Screen, one_line, plural, truncate, visible_width
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.invocation import HOW_TO_ADD_CHILDREN, Invocation, open_switchboard
 from switchboard_mcp.cli.parser import Command, check_timeout, number, option
 from switchboard_mcp.cli.preflight import check_all
-from switchboard_mcp.cli.start_all import Connected, StartReport, start_all
+from switchboard_mcp.cli.start_all import Connected, PeakMemory, StartReport, start_all
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
@@ -44,6 +45,8 @@ from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.transport.http.remote_base import redacted_url
 
+# The summary names this many children.
+MAX_NAMES = 20
 CORRECT_KEY, CORRECT_FILE = "Correct or remove this key.", "Correct or remove this file."
 
 
@@ -63,6 +66,11 @@ class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     denied: int | UnsetType = UNSET
     findings: list[Finding] = []
 
+    @property
+    def level(self) -> str:
+        """The level of its most serious finding."""
+        return PROBLEM if any(finding.level == PROBLEM for finding in self.findings) else NOTE
+
 
 class Diagnosis(Struct, kw_only=True):
     """All results of the checks."""
@@ -74,6 +82,8 @@ class Diagnosis(Struct, kw_only=True):
     disabled: list[str] = []
     unchecked: list[str] = []
     interrupted: bool = False
+    seconds: float = 0.0  # all starts together
+    peak_memory: int = 0  # of all children at one moment, in bytes; 0 if unknown
     findings: list[Finding] = []
 
     def problems(self) -> int:
@@ -125,12 +135,15 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     checks = check_all(workspace, os.environ)
     broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
     by_child: dict[str, StartReport] = {}
+    memory = PeakMemory(os.getpid())
     if len(broken) < len(checks):
+        began = time.monotonic()
         try:
-            run_loop(lambda: _start_children(workspace, broken, invocation, by_child))
+            run_loop(lambda: _start_children(workspace, broken, invocation, by_child, memory))
         except KeyboardInterrupt:
             diagnosis.interrupted = True
             diagnosis.unchecked = sorted(checks.keys() - by_child.keys() - broken)
+        diagnosis.seconds, diagnosis.peak_memory = time.monotonic() - began, memory.peak
     suites = suite_names(
         [
             (name, suite.suite_name if (suite := workspace.config.suites.get(name)) else "")
@@ -171,7 +184,9 @@ def diagnose(
             *_unmatched_rules(spec.name, connected, config),
         ]
     )
-    if connected is not None and connected.handshake_ms >= config.health.spawn_warn_ms:
+    # Alone it might have been faster by the number of starts beside it.
+    starts_at_once = report.starts_at_once if report else 1
+    if connected is not None and connected.handshake_ms >= config.health.spawn_warn_ms * starts_at_once:
         findings.append(_slow(spec, connected.handshake_ms, config))
     return ChildDiagnosis(
         child=spec.name,
@@ -194,12 +209,13 @@ async def _start_children(
     broken: frozenset[str],
     invocation: Invocation,
     by_child: dict[str, StartReport],
+    memory: PeakMemory,
 ) -> None:
     """Start the children that can start, and add the report of each to `by_child` once it is known."""
     timeout_s = invocation.args.timeout
     if timeout_s is not None:
         workspace = with_start_limit(workspace, timeout_s)
-    async with open_switchboard(invocation, workspace) as switchboard:
+    async with open_switchboard(invocation, workspace) as switchboard, memory.measured():
         await start_all(
             switchboard,
             invocation.console.err,
@@ -432,7 +448,10 @@ def report(diagnosis: Diagnosis, invocation: Invocation) -> None:
 
 
 def _members(diagnosis: Diagnosis) -> dict[str, object]:
-    return {name: getattr(diagnosis, name) for name in Diagnosis.__struct_fields__}
+    members = {name: getattr(diagnosis, name) for name in Diagnosis.__struct_fields__}
+    members["seconds"] = round(diagnosis.seconds, 2)
+    members["peakMemory"] = members.pop("peak_memory")
+    return members
 
 
 def show(diagnosis: Diagnosis, console: Console) -> None:
@@ -451,13 +470,15 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     out.line(f"Workspace   {diagnosis.workspace}")
     out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")
     out.line()
-    noted = [child for child in diagnosis.children if child.findings]
-    for child in sorted(noted, key=lambda child: child.ok):
-        _show_child(child, out)
-        out.line()
-    for finding in sorted(diagnosis.findings, key=lambda finding: finding.level != PROBLEM):
-        _show_finding(finding, out, "")
-        out.line()
+    for level in (PROBLEM, NOTE):
+        for child in diagnosis.children:
+            if child.findings and child.level == level:
+                _show_child(child, out)
+                out.line()
+        for finding in diagnosis.findings:
+            if finding.level == level:
+                _show_finding(finding, out, "")
+                out.line()
     healthy = [child for child in diagnosis.children if not child.findings]
     for child in healthy:
         _show_child(child, out)
@@ -466,18 +487,39 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         out.line(f"{out.paint('–', 'dim')} {out.paint(one_line(name), 'bold')}  {details}")
     if healthy or diagnosis.disabled:
         out.line()
-    problems, ready = diagnosis.problems(), sum(child.ok for child in diagnosis.children)
+    out.line(
+        _summary(diagnosis), "bold red" if diagnosis.interrupted or diagnosis.problems() else "bold green"
+    )
+    if diagnosis.seconds:
+        out.line(_cost(diagnosis), "dim")
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    """Return the result in one sentence, with the names of the children that have a problem."""
+    problems = plural(diagnosis.problems(), "problem")
+    ready = f"{plural(sum(child.ok for child in diagnosis.children), 'child', 'children')} ready"
     if diagnosis.interrupted:
-        names = ", ".join(diagnosis.unchecked)
+        names = _some(diagnosis.unchecked)
         not_checked = f"; not checked: {names}" if names else ""
-        out.line(
-            f"Interrupted: {plural(problems, 'problem')}, {plural(ready, 'child', 'children')} ready{not_checked}.",
-            "bold red",
-        )
-    elif problems:
-        out.line(f"{plural(problems, 'problem')}; {plural(ready, 'child', 'children')} ready.", "bold red")
-    else:
-        out.line(f"All is well: {plural(ready, 'child', 'children')} ready.", "bold green")
+        return f"Interrupted: {problems}, {ready}{not_checked}."
+    if not diagnosis.problems():
+        return f"All is well: {ready}."
+    names = _some([child.child for child in diagnosis.children if child.findings and child.level == PROBLEM])
+    return f"{problems}{f' ({names})' if names else ''}; {ready}."
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the names in one text, those that would fill a screen as a number."""
+    shown = [one_line(name) for name in names[:MAX_NAMES]]
+    return ", ".join([*shown, f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else shown)
+
+
+def _cost(diagnosis: Diagnosis) -> str:
+    """Return what the starts have cost."""
+    took = f"The starts took {diagnosis.seconds:.1f} s"
+    if not diagnosis.peak_memory:
+        return f"{took}."
+    return f"{took} and at most {diagnosis.peak_memory / 1e6:,.0f} MB of memory at once."
 
 
 def _show_child(child: ChildDiagnosis, out: Screen) -> None:
@@ -487,9 +529,11 @@ def _show_child(child: ChildDiagnosis, out: Screen) -> None:
         denied = f" ({child.denied} denied)" if child.denied else ""
         facts += [child.server or "unnamed server", f"{plural(child.subtools, 'subtool')}{denied}"]
         facts += [f"protocol {child.protocol}", f"{child.handshake_ms / 1000:.2f} s"]
-    out.line(
-        f"{mark} {out.paint(one_line(child.suite), 'bold')}  {out.paint(one_line(' · '.join(facts)), 'dim')}"
-    )
+    suite, size = one_line(child.suite), out.size()
+    details = one_line(" · ".join(facts))
+    if size is not None:
+        details = truncate(details, max(size.columns - visible_width(suite) - 4, 1))
+    out.line(f"{mark} {out.paint(suite, 'bold')}  {out.paint(details, 'dim')}")
     if child.program and child.findings:
         out.line(f"    runs {one_line(child.program)}", "dim")
     for finding in child.findings:
