@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from msgspec import UNSET, Struct, UnsetType, convert, structs, to_builtins
+from msgspec.structs import replace
 
 from switchboard_mcp import __version__
 from switchboard_mcp.app import load, workspace_folder
@@ -68,8 +69,9 @@ class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
     @property
     def level(self) -> str:
-        """The level of its most serious finding."""
-        return PROBLEM if any(finding.level == PROBLEM for finding in self.findings) else NOTE
+        """The level of its most serious finding, or an empty string."""
+        levels = [finding.level for finding in self.findings]
+        return PROBLEM if PROBLEM in levels else levels[0] if levels else ""
 
 
 class Diagnosis(Struct, kw_only=True):
@@ -470,18 +472,19 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     out.line(f"Workspace   {diagnosis.workspace}")
     out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")
     out.line()
-    for level in (PROBLEM, NOTE):
-        for child in diagnosis.children:
-            if child.findings and child.level == level:
-                _show_child(child, out)
-                out.line()
-        for finding in diagnosis.findings:
-            if finding.level == level:
-                _show_finding(finding, out, "")
-                out.line()
-    healthy = [child for child in diagnosis.children if not child.findings]
-    for child in healthy:
+    failing = [child for child in diagnosis.children if child.level == PROBLEM]
+    for child in failing:
         _show_child(child, out)
+        out.line()
+    for finding in diagnosis.findings:
+        if finding.level == PROBLEM:
+            _show_finding(finding, out, "")
+            out.line()
+    notes = [finding for child in diagnosis.children if child not in failing for finding in child.findings]
+    _show_notes([*notes, *(finding for finding in diagnosis.findings if finding.level == NOTE)], out)
+    healthy = [child for child in diagnosis.children if child not in failing]
+    for child in healthy:
+        _show_child(replace(child, findings=[]), out)
     for name in diagnosis.disabled:
         details = out.paint(f"disabled; `switchboard enable {shell_word(name)}` switches it on", "dim")
         out.line(f"{out.paint('–', 'dim')} {out.paint(one_line(name), 'bold')}  {details}")
@@ -504,7 +507,7 @@ def _summary(diagnosis: Diagnosis) -> str:
         return f"Interrupted: {problems}, {ready}{not_checked}."
     if not diagnosis.problems():
         return f"All is well: {ready}."
-    names = _some([child.child for child in diagnosis.children if child.findings and child.level == PROBLEM])
+    names = _some([child.child for child in diagnosis.children if child.level == PROBLEM])
     return f"{problems}{f' ({names})' if names else ''}; {ready}."
 
 
@@ -538,6 +541,18 @@ def _show_child(child: ChildDiagnosis, out: Screen) -> None:
         out.line(f"    runs {one_line(child.program)}", "dim")
     for finding in child.findings:
         _show_finding(finding, out, "    ")
+
+
+def _show_notes(notes: Sequence[Finding], out: Screen) -> None:
+    """Print notes; a remedy that several share is printed once."""
+    by_remedy: dict[str, list[Finding]] = {}
+    for note in notes:
+        by_remedy.setdefault(note.remedy, []).append(note)
+    for remedy, group in by_remedy.items():
+        for note in group[:-1]:
+            _show_finding(replace(note, remedy=""), out, "")
+        _show_finding(replace(group[-1], remedy=remedy), out, "")
+        out.line()
 
 
 def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
