@@ -75,6 +75,8 @@ class MailServer:
         self._unsubscribe: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._warned: dict[str, str] = {}
+        # Agents whose inbox has changed since it was empty; an empty name means any.
+        self._maybe_unread = {""}
         self.delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
         self._closed = False
 
@@ -154,6 +156,8 @@ class MailServer:
 
     def _on_change(self, change: MailboxChange) -> None:
         """Pass a file change, by any process, to the sessions."""
+        if change.kind == "inbox":
+            self._maybe_unread.add(change.agent)
         for session in self.sessions:
             session.on_change(change)
 
@@ -200,8 +204,13 @@ class MailServer:
 
     async def _warn_unread(self) -> None:
         store = await self.store()
-        for agent in await store.agents():
+        if "" in self._maybe_unread:
+            self._maybe_unread = set(await store.agents())
+        for agent in sorted(self._maybe_unread):
+            self._maybe_unread.discard(agent)
             waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.unread_warn_s)
+            if waiting.unread:
+                self._maybe_unread.add(agent)
             if not waiting.overdue:
                 self._warned.pop(agent, None)
                 continue

@@ -6,7 +6,7 @@ earlier claim; a claimer with an older fence has lost the message. Not aware of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from switchboard_mcp.mail.store import (
     dead_letter_reasons,
     dead_letters,
     file_operations,
+    lease_record,
     message_lookup,
     message_validation,
     quotas,
@@ -77,6 +78,8 @@ def claim(
     with tx.locked(agent):
         for entry in candidates:
             lease = new_lease(tx.next_number(), tx.clocks.now(), _ms(lease_s))
+            if not claimed:
+                lease_record.note(tx, lease)
             name = claimed_name(entry.stem, lease, entry.returns)
             # The name may come back: it is to be checked again then.
             tx.directory.verified.get(agent, {}).pop(entry.name, None)
@@ -97,17 +100,20 @@ def claim(
     return claimed
 
 
-def return_expired(tx: Transaction, agent: str) -> tuple[list[str], list[Delivery]]:
+def return_expired(
+    tx: Transaction, agent: str, note_lease: Callable[[Lease], None] | None = None
+) -> tuple[list[str], list[Delivery]]:
     """Return expired claims to the inbox, or dead-letter them after too many returns.
 
-    Returns the ids of the former and the deliveries of the latter.
+    Returns the ids of the former and the deliveries of the latter. `note_lease` is called with every other lease.
     """
     now = tx.clocks.now()
-    expired = [
-        e
-        for e in message_lookup.entries(tx, "claimed", agent)
-        if e.lease is not None and e.lease.has_expired(now)
-    ]
+    expired = []
+    for entry in message_lookup.entries(tx, "claimed", agent):
+        if entry.lease is not None and entry.lease.has_expired(now):
+            expired.append(entry)
+        elif entry.lease is not None and note_lease is not None:
+            note_lease(entry.lease)
     if not expired:
         return [], []
     returning = [entry for entry in expired if entry.returns < MAX_RETURNS]
@@ -153,6 +159,7 @@ def renew(tx: Transaction, agent: str, message_id: str, fence: int, lease_s: flo
         entry = _find_held(tx, agent, message_id, fence)
         folder = tx.folder("claimed", agent)
         lease = new_lease(entry.fence, tx.clocks.now(), _ms(lease_s))
+        lease_record.note(tx, lease)
         name = claimed_name(entry.stem, lease, entry.returns)
         if name != entry.name:
             tx.move(folder, entry.name, folder, name)

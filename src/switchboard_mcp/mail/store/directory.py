@@ -281,10 +281,27 @@ class Transaction:
             yield
 
     @contextmanager
-    def _lock(self, name: str) -> Iterator[int]:
+    def delivering(self, agent: str, wait_s: float) -> Iterator[bool]:
+        """Be the only process that delivers this agent's dropped files; yields False if another does so for long.
+
+        The mailbox stays open for everything else meanwhile.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._lock(f"{agent}.dropped", wait_s))
+            except SwitchboardError as busy:
+                if busy.failure.code != "mail_not_stored":
+                    raise
+                yield False
+                return
+            yield True
+
+    @contextmanager
+    def _lock(self, name: str, timeout_s: float = file_operations.LOCK_TIMEOUT_S) -> Iterator[int]:
         if name in self._held:
             raise RuntimeError(f"{name} is already locked")
-        with file_operations.lock(self.folder("locks"), name, f"{self.directory.path}/locks") as descriptor:
+        path = f"{self.directory.path}/locks"
+        with file_operations.lock(self.folder("locks"), name, path, timeout_s=timeout_s) as descriptor:
             self._held.add(name)
             try:
                 yield descriptor

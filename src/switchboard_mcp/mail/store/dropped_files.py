@@ -47,6 +47,8 @@ from switchboard_mcp.mail.store.sending import OutgoingMessage
 PUBLISHED_WITHIN_S = 2.0
 # Dead letters of files in `inbox/` that are in no agent's folder.
 UNADDRESSED = "unaddressed"
+# How long a reader waits for another process that delivers the same inbox.
+DELIVERY_WAIT_S = 2.0
 # A file that cannot be parsed may still be being written.
 SETTLE_S = 1.0
 _LONGEST_KEPT_NAME = 120
@@ -161,8 +163,26 @@ def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:
     return entry.place != "inbox" or _read_verified(tx, agent, entry.name) is not None
 
 
-def deliver(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple[Inbox, list[Delivery]]:
-    """Deliver all dropped files and scan the inbox again."""
+def deliver(
+    tx: Transaction, agent: str, rules: Sequence[DeliveryRule], *, wait_s: float = DELIVERY_WAIT_S
+) -> tuple[Inbox, list[Delivery]]:
+    """Deliver all dropped files and scan the inbox again.
+
+    One process at a time delivers the files of an agent, so they keep their order and are written once. If another
+    one takes longer than `wait_s`, it is left to finish.
+    """
+    inbox = scan(tx, agent)
+    if not inbox.dropped:
+        return inbox, []
+    with tx.delivering(agent, wait_s) as alone:
+        if alone:
+            return _deliver_all(tx, agent, rules)
+    inbox = scan(tx, agent)
+    inbox.retry_soon = bool(inbox.dropped)
+    return inbox, []
+
+
+def _deliver_all(tx: Transaction, agent: str, rules: Sequence[DeliveryRule]) -> tuple[Inbox, list[Delivery]]:
     inbox = scan(tx, agent)
     if not inbox.dropped:
         return inbox, []

@@ -193,6 +193,14 @@ def links(folder: int, name: str) -> int:
         return 0
 
 
+def is_file(folder: int, name: str, descriptor: int) -> bool:
+    """Return True if this name still is the open file."""
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def is_same(folder: int, other: int) -> bool:
     """Return True if both descriptors are the same folder."""
     return os.path.samestat(os.fstat(folder), os.fstat(other))
@@ -274,7 +282,7 @@ def read_unshared(folder: int, name: str, limit: int) -> FileContent | RejectedF
 @contextmanager
 def lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[int]:
     """Hold a named lock and yield the lock file's descriptor. The lock ends with this process at the latest."""
-    descriptor = os.open(name, _LOCK, 0o600, dir_fd=folder)
+    descriptor = open_lock(folder, name)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise refused("mail_unsafe", f"{path}/{name} is not a regular file.")
@@ -286,6 +294,11 @@ def lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def open_lock(folder: int, name: str) -> int:
+    """Open a lock file, creating it; returns its descriptor."""
+    return os.open(name, _LOCK, 0o600, dir_fd=folder)
 
 
 def try_lock(descriptor: int) -> bool:

@@ -118,11 +118,13 @@ class MessageStore:
 
     async def close(self) -> None:
         """Finish the queued jobs and stop."""
-        if self._sweeper is not None:
-            self._sweeper.stop()
-            self._sweeper = None
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None:
+            sweeper.stop()
         await self._reader.close()
         await self._writer.close()
+        if sweeper is not None:
+            sweeper.close()
         self._directory.close()
 
     async def __aenter__(self) -> MessageStore:

@@ -128,10 +128,10 @@ async def test_a_sweep_goes_on_after_an_agent_whose_inbox_cannot_be_handled(
     monkeypatch.setattr(sweeper, "TICK_S", 0.05)
     deliver = dropped_files.deliver
 
-    def failing(tx: object, agent: str, rules: object) -> object:
+    def failing(tx: object, agent: str, rules: object, **options: float) -> object:
         if agent == "coder":
             raise OSError(5, "Input/output error")
-        return deliver(tx, agent, rules)  # type: ignore[arg-type]
+        return deliver(tx, agent, rules, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(dropped_files, "deliver", failing)
     delivered = asyncio.Event()

@@ -1,16 +1,19 @@
-"""Periodic maintenance in every process: delivers dropped files and returns expired claims.
+"""Periodic maintenance: delivers dropped files and returns expired claims, in one process of the workspace.
 
-Any number of processes may do so concurrently. Schedules the work, which runs in the writer thread.
+The process that holds the lock `sweeper` does the work; the others take over when it ends or stalls. Every process
+watches the folders, because its own callers wait for mail. Schedules the work, which runs in the writer thread.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
 
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import Delivery, DeliveryRule
-from switchboard_mcp.mail.store import claims, dropped_files
+from switchboard_mcp.mail.store import claims, dropped_files, file_operations, lease_record
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
 from switchboard_mcp.mail.store.watcher import MailboxChange, Watcher
@@ -18,7 +21,49 @@ from switchboard_mcp.mail.store.worker import StoreWorker
 
 # Interval for returning expired leases and for retrying files that were still being written.
 TICK_S = 1.0
+LOCK = "sweeper"
+# The holder of the lock touches it this often; after `STALLED_S` without, it is stopped or hangs, and others help.
+BEAT_S = 5.0
+STALLED_S = 20.0
 SweepResult = tuple[list[Delivery], set[str]]
+
+
+class SweeperLock:
+    """The lock of the one process that sweeps this workspace."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self._beat_at = 0.0
+
+    def acquire(self, tx: Transaction) -> tuple[bool, bool]:
+        """Return whether this process is to sweep, and whether that is new."""
+        now = time.monotonic()
+        if self._descriptor >= 0 and file_operations.is_file(tx.folder("locks"), LOCK, self._descriptor):
+            if now - self._beat_at >= BEAT_S:
+                self._beat(now)
+            return True, False
+        self.release()
+        descriptor = file_operations.open_lock(tx.folder("locks"), LOCK)
+        try:
+            if file_operations.try_lock(descriptor):
+                self._descriptor, descriptor = descriptor, -1
+                self._beat(now)
+                return True, True
+            stalled = abs(time.time() - os.fstat(descriptor).st_mtime) >= STALLED_S
+            return stalled, stalled
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _beat(self, now: float) -> None:
+        os.utime(self._descriptor)
+        self._beat_at = now
+
+    def release(self) -> None:
+        """Let another process sweep."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Sweeper:
@@ -39,6 +84,8 @@ class Sweeper:
         self._notify_deliveries = notify_deliveries
         self._notify_change = notify_change
         self._timer: TimerHandle | None = None
+        self._lock = SweeperLock()
+        self._elected = False
         # Agents whose inbox must be scanned; an empty name means all.
         self._due = {""}
         self._busy = False
@@ -54,9 +101,17 @@ class Sweeper:
         if self._timer is not None:
             self._timer.cancel()
 
+    def close(self) -> None:
+        """Let another process sweep; the writer has stopped."""
+        self._lock.release()
+
     def _on_change(self, change: MailboxChange) -> None:
         # The store's own messages need no delivery; a forged name is detected on the next scan.
-        if change.kind == "inbox" and (not change.file or parse("inbox", change.file) is None):
+        if (
+            self._elected
+            and change.kind == "inbox"
+            and (not change.file or parse("inbox", change.file) is None)
+        ):
             self._due.add(change.agent)
             self._sweep(expired=False)
         self._notify_change(change)
@@ -72,28 +127,10 @@ class Sweeper:
         self._busy = True
 
         def work(tx: Transaction) -> SweepResult:
-            deliveries: list[Delivery] = []
-            settling: set[str] = set()
-            named = {agent for agent in due if is_agent_name(agent)}
-            if due != named:
-                moved, refused = dropped_files.collect_misplaced(tx)
-                named |= moved
-                deliveries += refused
-            for agent in tx.agents() if "" in due else sorted(named):
-                try:
-                    inbox, delivered = dropped_files.deliver(tx, agent, self._rules)
-                except Exception as problem:  # noqa: BLE001 - one inbox must not stop the delivery of the others
-                    deliveries += dropped_files.report_once(tx, agent, f"inbox/{agent}", problem)
-                    settling.add(agent)
-                    continue
-                deliveries += delivered
-                settling |= {agent} if inbox.retry_soon else set()
-            for agent in tx.agents("claimed") if expired else ():
-                try:
-                    deliveries += claims.return_expired(tx, agent)[1]
-                except Exception as problem:  # noqa: BLE001 - as above
-                    deliveries += dropped_files.report_once(tx, agent, f"claimed/{agent}", problem)
-            return deliveries, settling
+            self._elected, new = self._lock.acquire(tx)
+            if not self._elected:
+                return [], set()
+            return self._run(tx, {""} if new else due, expired=expired)
 
         def done(swept: SweepResult | None) -> None:
             self._busy = False
@@ -106,3 +143,37 @@ class Sweeper:
                 self._sweep(expired=False)
 
         self._writer.start(work, done)
+
+    def _run(self, tx: Transaction, due: set[str], *, expired: bool) -> SweepResult:
+        """Deliver the dropped files of these agents; one that cannot be handled does not stop the others."""
+        deliveries: list[Delivery] = []
+        settling: set[str] = set()
+        named = {agent for agent in due if is_agent_name(agent)}
+        if due != named:
+            moved, refused = dropped_files.collect_misplaced(tx)
+            named |= moved
+            deliveries += refused
+        for agent in tx.agents() if "" in due else sorted(named):
+            try:
+                inbox, delivered = dropped_files.deliver(tx, agent, self._rules, wait_s=0.0)
+            except Exception as problem:  # noqa: BLE001 - as the docstring says
+                deliveries += dropped_files.report_once(tx, agent, f"inbox/{agent}", problem)
+                settling.add(agent)
+                continue
+            deliveries += delivered
+            settling |= {agent} if inbox.retry_soon else set()
+        if expired and lease_record.is_due(tx):
+            deliveries += _return_expired(tx)
+        return deliveries, settling
+
+
+def _return_expired(tx: Transaction) -> list[Delivery]:
+    """Return the expired claims of all agents, and record when the next one expires."""
+    deliveries: list[Delivery] = []
+    with lease_record.rewriting(tx) as record:
+        for agent in tx.agents("claimed"):
+            try:
+                deliveries += claims.return_expired(tx, agent, record.add)[1]
+            except Exception as problem:  # noqa: BLE001 - one agent must not stop the others
+                deliveries += dropped_files.report_once(tx, agent, f"claimed/{agent}", problem)
+    return deliveries
