@@ -260,11 +260,9 @@ def _acked_before(tx: Transaction, agent: str, entry: MessageFile, request: AckR
         raise claim_lost(entry.stem.id)
     tx.mark_unsynced(agent)
     yield None
-    return Acked(
-        id=entry.stem.id,
-        outcome=request.outcome,
-        receipt=receipts.final_receipt(message, request.outcome, request.summary, tx.clocks.iso()),
-    )
+    receipt = receipts.final_receipt(message, request.outcome, request.summary, tx.clocks.iso())
+    receipts.restore(tx, message.sender, receipt, request.outcome)
+    return Acked(id=entry.stem.id, outcome=request.outcome, receipt=receipt)
 
 
 def _reply(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage, Receipt
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
@@ -47,6 +47,19 @@ def publish_first(tx: Transaction, file: TempFile, sender: str, message_id: str)
     existing = read(tx, sender, message_id)
     if existing is None or existing.status == "refused":
         tx.put(file, tx.folder("outbox", sender, make=True), receipt_name(message_id))
+
+
+def restore(tx: Transaction, sender: str, receipt: Receipt, outcome: Outcome | None = None) -> None:
+    """Write a receipt that a crash has prevented; best effort, because `repair` does so too."""
+    try:
+        existing = read(tx, sender, receipt.in_reply_to, outcome)
+        if tx.is_remote(sender) or (existing is not None and existing.status != "refused"):
+            return
+        file = tx.write(encode(receipt))
+        tx.sync_file(file)
+        tx.put(file, tx.folder("outbox", sender, make=True), receipt_name(receipt.in_reply_to, outcome))
+    except (OSError, SwitchboardError):
+        pass
 
 
 def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:

@@ -145,6 +145,8 @@ class OutgoingMessage:
         recipient = self.message.recipient
         if self.earlier is not None:
             receipt = receipts.delivered_receipt(self.earlier.id, recipient, self.tx.clocks.iso())
+            # The process that accepted it may have ended before it wrote the receipt.
+            receipts.restore(self.tx, self.message.sender, receipt)
             return Sent(id=self.earlier.id, recipient=recipient, receipt=receipt, duplicate=True)
         try:
             receipts.publish_first(self.tx, self._receipt_file, self.message.sender, self.message.id)

@@ -10,9 +10,18 @@ from collections import defaultdict
 from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import agent_name
+from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import file_operations, receipts, signing
 from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse, printable
+from switchboard_mcp.mail.store.filenames import (
+    PLACES,
+    MessageFile,
+    Outcome,
+    Place,
+    parse,
+    printable,
+    receipt_name,
+)
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 
 
@@ -46,8 +55,8 @@ def verify(tx: Transaction) -> StoreVerdict:
                 for name, inode in file_operations.entries(tx.folder(place, agent))
             ]
         # Read without the lock: this can take long, and a message moved meanwhile was still in one place.
-        entries, agent_findings = _check_agent(tx, agent, names)
-        findings += agent_findings
+        entries, agent_findings, senders = _check_agent(tx, agent, names)
+        findings += agent_findings + _find_missing_receipts(tx, entries, senders)
         ids[agent] = {entry.stem.id for entry in entries}
         for entry in entries:
             counts[entry.place] += 1
@@ -75,15 +84,23 @@ def _accepted_messages(tx: Transaction) -> list[tuple[str, str]]:
 
 def _check_agent(
     tx: Transaction, agent: str, names: list[tuple[Place, str, int]]
-) -> tuple[list[MessageFile], list[StoreFinding]]:
+) -> tuple[list[MessageFile], list[StoreFinding], dict[str, str]]:
+    """Return the messages of an agent, the findings, and the sender of each intact message by its id."""
     entries: list[MessageFile] = []
+    senders: dict[str, str] = {}
     findings: list[StoreFinding] = []
     now = tx.clocks.now()
     inodes = {(place, name): inode for place, name, inode in names}
     for place, name, _ in names:
         entry = parse(place, name)
         path = f"{place}/{agent}/{printable(name)}"
-        finding = _check_message(tx, agent, entry, path) if entry else _check_other_file(place, name, path)
+        if entry is None:
+            finding = _check_other_file(place, name, path)
+        else:
+            checked = _check_message(tx, agent, entry, path)
+            finding = checked if isinstance(checked, StoreFinding) else None
+            if isinstance(checked, MailMessage):
+                senders[entry.stem.id] = checked.sender
         if finding is not None:
             findings.append(finding)
         # A dropped file counts as a message only once delivered.
@@ -92,18 +109,43 @@ def _check_agent(
         if entry is not None and entry.lease is not None and entry.lease.has_expired(now):
             late = "The claim has expired; the message will return to the inbox."
             findings.append(StoreFinding(kind="expired", path=path, id=entry.stem.id, message=late))
-    return entries, findings + _find_duplicates(agent, entries, inodes)
+    return entries, findings + _find_duplicates(agent, entries, inodes), senders
 
 
-def _check_message(tx: Transaction, agent: str, entry: MessageFile, path: str) -> StoreFinding | None:
+def _find_missing_receipts(
+    tx: Transaction, entries: list[MessageFile], senders: dict[str, str]
+) -> list[StoreFinding]:
+    """Report messages whose sender has no receipt of their delivery or outcome: a crash came before it."""
+    findings = []
+    for entry in entries:
+        sender = senders.get(entry.stem.id)
+        if sender is None or entry.place == "shipped" or tx.is_remote(sender):
+            continue
+        needed: list[Outcome | None] = [None] if entry.outcome is None else [None, entry.outcome]
+        for outcome in needed:
+            name = receipt_name(entry.stem.id, outcome)
+            if not (tx.has("outbox", sender) and file_operations.exists(tx.folder("outbox", sender), name)):
+                path = f"outbox/{sender}/{name}"
+                text = f"{path} is missing. Run `switchboard mail repair` to write it again."
+                findings.append(
+                    StoreFinding(kind="receipt_missing", path=path, id=entry.stem.id, message=text)
+                )
+    return findings
+
+
+def _check_message(
+    tx: Transaction, agent: str, entry: MessageFile, path: str
+) -> StoreFinding | MailMessage | None:
+    """Return what is wrong with a message, or the message; None if it has moved on."""
     content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
     if isinstance(content, file_operations.RejectedFile):
         if content.gone:
             return None
         text = f"{path}: {content.reason}."
         return StoreFinding(kind="unreadable", path=path, id=entry.stem.id, message=text)
-    if signing.verify(tx.signing_key(), entry.stem, agent, content.data) is not None:
-        return None
+    message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
+    if message is not None:
+        return message
     if entry.place == "inbox":
         return StoreFinding(kind="foreign", path=path, message=f"{path} {NOT_DELIVERED}.")
     if signing.decode(content.data) is None:
