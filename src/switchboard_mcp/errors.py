@@ -52,7 +52,13 @@ KINDS: dict[str, FailureKind] = {
     ),
     "cursor_invalid": FailureKind(False, "Introspect again without a cursor."),
     "variable_missing": FailureKind(
-        False, "Set the variable in the environment of Switchboard, or give it a default in the file."
+        False,
+        "Set the variable in the environment of Switchboard, store it with `switchboard secret set NAME`, or give it a "
+        "default in the file.",
+    ),
+    "keyring_unavailable": FailureKind(
+        False,
+        "Unlock the system keyring, or store the value in a file: `switchboard secret set NAME --store file`.",
     ),
     "child_incomplete": FailureKind(False, "Add the missing key to the named file."),
     "command_not_found": FailureKind(

@@ -17,7 +17,7 @@ from switchboard_mcp.setup.discovery import guess_source
 from switchboard_mcp.setup.edit import formats
 from tests.conftest import REPO
 from tests.e2e.host import SWITCHBOARD, Host
-from tests.e2e.workspaces import scripted
+from tests.e2e.workspaces import MOCK_CHILD, scripted
 from tests.hostfiles import HOSTS, Person
 from tests.patience import PATIENCE_S
 
@@ -355,6 +355,33 @@ def test_switchboard_fills_the_variables_it_has_stored_without_exporting_them(tm
     assert environments["named"]["K"] == secret
     assert "MOCK_TOKEN" not in environments["named"]
     assert secret not in json.dumps(environments["other"])
+
+
+def test_tokens_compares_each_host_with_what_it_had(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    servers = {
+        name: {"command": MOCK_CHILD[0], "args": [*MOCK_CHILD[1:], "--page-size", size]}
+        for name, size in (("one", "2"), ("two", "3"))
+    }
+    (person.home / ".claude.json").write_text(json.dumps({"mcpServers": servers}))
+    (person.home / ".cursor").mkdir()
+    cursor = {"mcpServers": {"one": servers["one"]}}
+    (person.home / ".cursor" / "mcp.json").write_text(json.dumps(cursor))
+    assert run(person, "init", "--yes").code == 0
+    assert run(person, "add", "later", "--", *MOCK_CHILD).code == 0
+    figures = run(person, "tokens", "--json").json
+    flat = {server["name"]: server["flat"] for server in figures["servers"]}
+    hosts = {host["host"]: host for host in figures["hosts"]}
+    assert hosts["claude-code"]["before"] == flat["one"] + flat["two"]
+    assert hosts["cursor"]["before"] == flat["one"]
+    assert 0 < hosts["cursor"]["after"] < hosts["claude-code"]["after"] < hosts["claude-code"]["before"]
+    assert {host["added"] for host in hosts.values()} == {1}
+    first, second = run(person, "tokens").out.splitlines()[:2]
+    before, after = hosts["claude-code"]["before"], hosts["claude-code"]["after"]
+    less = f"{after:,} ({100 * (1 - after / before):.0f} % less)"
+    assert first.startswith(f"Claude Code listed {before:,} tokens of tools; through Switchboard {less}")
+    assert first.endswith("with 1 child added since.")
+    assert second.startswith("Cursor listed ")
 
 
 def test_features_that_are_switched_on(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "login": [["evil"], [HOSTILE]],
     "logout": [["evil"], [HOSTILE]],
     "token": [["list"], ["revoke", HOSTILE], ["new", HOSTILE]],
+    "secret": [["list"], ["remove", HOSTILE], ["set", HOSTILE]],
     "approve": [["--list"], ["evil", "--dry-run"], [HOSTILE]],
     "lock": [["evil"], ["--check"], ["--accept", HOSTILE], ["crash"]],
     "evidence": [[], ["--verify"]],

@@ -18,13 +18,17 @@ from switchboard_mcp.children.process_transport import ProcessTransport
 from switchboard_mcp.children.timeouts import longest_start_after_timeout, start_timeout_ms
 from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.variables import expand, secret_values
+from switchboard_mcp.config.variables import expand, keyring_variables, secret_values
 from switchboard_mcp.errors import RUN_DOCTOR, Failure, failure
 from switchboard_mcp.protocol import versions
+from switchboard_mcp.system.work_thread import run_alone
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.policy.launch.rules import ApprovedLaunch
+
+# Long enough for a person to type the password of the keyring.
+KEYRING_TIMEOUT_S = 60.0
 
 
 class Startup:
@@ -83,7 +87,7 @@ class Startup:
 
     async def _start(self, stateless_first: bool) -> ServerSnapshot | Failure:
         child, environ = self._child, self._context.environ
-        spec = expand(child.spec, environ)
+        spec = await self._expand(child.spec)
         if isinstance(spec, Failure):
             return spec
         for secret in secret_values(child.spec, environ):
@@ -119,6 +123,19 @@ class Startup:
                 return problem
             self._needs_handshake = not stateless_first
             await child.drop_connection(problem)
+
+    async def _expand(self, spec: ChildSpec) -> ChildSpec | Failure:
+        environ = self._context.environ
+        if not keyring_variables(spec, environ):
+            return expand(spec, environ)
+        try:
+            async with timeout(KEYRING_TIMEOUT_S):
+                # The keyring may wait for somebody to unlock it.
+                return await run_alone(lambda: expand(spec, environ))
+        except TimeoutError:
+            limit = f"within {KEYRING_TIMEOUT_S:g} s"
+            message = f"Child '{spec.name}' cannot start: the system keyring did not answer {limit}."
+            return failure("keyring_unavailable", message, child=spec.name)
 
     def _remembered_version(self) -> str:
         """Return the version that the child accepted after refusing the newest, unless its program has changed."""

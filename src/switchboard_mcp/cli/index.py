@@ -19,6 +19,7 @@ COMMANDS = {
     "login": "commands.login:LOGIN",
     "logout": "commands.login:LOGOUT",
     "token": "commands.token:COMMAND",
+    "secret": "secret_command:COMMAND",
     "approve": "commands.approve:COMMAND",
     "lock": "commands.lock:COMMAND",
     "evidence": "commands.evidence:COMMAND",

@@ -208,8 +208,9 @@ def _remarks(
     unset = [name for name in plan.variables if name not in options.environ]
     if plan.secrets:
         path = _short(os.path.join(workspace.folder, ".switchboard", "secrets.env"))
+        place = "the system keyring" if plan.keyring else path
         names = ", ".join(sorted(plan.secrets))
-        yield "Secrets are now variables", [f"{names}: stored in {path}, which Switchboard reads"]
+        yield "Secrets are now variables", [f"{names}: stored in {place}, which Switchboard reads"]
     elif unset:
         yield (
             "Variables that are not set here",

@@ -31,6 +31,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   login CHILD           log in to a remote child (OAuth)
   logout CHILD          delete the tokens of that login
   token new|list|revoke named tokens for clients of the HTTP server
+  secret set|list|…     values of ${VAR} in entries, in a private file or the system keyring
   approve CHILD         show what a child really runs, and allow it in governed mode
   status                show the health of the children of a running server; starts nothing
   top                   the same, live: health, calls, latency, tokens saved; q quits

@@ -188,8 +188,10 @@ def _store_variables(folder: str, result: _Result) -> None:
 
 def _check_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list[ConfigWarning]) -> None:
     for gap in missing_variables(spec, environ):
-        places = f"the environment of Switchboard, or in {SECRETS_FILE}"
-        message = f"the variable {gap.variable} is not set. Set it in {places}."
+        places = (
+            f"in the environment of Switchboard, or in {SECRETS_FILE}: switchboard secret set {gap.variable}"
+        )
+        message = f"the variable {gap.variable} is not set. Set it {places}"
         warnings.append(ConfigWarning(spec.source, gap.key, message))
     for odd in unsupported_references(spec):
         message = (

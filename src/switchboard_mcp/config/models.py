@@ -6,6 +6,7 @@ docstring under a field is its description in the published JSON Schema.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
@@ -319,7 +320,14 @@ def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, .
 
 
 class StoredVariables(dict[str, str]):
-    """Values from the secrets file, by variable. Its representation shows no value."""
+    """Values from the secrets file, by variable. Its representation shows no value.
+
+    `loaded` has those that were read from the system keyring; the file has references to them only.
+    """
+
+    def __init__(self, values: Mapping[str, str] = {}) -> None:
+        super().__init__(values)
+        self.loaded: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"StoredVariables({', '.join(sorted(self))})"

@@ -1,7 +1,8 @@
 """Reads and writes `.switchboard/secrets.env`, the values of variables that entries of children reference.
 
 The values fill `${VAR}` in the entries that name them, and reach nothing else: they are never put into the environment
-of Switchboard or of a child. A variable of the environment takes precedence.
+of Switchboard or of a child. A variable of the environment takes precedence. Instead of a value, the file may have a
+reference to the system keyring (`keyring_store`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from switchboard_mcp.config.models import ConfigWarning
 
 SECRETS_FILE = os.path.join(".switchboard", "secrets.env")
 MAX_BYTES = 1024 * 1024
+# The identifier is random: nobody can name a secret of another workspace, or of another program.
+KEYRING_REFERENCE = r"@keyring:([0-9a-f]{32})"
 _LINE = re.compile(
-    r"""^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(?:'((?:[^']|'\\'')*)'|"([^"\n]*)"|([^'"\s#][^\n]*?)?)[ \t]*$""",
+    r"""^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(?:'((?:[^']|'\\'')*)'|"([^"\n]*)"|([^'"\s#][^\n]*?)?)[ \t]*\r?$""",
     re.MULTILINE,
 )
 
@@ -59,6 +62,22 @@ def parse_secrets(data: bytes) -> dict[str, str]:
         name, quoted, double, plain = match.groups()
         secrets[name] = quoted.replace("'\\''", "'") if quoted is not None else double or plain or ""
     return secrets
+
+
+def is_keyring_reference(value: str) -> bool:
+    """Return True if the value of a variable is in the system keyring, under the identifier that is named here."""
+    return re.fullmatch(KEYRING_REFERENCE, value) is not None
+
+
+def without_secret(data: bytes, name: str) -> bytes:
+    """Return the content of a secrets file without one variable. All other lines stay as they are."""
+    text = data.decode("utf-8", "surrogateescape")
+    kept, end = [], 0
+    for match in _LINE.finditer(text):
+        if match[1] == name:
+            kept.append(text[end : match.start()])
+            end = match.end() + (text[match.end() : match.end() + 1] == "\n")
+    return "".join([*kept, text[end:]]).encode("utf-8", "surrogateescape")
 
 
 def append_secrets(data: bytes, values: Mapping[str, str]) -> bytes:

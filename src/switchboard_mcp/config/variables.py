@@ -1,6 +1,7 @@
 """Expands `${VAR}` and `${VAR:-default}`, and collects a child's secrets for redaction.
 
-Values come from the environment, then from those that the workspace stores for the child (`secrets_file`).
+Values come from the environment, then from those that the workspace stores for the child (`secrets_file`). Those in
+the system keyring are read when the child is expanded for the first time, which may wait for somebody to unlock it.
 
 Variables are expanded in command, args, env, url, headers, oauth and cwd. Only the `${…}` form counts, so a shell's
 `$HOME` or `$$` is left alone. As in a shell, a default replaces a variable that is unset or empty. Expanded text is not
@@ -18,6 +19,7 @@ from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
+from switchboard_mcp.config.secrets_file import is_keyring_reference
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.redaction.redactor import is_secret_name
 
@@ -51,6 +53,14 @@ def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
         )
     if "${" not in joined_strings(spec):
         return spec
+    if names := keyring_variables(spec, environ):
+        from switchboard_mcp.config.keyring_store import load_all  # Loaded only if used.
+
+        loaded = load_all({name: spec.stored[name] for name in names})
+        if isinstance(loaded, Failure):
+            message = f"Child '{spec.name}' cannot start: {loaded.message}"
+            return structs.replace(loaded, message=message, child=spec.name)
+        spec.stored.loaded.update(loaded)
     environ = _values(spec, environ)
     if gaps := missing_variables(spec, environ):
         listed = "; ".join(f"{gap.variable} ({spec.source}: {gap.key})" for gap in gaps)
@@ -72,6 +82,17 @@ def expand(spec: ChildSpec, environ: Mapping[str, str]) -> ChildSpec | Failure:
     )
 
 
+def keyring_variables(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
+    """Return the variables whose values must still be read from the system keyring."""
+    if not spec.stored:
+        return []
+    return sorted(
+        name
+        for name, value in spec.stored.items()
+        if name not in environ and name not in spec.stored.loaded and is_keyring_reference(value)
+    )
+
+
 def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
     """Return the text with all variables expanded, or the names of those that are not set."""
     if "${" not in text:
@@ -83,11 +104,10 @@ def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
 
 def missing_variables(spec: ChildSpec, environ: Mapping[str, str]) -> list[VariableUse]:
     """Return the variables that are referenced without a default and not set."""
-    values = _values(spec, environ)
     return [
         VariableUse(key, reference[1])
         for key, reference in _references(spec)
-        if reference[2] is None and reference[1] not in values
+        if reference[2] is None and reference[1] not in environ and reference[1] not in spec.stored
     ]
 
 
@@ -158,6 +178,9 @@ def joined_strings(spec: ChildSpec) -> str:
 def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
     """Return the values of a child to register with the redactor, longest first, without duplicates."""
     environ = _values(spec, environ)
+    if unknown := {use.variable for use in used_variables(spec)} - environ.keys():
+        # A reference that is not filled is no secret.
+        environ = {**environ, **dict.fromkeys(unknown, "")}
     found: set[str] = set()
     for name, text in (*spec.env.items(), *spec.headers.items()):
         value = _fill(text, environ)
@@ -178,7 +201,11 @@ def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
 
 
 def _values(spec: ChildSpec, environ: Mapping[str, str]) -> Mapping[str, str]:
-    return ChainMap(environ, spec.stored) if spec.stored else environ  # type: ignore[arg-type]  # only read
+    """Return the values that are known by now: those in the system keyring only after they were read."""
+    if not spec.stored:
+        return environ
+    stored = {name: value for name, value in spec.stored.items() if not is_keyring_reference(value)}
+    return ChainMap(environ, spec.stored.loaded, stored)  # type: ignore[arg-type]  # only read
 
 
 def _fill(text: str, environ: Mapping[str, str]) -> str:

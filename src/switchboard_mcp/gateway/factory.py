@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
+    from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
     from switchboard_mcp.policy.governance import GovernedWorkspace
 
 
@@ -96,7 +97,4 @@ def apply_views(
         govern(gateway, config, workspace.absent, disabled)
     server = context.builtin_apps.get(SWITCHBOARD_NAME)
     if server is not None:
-        from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
-
-        assert isinstance(server, SwitchboardServer)
-        server.gateway = gateway
+        cast("SwitchboardServer", server).gateway = gateway

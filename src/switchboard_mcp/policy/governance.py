@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from switchboard_mcp.config.approvals import approvals_path, current_platform, path_variables, read_approvals
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
-from switchboard_mcp.config.variables import expand, missing_variables
+from switchboard_mcp.config.variables import expand, keyring_variables, missing_variables
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.policy.approved_settings import (
     find_left_governed_mode,
@@ -143,6 +143,8 @@ def check_child(
         return policy.unapproved_suites.get(spec.name)  # part of Switchboard itself
     # A variable that is not set yet does not hide the child: its start reports what is missing.
     unset = {gap.variable: "unset" for gap in missing_variables(spec, policy.environ)}
+    # The keyring is read when the child starts; its start checks the values.
+    unset |= dict.fromkeys(keyring_variables(spec, policy.environ), "unset")
     filled = expand(spec, {**policy.environ, **unset} if unset else policy.environ)
     if isinstance(filled, Failure):
         return filled

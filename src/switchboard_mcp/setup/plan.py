@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct, structs
 
+from switchboard_mcp.config.keyring_store import new_reference
 from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused
@@ -39,6 +41,9 @@ OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STAT
 
 
 CONFIG_SCHEMA = schema_file("config")
+
+# Literal secrets stay in the entries, or become variables whose values are in the secrets file or the system keyring.
+SecretStore = Literal["keep", "env", "keyring"]
 
 
 class Outcome(Struct, kw_only=True):
@@ -81,6 +86,8 @@ class Plan(Struct, kw_only=True):
     problems: list[str]
     variables: list[str]
     secrets: dict[str, str]
+    # Values for the system keyring, each with its reference in the secrets file.
+    keyring: dict[str, tuple[str, str]] = {}
     profiles: list[HostProfile] = []
 
     @property
@@ -164,7 +171,7 @@ class SetupOptions(Struct, frozen=True, kw_only=True):
     command: list[str]
     environ: Mapping[str, str]
     children: ChildrenFolder = PERSONAL
-    move_secrets: bool = False
+    secrets: SecretStore = "keep"
     enable: tuple[str, ...] = ()
     # Variables that every entry for Switchboard sets.
     entry_env: Mapping[str, str] = {}
@@ -184,7 +191,7 @@ def make_plan(
     used = {outcome.child for outcome in outcomes}
     kept = [child for child in children if child.name in used]
     values: dict[str, str] = {}
-    if options.move_secrets:
+    if options.secrets != "keep":
         values = move_secrets(kept, parse_secrets(read(os.path.join(options.workspace, SECRETS_FILE)) or b""))
     plan = Plan(
         outcomes=list(outcomes),
@@ -194,6 +201,8 @@ def make_plan(
         variables=_needed_variables(kept),
         secrets=values,
     )
+    if options.secrets == "keyring":
+        plan.keyring = {name: (new_reference(), value) for name, value in values.items()}
     if not options.share:
         plan.profiles = host_profiles(_moved(outcomes), options.hosts_of, options.hidden, options.connect)
         for child in kept:
@@ -213,7 +222,8 @@ def make_plan(
     if values:
         path = os.path.join(folder, SECRETS_FILE)
         before = read(path)
-        after = append_secrets(before or b"", values)
+        references = {name: reference for name, (reference, _) in plan.keyring.items()}
+        after = append_secrets(before or b"", references or values)
         if after != before:
             plan.changes.append(FileChange(path=path, before=before, after=after, mode=0o600))
     plan.changes += [*_config_change(kept, options, plan), *hosts]

@@ -24,6 +24,13 @@ _thread: threading.Thread | None = None
 
 def submit(work: Callable[[], Result], done: Callable[[Result | Exception], None]) -> None:
     """Compute `work()` in the thread, then call `done` on the running loop with its result, or with its exception."""
+    _queue.put(_computation(work, done))
+    _ensure_thread()
+
+
+def _computation(
+    work: Callable[[], Result], done: Callable[[Result | Exception], None]
+) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
 
     def compute() -> None:
@@ -37,12 +44,27 @@ def submit(work: Callable[[], Result], done: Callable[[Result | Exception], None
         except RuntimeError:  # the loop has ended meanwhile
             return
 
-    _queue.put(compute)
-    _ensure_thread()
+    return compute
 
 
 async def run(work: Callable[[], Result]) -> Result:
     """Return `work()`, computed in the thread."""
+    return await _result(work, submit)
+
+
+async def run_alone(work: Callable[[], Result]) -> Result:
+    """Return `work()`, computed in a thread that ends with it: for work that waits, so others need not wait for it."""
+
+    def start(work: Callable[[], Result], done: Callable[[Result | Exception], None]) -> None:
+        threading.Thread(target=_computation(work, done), name="wait", daemon=True).start()
+
+    return await _result(work, start)
+
+
+async def _result(
+    work: Callable[[], Result],
+    start: Callable[[Callable[[], Result], Callable[[Result | Exception], None]], None],
+) -> Result:
     finished: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def done(outcome: Result | Exception) -> None:
@@ -53,7 +75,7 @@ async def run(work: Callable[[], Result]) -> Result:
         else:
             finished.set_result(outcome)
 
-    submit(work, done)
+    start(work, done)
     return await finished
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from shutil import which
 
 from switchboard_mcp.app import workspace_folder
@@ -15,6 +16,7 @@ from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
 from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
+from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
@@ -46,7 +48,7 @@ from switchboard_mcp.setup.journal import (
     write,
 )
 from switchboard_mcp.setup.paths import host_paths
-from switchboard_mcp.setup.plan import move_secrets
+from switchboard_mcp.setup.plan import NewChild, SecretStore, move_secrets
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system.atomic_write import GITIGNORE
 
@@ -69,6 +71,9 @@ def run(invocation: Invocation) -> int:
     server = _server(invocation)
     if problem := find_problem(name, server, folder):
         raise usage_error(f"add: {problem}", "Correct it and try again.")
+    child = NewChild(name=name, server=server)
+    names = _move_secrets(folder, [child], invocation.args.secrets)
+    server = child.server
     path = _put(folder, name, server, home)
     if invocation.as_json:
         secrets = [each.location for each in find_literal_secrets(server)]
@@ -77,10 +82,13 @@ def run(invocation: Invocation) -> int:
         )
         return 0
     invocation.console.out.line(f"Added {name} in {path}.", "green")
+    if names:
+        invocation.console.out.line(f"Stored {', '.join(names)}; `switchboard secret list` shows where.")
     if secrets_found := find_literal_secrets(server):
-        names = ", ".join(each.location for each in secrets_found)
+        places = ", ".join(each.location for each in secrets_found)
         invocation.console.warn(
-            f"{names}: that file contains a literal secret. Write ${{VAR}} and set VAR instead."
+            f"{places}: that file contains a literal secret. Write ${{VAR}} and store its value with "
+            "`switchboard secret set VAR`, or use --secrets."
         )
     if is_missing(server.command):
         invocation.console.warn(
@@ -103,6 +111,7 @@ ADD = Command(
         option("--description", "TEXT", "purpose, shown to models"),
         option("--cwd", "DIR", "folder to run in (default: the workspace)"),
         flag("--team", "put it into mcps/, which is shared with the project"),
+        choice("--secrets", ("keep", "env", "keyring"), "as for `init`", "keep"),
     ],
     epilog=(
         "examples:\n"
@@ -246,14 +255,10 @@ def run_import(invocation: Invocation) -> int:
     outcomes, children = decide_outcomes(survey, workspace)
     if not survey.servers and survey.problems:
         raise refused("setup_refused", "\n".join(survey.problems))
-    path = os.path.join(folder, SECRETS_FILE)
-    stored = read(path) or b""
-    values = move_secrets(children, parse_secrets(stored)) if invocation.args.secrets == "env" else {}
     if not invocation.args.dry_run:
+        _move_secrets(folder, children, invocation.args.secrets)
         for child in children:
             _put(folder, child.name, child.server)
-        if values:
-            write(path, append_secrets(stored, values), 0o600)
     added = sorted(child.name for child in children)
     if invocation.as_json:
         stays = {each.entry.name: each.skip_reason for each in outcomes if not each.moves}
@@ -274,6 +279,24 @@ IMPORT = Command(
     arguments=[
         positional("files", "a host's own file, or any with `mcpServers`", metavar="FILE", nargs="+"),
         flag("--dry-run", "show the plan, change nothing"),
-        choice("--secrets", ("keep", "env"), "as for `init`", "keep"),
+        choice("--secrets", ("keep", "env", "keyring"), "as for `init`", "keep"),
     ],
 )
+
+
+def _move_secrets(folder: str, children: Sequence[NewChild], store: SecretStore) -> list[str]:
+    """Replace literal secrets in the children by variables, store their values, and return their names."""
+    if store == "keep":
+        return []
+    path = os.path.join(folder, SECRETS_FILE)
+    data = read(path) or b""
+    values = move_secrets(children, parse_secrets(data))
+    if store == "keyring" and values:
+        entries = {name: (keyring_store.new_reference(), value) for name, value in values.items()}
+        keyring_store.save_all(entries)
+        values = {name: reference for name, (reference, _) in entries.items()}
+    if values:
+        require_real_folders(folder, [path])
+        make_private_folder(os.path.join(folder, FOLDER))
+        write(path, append_secrets(data, values), 0o600)
+    return sorted(values)

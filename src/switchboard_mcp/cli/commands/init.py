@@ -19,6 +19,7 @@ from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.init_view import as_json, show_discovery, show_done, show_plan
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, own_command, prompt, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
+from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.policy.governance import ENABLED
@@ -89,9 +90,9 @@ COMMAND = Command(
         ),
         choice(
             "--secrets",
-            ("keep", "env"),
+            ("keep", "env", "keyring"),
             "what to do with literal secrets: keep them, or replace them with ${VAR} and store them in "
-            ".switchboard/secrets.env",
+            ".switchboard/secrets.env (env) or in the system keyring",
             "keep",
         ),
         flag(
@@ -122,6 +123,8 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     interactive = not (args.yes or args.dry_run)
     if interactive and (invocation.as_json or not sys.stdin.isatty()):
         raise usage_error("init: nobody is present to choose.", DRY_RUN_FIRST)
+    if args.secrets == "keyring":
+        keyring_store.open_keyring("switchboard init --secrets env")
     folder = workspace_folder(invocation.options)
     here = host_paths(folder, os.environ, sys.platform)
     if not args.dry_run and not _undo_interrupted(invocation, here, ask if interactive else None):
@@ -189,8 +192,13 @@ def _undo_interrupted(invocation: Invocation, here: HostPaths, ask: Ask | None) 
 def _apply(plan: Plan, journals: JournalFolder, folder: str, named: Sequence[str]) -> None:
     require_real_folders(folder, [change.path for change in plan.changes])
     make_private_folder(os.path.join(folder, FOLDER))
-    run = begin(journals, plan.changes, [os.path.realpath(path) for path in named])
-    perform(plan.changes, run)
+    keyring_store.save_all(plan.keyring)
+    try:
+        run = begin(journals, plan.changes, [os.path.realpath(path) for path in named])
+        perform(plan.changes, run)
+    except BaseException:
+        keyring_store.delete_all({name: reference for name, (reference, _) in plan.keyring.items()})
+        raise
 
 
 def existing_setup(workspace: Workspace) -> ExistingSetup:
@@ -219,7 +227,7 @@ def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[st
         command=[] if args.team else [*command, "--workspace", workspace.folder, *more],
         environ=os.environ,
         children=TEAM if args.team else PERSONAL,
-        move_secrets=args.secrets == "env",
+        secrets=args.secrets,
         enable=enable,
         entry_env={ENABLED: "true"} if workspace.config.governance.mode == "governed" else {},
         connect=tuple(name for name in args.host if name != ANY_FILE.name),

@@ -12,6 +12,8 @@ from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, prompt, require_person
 from switchboard_mcp.cli.parser import Command, flag
+from switchboard_mcp.config import keyring_store
+from switchboard_mcp.config.secrets_file import is_keyring_reference, read_secrets
 from switchboard_mcp.setup.journal import LEGACY_FOLDER, LegacyCopy, journal_folder, legacy_copies, load_runs
 from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.revert import RevertStep, perform_revert, plan_revert, revertible
@@ -34,7 +36,10 @@ def run(invocation: Invocation) -> int:
         count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
         agreed = prompt(f"Restore {plural(count, 'file')}? [Y/n]") in ("", *YES)
     if agreed:
+        stored = read_secrets(folder, [])
         perform_revert(steps, folder)
+        gone = stored.items() - read_secrets(folder, []).items()
+        keyring_store.delete_all({name: value for name, value in gone if is_keyring_reference(value)})
     if invocation.as_json:
         files = [
             {"file": step.record.path, "outcome": step.verdict, "remarks": step.remarks} for step in steps

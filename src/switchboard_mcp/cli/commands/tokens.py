@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Cell, Screen, Styled, plural, visible_width
@@ -24,18 +25,62 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.gateway.suites.profile_suite import profile_view
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
+from switchboard_mcp.setup.child_entries import hosts_of_child
+from switchboard_mcp.setup.host_profiles import PROJECT
+from switchboard_mcp.setup.hosts import HOSTS
 from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings
-from switchboard_mcp.suites.savings import Costs, Count, Savings, ServerTools, Spread, measure, summarise
+from switchboard_mcp.suites.savings import (
+    Costs,
+    Count,
+    Savings,
+    ServerTools,
+    Spread,
+    flat_listing,
+    measure,
+    summarise,
+)
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.token_estimate import ACCURACY, estimate
 from switchboard_mcp.system.installation import install_hint
 
 BASELINE = "name, description and input schema of every tool, as compact JSON"
 ESTIMATE = f"estimate of o200k, {ACCURACY}; the extra `tokens` counts exactly"
+HOST_TITLES = {host.name: host.title for host in HOSTS} | {PROJECT: "The host of this project's files"}
 BAR_CHARS = 40
 MOST_BARS = 30
+
+
+class _Tool(Struct, rename="camel"):
+    name: str
+    description: str = ""
+    input_schema: Raw | UnsetType = UNSET
+
+
+class _Page(Struct):
+    tools: list[_Tool]
+
+
+class HostTokens(Struct, frozen=True, rename="camel"):
+    """Tokens of the tools that one host lists: those of the servers it had before `init`, and all it sees now.
+
+    `added` counts the children that it sees now and did not have.
+    """
+
+    host: str
+    before: int
+    after: int
+    added: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in one sentence."""
+        more = f", with {plural(self.added, 'child', 'children')} added since" if self.added else ""
+        title = HOST_TITLES.get(self.host, self.host)
+        now = _less(self.before, self.after)
+        return f"{title} listed {self.before:,} tokens of tools; through Switchboard {now}{more}."
 
 
 class TokenReport(Struct, frozen=True, rename="camel"):
@@ -54,6 +99,7 @@ class TokenReport(Struct, frozen=True, rename="camel"):
     opened: int
     calls: int
     failed: dict[str, str]
+    hosts: list[HostTokens] = []
 
 
 def run(invocation: Invocation) -> int:
@@ -62,12 +108,14 @@ def run(invocation: Invocation) -> int:
     count, tokenizer = choose_counter(args.tokenizer)
     failed: dict[str, str] = {}
     settings = IntrospectSettings()
+    hosts: list[HostTokens] = []
     if args.catalog:
         servers = catalog_servers(args.catalog)
     else:
-        servers, settings, failed = run_loop(lambda: child_servers(invocation))
+        servers, settings, failed, hosts = run_loop(lambda: child_servers(invocation, count))
     costs = [measure(server, count, settings) for server in servers]
-    figures = build_report(costs, summarise(costs, count, args.servers, args.opened), tokenizer, failed)
+    savings = summarise(costs, count, args.servers, args.opened)
+    figures = build_report(costs, savings, tokenizer, failed, hosts)
     if invocation.as_json:
         invocation.console.out.json(figures)
     elif not costs and not failed:
@@ -81,8 +129,8 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "tokens [OPTIONS]",
-    "Measure what the suites save: tokens of your children's tools listed flat, and behind suites. A child that\n"
-    "never ran here is started once.",
+    "Measure what the suites save: what each host listed before `init` and lists now, and tokens of your children's\n"
+    "tools listed flat and behind suites. A child that never ran here is started once.",
     run=run,
     arguments=[
         option("--catalog", "FILE", "measure a catalog file instead of the workspace"),
@@ -130,9 +178,9 @@ def catalog_servers(path: str) -> list[ServerTools]:
 
 
 async def child_servers(
-    invocation: Invocation,
-) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str]]:
-    """Return the user's own children; those never started before are started once."""
+    invocation: Invocation, count: Count
+) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str], list[HostTokens]]:
+    """Return the user's own children, and what each host lists; those never started before are started once."""
     async with open_switchboard(invocation) as switchboard:
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
@@ -144,7 +192,37 @@ async def child_servers(
         }
         servers = [suite_tools(suite) for suite in suites if suite.child.snapshot is not None]
         settings = suites[0].introspection if suites else IntrospectSettings()
-        return servers, settings, failed
+        return servers, settings, failed, host_tokens(switchboard, count)
+
+
+def host_tokens(switchboard: Switchboard, count: Count) -> list[HostTokens]:
+    """Return the tokens that each host listed before `init` moved its servers, and those it lists now."""
+    gateway, workspace = switchboard.gateway, switchboard.workspace
+    hosts_of = {spec.name: hosts_of_child(spec) for spec in workspace.children}
+    figures = []
+    for host in sorted({host for hosts in hosts_of.values() for host in hosts}):
+        profile = workspace.config.profiles.get(host)
+        if profile is None:
+            continue
+        view = profile_view(gateway.all_suites, profile, switchboard.context.log)
+        own = [suite for suite in view.suites.values() if host in hosts_of.get(suite.source, ())]
+        before = [
+            tool for suite in own for tool in suite_tools(suite).tools if suite.child.snapshot is not None
+        ]
+        listed = [
+            tool
+            for page in view.tool_list.pages(stateless=False)
+            for tool in msgspec.json.decode(page, type=_Page).tools
+        ]
+        after = [ToolView(tool.name, tool.description, tool.input_schema) for tool in listed]
+        figures.append(
+            HostTokens(host, _tokens(before, count), _tokens(after, count), len(view.suites) - len(own))
+        )
+    return figures
+
+
+def _tokens(tools: Sequence[ToolView], count: Count) -> int:
+    return sum(map(count, flat_listing(tools)))
 
 
 def suite_tools(suite: ChildSuite) -> ServerTools:
@@ -157,7 +235,11 @@ def suite_tools(suite: ChildSuite) -> ServerTools:
 
 
 def build_report(
-    costs: Sequence[Costs], savings: Savings, tokenizer: str, failed: dict[str, str]
+    costs: Sequence[Costs],
+    savings: Savings,
+    tokenizer: str,
+    failed: dict[str, str],
+    hosts: Sequence[HostTokens] = (),
 ) -> TokenReport:
     """Combine all figures into one report."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
@@ -175,11 +257,21 @@ def build_report(
         opened=savings.opened,
         calls=savings.calls,
         failed=failed,
+        hosts=list(hosts),
     )
 
 
 def show(figures: TokenReport, out: Screen) -> None:
-    """Print a table, a bar chart and a summary."""
+    """Print the result in a sentence, then a table, a bar chart and a summary."""
+    for host in figures.hosts:
+        out.line(host.sentence, "bold")
+    if not figures.hosts:
+        servers = plural(len(figures.servers), "server")
+        listed = (
+            f"{servers} {'lists' if len(figures.servers) == 1 else 'list'} {figures.flat:,} tokens of tools"
+        )
+        out.line(f"{listed}; through Switchboard {_less(figures.flat, figures.suites)}.", "bold")
+    out.line()
     rows: list[tuple[Cell, ...]] = [
         (
             Styled(cost.name, "bold cyan"),
@@ -242,6 +334,14 @@ def bars(figures: TokenReport, out: Screen) -> None:
     )
     if len(figures.servers) > MOST_BARS:
         out.line(f"… and {len(figures.servers) - MOST_BARS} smaller ones", "dim")
+
+
+def _less(before: int, after: int) -> str:
+    """Return the tokens now, compared with those before."""
+    if not before:
+        return f"{after:,}"
+    share = 100 * (1 - after / before)
+    return f"{after:,} ({abs(share):.0f} % {'less' if share >= 0 else 'more'})"
 
 
 def _of(cost: Costs) -> str:
