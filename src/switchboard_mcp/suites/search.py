@@ -14,15 +14,18 @@ from math import log
 
 from msgspec import Struct
 
-from switchboard_mcp.suites.text_analysis import meaningful, stem, synonyms, words
+from switchboard_mcp.suites.text_analysis import stem, synonyms, wanted_words, words
 
 # Weight of a word by field; the first sentence of a description states the purpose of the tool.
 WEIGHTS = {"name": 3.0, "server": 1.0, "first": 1.0, "rest": 0.5, "parameters": 0.4, "about": 0.1}
-# BM25's k1 (saturation of repeated words) and b (length normalization).
+# BM25's k1 (saturation of repeated words) and b (length normalization) of texts.
 SATURATION = 1.2
-LENGTH_SHARE = 0.6
+LENGTH_SHARE = 0.3
+# Names are normalized whole, and by the rarity of their words in place of their number: a query that has `hackernews`
+# of `get_hackernews` covers nearly all of that name.
+NAMES = ("name", "server")
 # Weight of synonyms, and of words with the same beginning or a similar spelling.
-KIN_WORTH = 0.3
+KIN_WORTH = 0.5
 BEGINNING_WORTH = 0.6
 SPELLING_WORTH = 0.6
 # A deprecated tool usually has a better replacement.
@@ -79,8 +82,7 @@ class Index:
 
         Only entries that share a word with the query and reach `floor` times the best score are returned.
         """
-        wanted = dict.fromkeys(stem(word) for word in meaningful(query[:MAX_QUERY_CHARS]))
-        groups = [self._group(word) for word in sorted(list(wanted)[:MAX_QUERY_WORDS])]
+        groups = [self._group(word) for word in sorted(query_stems(query))]
         scores = self._scores([group for group in groups if group])
         if not scores:
             return []
@@ -94,24 +96,31 @@ class Index:
     def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:
         """Return, for each stem, its contribution to the score of each entry that contains it."""
         rows = [self._fields(entry) for entry in entries]
+        counts = Counter(one for row in rows for one in {one for stems in row.values() for one in stems})
+        for one, count in counts.items():
+            self._rarity[one] = log(1 + (self.size - count + 0.5) / (count + 0.5))
         average = {
-            field: sum(len(row[field]) for row in rows) / max(1, len(rows)) or 1.0 for field in WEIGHTS
+            field: sum(self._length(field, row[field]) for row in rows) / max(1, len(rows)) or 1.0
+            for field in WEIGHTS
         }
         postings: dict[str, dict[int, float]] = {}
         for place, row in enumerate(rows):
             for field, stems in row.items():
                 if not stems:
                     continue
-                held_back = 1 - LENGTH_SHARE + LENGTH_SHARE * len(stems) / average[field]
-                share = WEIGHTS[field] / held_back
+                length = self._length(field, stems) / average[field]
+                share = WEIGHTS[field] / (length if field in NAMES else 1 + LENGTH_SHARE * (length - 1))
                 for one, times in Counter(stems).items():
                     holders = postings.setdefault(one, {})
                     holders[place] = holders.get(place, 0.0) + share * times
         for one, holders in postings.items():
-            rarity = self._rarity[one] = log(1 + (self.size - len(holders) + 0.5) / (len(holders) + 0.5))
+            rarity = self._rarity[one]
             for place, weight in holders.items():
                 holders[place] = rarity * weight / (weight + SATURATION)
         return postings
+
+    def _length(self, field: str, stems: list[str]) -> float:
+        return sum(self._rarity[one] for one in stems) if field in NAMES else len(stems)
 
     def _fields(self, entry: SearchDocument) -> dict[str, list[str]]:
         first, rest = _halves(entry.description)
@@ -202,6 +211,12 @@ class Index:
                 if added > best.get(place, 0.0):
                     best[place] = added
         return best
+
+
+def query_stems(query: str) -> list[str]:
+    """Return the distinct stems that a query looks for, in its order."""
+    found = dict.fromkeys(stem(word) for word in wanted_words(query[:MAX_QUERY_CHARS]))
+    return list(found)[:MAX_QUERY_WORDS]
 
 
 def _is_dated(description: str) -> bool:

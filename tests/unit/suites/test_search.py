@@ -43,6 +43,39 @@ def test_a_sentence_finds_the_tool_it_means(query: str, best: str) -> None:
     assert found(query)[0] == best
 
 
+REQUESTS = [
+    SearchDocument("create_pull_request", "Propose changes to a repository.", "github"),
+    SearchDocument("delete_file", "Remove a file.", "filesystem"),
+    SearchDocument("list_files", "Show the files of a folder.", "filesystem"),
+    SearchDocument("list_pods", "List the pods of a Kubernetes cluster.", "cluster"),
+    SearchDocument("get_current_time", "The current time in a timezone.", "clock"),
+    SearchDocument("convert_time", "Convert a time between timezones.", "clock"),
+    SearchDocument("forecast", "The weather of the next days.", "sky"),
+    SearchDocument("get_links", "All URLs of a page.", "web"),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        pytest.param("open a PR", "create_pull_request", id="an abbreviation"),
+        pytest.param("my open PRs", "create_pull_request", id="an abbreviation in the plural"),
+        pytest.param("k8s", "list_pods", id="an abbreviation with a digit"),
+        pytest.param("what time is it in Tokyo", "get_current_time", id="a question"),
+        pytest.param("files, but do not delete any", "list_files", id="a negation"),
+        pytest.param("Wie wird das Wetter?", "forecast", id="German"),
+        pytest.param("la météo à Paris", "forecast", id="French with accents"),
+        pytest.param("url", "get_links", id="capitals in the plural"),
+    ],
+)
+def test_a_query_is_read_as_people_write(query: str, best: str) -> None:
+    assert REQUESTS[Index(REQUESTS).search(query)[0].place].name == best
+
+
+def test_a_query_of_negations_only_is_still_searched() -> None:
+    assert Index(REQUESTS).search("not delete")
+
+
 @pytest.mark.parametrize("query", ["", "zebra", "?!", "xylophone zither"])
 def test_words_that_nobody_knows_find_nothing(query: str) -> None:
     assert found(query) == []

@@ -193,6 +193,8 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "suites.search.Index.search": (SEARCHED.search, MIB),
     "suites.text_analysis.words": (text_analysis.words, 64 * 1024),  # fields and queries are cut
     "suites.text_analysis.meaningful": (text_analysis.meaningful, 64 * 1024),
+    "suites.text_analysis.wanted_words": (text_analysis.wanted_words, 64 * 1024),
+    "suites.search.query_stems": (search.query_stems, MIB),
     "suites.text_analysis.stem": (text_analysis.stem, MIB),
     "suites.token_estimate.estimate": (token_estimate.estimate, MIB),
     "suites.suite_names.unique_tool_name": (lambda t: suite_names.unique_tool_name({t}, t, "c"), 1024),
@@ -332,7 +334,8 @@ EXEMPT = {
         protocol.versions.is_stateless protocol.versions.newest_legacy
         protocol.versions.negotiate_stateless protocol.message_meta.is_stateless
         protocol.message_meta.client_capabilities protocol.message_meta.is_object protocol.http_headers.to_text
-        suites.text_analysis.synonyms suites.savings.saving suites.savings.session suites.savings.summarise
+        suites.text_analysis.synonyms suites.text_analysis.meanings
+        suites.savings.saving suites.savings.session suites.savings.summarise
         mail.path_patterns.is_pattern mail.store.message_validation.has_message_name""",
     "one call of msgspec, which reads a MiB in milliseconds": """
         protocol.result_ids.created_task protocol.result_ids.request_state protocol.result_ids.next_cursor
