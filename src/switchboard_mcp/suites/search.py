@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from heapq import nsmallest
 from math import log
 
 from msgspec import Struct
@@ -89,9 +90,9 @@ class Index:
         for place in self._dated & scores.keys():
             scores[place] *= DATED_WORTH
         least = max(scores.values()) * floor
-        hits = [SearchHit(place, score) for place, score in scores.items() if score >= least]
-        hits.sort(key=lambda hit: (-hit.score, hit.place))
-        return hits[:limit] if limit else hits
+        enough = [item for item in scores.items() if item[1] >= least] if least else scores.items()
+        best = nsmallest(limit or len(enough), enough, key=lambda item: (-item[1], item[0]))
+        return [SearchHit(place, score) for place, score in best]
 
     def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:
         """Return, for each stem, its contribution to the score of each entry that contains it."""
