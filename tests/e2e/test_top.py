@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import SWITCHBOARD
+from switchboard_mcp.system.processes import other_people_run_programs
+from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.test_dashboard_api import api, call, make_workspace
 from tests.e2e.web import Web, serving
 from tests.patience import PATIENCE_S
@@ -76,10 +77,11 @@ def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
 class Terminal:
     """A program on a terminal of 100 columns and 20 rows."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, word: str = "top", **environ: str) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execv(SWITCHBOARD[0], [*SWITCHBOARD, "top", "--workspace", str(folder)])
+            command = [*SWITCHBOARD, word, "--workspace", str(folder)]
+            os.execve(SWITCHBOARD[0], command, {**os.environ, **environ})
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 100, 0, 0))
         self.seen = ""
 
@@ -123,3 +125,54 @@ def test_it_ends_with_the_server(web: Web) -> None:
     web.process.terminate()
     screen.until("The server is gone.")
     assert screen.end() == 0
+
+
+def test_servers_of_hosts_come_and_go_on_a_terminal_with_and_without_an_http_server(
+    web: Web, tmp_path: Path
+) -> None:
+    alone, state = make_workspace(tmp_path / "alone"), {"XDG_STATE_HOME": str(tmp_path / "state")}
+    for folder in (web.workspace, alone):
+        serve = [*SWITCHBOARD, "serve", "--workspace", str(folder)]
+        with Host(serve, extra=state) as first:
+            first.initialize()
+            screen = Terminal(folder, **state)
+            screen.until("test-host")
+            screen.until(str(first.process.pid))
+            with Host(serve, extra=state) as second:
+                second.initialize()
+                screen.until(str(second.process.pid))
+            screen.press("j")  # forgets what was seen
+            screen.until(str(first.process.pid))
+            screen.press("q")
+            screen.until("\x1b[?1049l")
+            assert screen.end() == 0
+
+
+def test_the_dashboard_opens_in_a_browser_if_there_is_a_desktop_and_nobody_can_read_the_link(
+    web: Web, tmp_path: Path
+) -> None:
+    visited = tmp_path / "visited"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {visited}.new && mv {visited}.new {visited}\n')
+    browser.chmod(0o755)
+    desktop = {"BROWSER": f"{browser} %s", "DISPLAY": ":77"}
+    screen = Terminal(web.workspace, "dashboard", **desktop)
+    if other_people_run_programs():
+        screen.until(f"{web.url}/#")
+    else:
+        screen.until("Opened the dashboard")
+        start, _, code = visited.read_text().partition("#")
+        assert start == f"{web.url}/"
+        assert web.ask("POST", "/api/login", {"code": code}, {"Authorization": None}).status == 200
+        assert code not in screen.seen
+    assert screen.end() == 0
+    # Piped, the link is printed.
+    piped = subprocess.run(
+        [*SWITCHBOARD, "dashboard", "--workspace", str(web.workspace)],
+        env={**os.environ, **desktop},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert piped.stdout.startswith(f"{web.url}/#")

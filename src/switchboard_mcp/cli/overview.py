@@ -35,7 +35,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   approve CHILD         show what a child really runs, and allow it in governed mode
   status                show the health of the children of a running server; starts nothing
   top                   the same, live: health, calls, latency, tokens saved; q quits
-  dashboard             print a link that logs a browser in to its dashboard
+  dashboard             open its dashboard in a browser, or print the link
   doctor                check everything, and say how to fix it
   lock                  record what every child offers; --check, --accept CHILD
   audit verify|tail|…   verify, read or follow the audit record

@@ -7,7 +7,7 @@ import os
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from switchboard_mcp.cli.console import (
     Styled,
@@ -18,6 +18,9 @@ from switchboard_mcp.cli.console import (
     truncate,
     visible_width,
 )
+
+if TYPE_CHECKING:
+    from switchboard_mcp.server.stdio_info import StdioInfo
 
 Row = Mapping[str, Any]
 Paint = Callable[[str, str], str]
@@ -59,12 +62,14 @@ class TopState:
         rows: dict[str, Row] | None = None,
         calls: list[Row] | None = None,
         history: list[Sequence[float]] | None = None,
+        stdio: Sequence[StdioInfo] = (),
     ) -> None:
         self.url = url
         self.about = about or {}
         self.rows = rows or {}
         self.calls = calls or []
         self.history = history or []
+        self.stdio = stdio  # servers that hosts have started
 
     def apply(self, event: str, data: Mapping[str, Any]) -> None:
         """Apply an event. Another thread may be drawing, so nothing is modified in place."""
@@ -93,10 +98,12 @@ def draw(
     """Return the lines of one screen, never larger than the terminal."""
     paint = paint or (lambda text, style: text)
     on_terminal = size is not UNLIMITED
+    if not state.url:
+        return _draw_stdio(state, now_s, size, paint)
     rows = sorted(state.rows.values(), key=lambda row: _rank(row, sort))
     lines = [truncate(_headline(state, rows, now_s), size.columns)]
     lines += [_sparkline(state, now_s, size.columns, paint), ""] if on_terminal else [""]
-    below = _below(state, rows, size.columns, paint) if on_terminal else []
+    below = _below(state, rows, now_s, size.columns, paint) if on_terminal else []
     below = below[: max(0, size.lines // 2 - 3)]  # the table comes first
     room = max(1, size.lines - len(lines) - 1 - len(below) - 2 * on_terminal)
     shown = rows[first : first + room]
@@ -157,14 +164,40 @@ def _sparkline(state: TopState, now_s: float, columns: int, paint: Paint) -> str
     return head + drawn + tail
 
 
-def _below(state: TopState, rows: Sequence[Row], columns: int, paint: Paint) -> list[str]:
-    """Return the lines under the table: remarks that do not fit beside it, and the latest calls."""
+def _draw_stdio(state: TopState, now_s: float, size: os.terminal_size, paint: Paint) -> list[str]:
+    """Return the screen of servers that hosts have started, if there is no HTTP server."""
+    count = plural(len(state.stdio), "server")
+    lines = [truncate(f"{count} started by hosts over stdio · no HTTP server here", size.columns), ""]
+    lines += _stdio_table(state.stdio, now_s, size.columns, paint)[: max(1, size.lines - 4)]
+    hint = "`switchboard serve --http` shows calls and children · q quit"
+    lines += [""] * max(0, size.lines - len(lines) - 1) + [paint(truncate(hint, size.columns), "dim")]
+    return lines[: size.lines]
+
+
+def _stdio_table(servers: Sequence[StdioInfo], now_s: float, columns: int, paint: Paint) -> list[str]:
+    table = [[Styled(title, "dim") for title in ("STDIO HOST", "PID", "UP", "WORKSPACE")]]
+    table += [
+        [
+            Styled(one_line(server.client) or "?", "bold"),
+            Styled(str(server.pid)),
+            Styled(format_duration(now_s - server.started_at / 1000)),
+            Styled(one_line(server.workspace)),
+        ]
+        for server in servers
+    ]
+    return format_table(table, paint, width=columns, align="lrr", cell_lines=1)
+
+
+def _below(state: TopState, rows: Sequence[Row], now_s: float, columns: int, paint: Paint) -> list[str]:
+    """Return the lines under the table: remarks that do not fit beside it, stdio servers, and the latest calls."""
     lines: list[str] = []
     if columns < WIDE:
         remarks = [(str(row.get("suite", "")), _remark(row)) for row in rows]
         texts = [f"{one_line(name)}: {remark}" for name, remark in remarks if remark][:SHOWN_REMARKS]
         wrapped = [textwrap.wrap(text, max(columns, 20), max_lines=2, placeholder="…") for text in texts]
         lines += ["", paint("TROUBLE", "dim"), *(line for each in wrapped for line in each)] if texts else []
+    if state.stdio:
+        lines += ["", *_stdio_table(state.stdio, now_s, columns, paint)]
     calls = list(reversed(state.calls))[:SHOWN_CALLS]
     if calls:
         width = min(columns // 2, max(visible_width(_called(call)) for call in calls))

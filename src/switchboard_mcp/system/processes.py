@@ -6,6 +6,8 @@ import os
 import time
 
 _MAX_ANCESTORS = 64
+# User ids below are those of the system; the last one is `nobody`.
+_FIRST_PERSON, _NOBODY = 1000, 65534
 
 
 def is_running(pid: object) -> bool:
@@ -43,6 +45,17 @@ def list_ancestors(pid: int) -> list[int]:
         if pid > 1:
             ancestors.append(pid)
     return ancestors
+
+
+def other_people_run_programs() -> bool:
+    """Return True if another person runs programs on this machine: each can read the arguments of all programs."""
+    owners: set[int] = set()
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        try:
+            owners.add(os.stat(f"/proc/{name}").st_uid if name.isdigit() else 0)
+        except OSError:  # it has ended meanwhile
+            continue
+    return any(_FIRST_PERSON <= owner < _NOBODY and owner != os.getuid() for owner in owners)
 
 
 def _parent(pid: int) -> int | None:

@@ -86,7 +86,7 @@ def test_on_a_narrow_terminal_the_figures_stay_and_what_is_wrong_stands_below() 
 
 
 def test_without_suites_it_says_how_to_get_some() -> None:
-    assert any("switchboard init" in line for line in draw(TopState(), NOW))
+    assert any("switchboard init" in line for line in draw(TopState("http://127.0.0.1:1"), NOW))
 
 
 def test_the_calls_of_the_last_minutes_are_drawn_and_failed_ones_stand_out() -> None:

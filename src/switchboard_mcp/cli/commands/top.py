@@ -1,4 +1,4 @@
-"""`switchboard top` shows the running server live, or piped as one plain table; `dashboard` prints a login link.
+"""`switchboard top` shows the running server live, or piped as one plain table; `dashboard` opens its web page.
 
 Reads the same API and events as the dashboard. Starts and changes nothing. `top_view` renders the lines.
 """
@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 import tty
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
@@ -22,16 +23,18 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.cli.commands.login import has_desktop
 from switchboard_mcp.cli.commands.status import show_stdio_servers
 from switchboard_mcp.cli.console import Screen, format_duration
 from switchboard_mcp.cli.invocation import Invocation, usage_error
-from switchboard_mcp.cli.parser import Command
+from switchboard_mcp.cli.parser import Command, flag
 from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, TopState, draw
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
 from switchboard_mcp.server.http.sockets import format_address
+from switchboard_mcp.system.processes import other_people_run_programs
 
 FOLDER = ".switchboard"
 # Uptimes advance even if nothing happens.
@@ -44,7 +47,8 @@ KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1b[5~": "b", "\x1b[6~": " ", "\x03": "q
 class ServerFeed:
     """The state of the server: fetched once, then updated from its events in a thread of its own."""
 
-    def __init__(self, info: ServerInfo, token: str) -> None:
+    def __init__(self, workspace: str, info: ServerInfo, token: str) -> None:
+        self._workspace = workspace
         self._info = info
         self._token = token
         self._stream: HTTPConnection | None = None
@@ -60,6 +64,10 @@ class ServerFeed:
         history = self._get("/api/history")["points"]
         url = f"http://{self._info.host}:{self._info.port}"
         self.state = TopState(url, about, {row["id"]: row for row in rows}, calls, history)
+
+    def refresh(self) -> None:
+        """Look for servers that hosts have started."""
+        self.state.stdio = stdio_info.read_all(self._workspace, os.environ)
 
     def follow(self) -> None:
         """Start listening to events until `close`."""
@@ -97,16 +105,40 @@ class ServerFeed:
         return answer
 
 
+class StdioFeed:
+    """The servers that hosts have started, if there is no HTTP server that has more to say."""
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = workspace
+        self.changed = threading.Event()
+        self.ended = ""
+        self.state = TopState()
+
+    def refresh(self) -> None:
+        """Look for servers that hosts have started."""
+        self.state.stdio = stdio_info.read_all(self._workspace, os.environ)
+
+    def follow(self) -> None:
+        """Do nothing: there are no events."""
+
+    def close(self) -> None:
+        """Do nothing: there are no events."""
+
+
 def run(invocation: Invocation) -> int:
     """Find the server; show it once, or live until q is pressed."""
     out = invocation.console.out
     folder = workspace_folder(invocation.options)
     started = stdio_info.read_all(folder, os.environ)
+    live = out.is_terminal and sys.stdin.isatty()
     try:
-        feed = ServerFeed(*find_server(folder))
+        feed = ServerFeed(folder, *find_server(folder))
     except SwitchboardError:
         if not started or invocation.as_json:
             raise
+        if live:
+            watch(StdioFeed(folder), out)
+            return 0
         out.line("No HTTP server runs here; these servers were started by hosts.", "dim")
         show_stdio_servers(started, out)
         return 0
@@ -121,7 +153,7 @@ def run(invocation: Invocation) -> int:
                 "stdioServers": started,
             }
         )
-    elif out.is_terminal and sys.stdin.isatty():
+    elif live:
         watch(feed, out)
         return 0
     else:
@@ -135,13 +167,13 @@ COMMAND = Command(
     "top [OPTIONS]",
     "Watch the HTTP server that runs here: the health of its children, their calls and latency, the tokens they\n"
     "save, and the latest calls. Keys: s sorts, p pauses, arrows scroll, q quits. Piped, or with\n"
-    "--json, it shows everything once; exit code 1 if calls to a child are refused. Without an HTTP server, it lists\n"
-    "the servers that hosts have started here over stdio.",
+    "--json, it shows everything once; exit code 1 if calls to a child are refused. Servers that hosts have started\n"
+    "here over stdio are shown too, also without an HTTP server.",
     run=run,
 )
 
 
-def watch(feed: ServerFeed, out: Screen) -> None:
+def watch(feed: ServerFeed | StdioFeed, out: Screen) -> None:
     """Redraw until q is pressed."""
     sort, first, held = 0, 0, False
     feed.follow()
@@ -149,6 +181,7 @@ def watch(feed: ServerFeed, out: Screen) -> None:
         while not feed.ended:
             size = out.size() or os.terminal_size((80, 24))
             if not held:
+                feed.refresh()
                 lines = draw(
                     feed.state, time.time(), size=size, paint=out.paint, sort=SORTS[sort], first=first
                 )
@@ -169,7 +202,7 @@ def watch(feed: ServerFeed, out: Screen) -> None:
         out.line(feed.ended)
 
 
-def _read_key(feed: ServerFeed) -> str:
+def _read_key(feed: ServerFeed | StdioFeed) -> str:
     """Return a key pressed before the next redraw is due; empty if there is none."""
     until = time.monotonic() + REDRAW_S
     while (left := until - time.monotonic()) > 0:
@@ -230,7 +263,7 @@ class NewLink(Struct, frozen=True, rename="camel"):
 
 
 def run_dashboard(invocation: Invocation) -> int:
-    """Request a link from the running server and print it."""
+    """Request a link from the running server; open it in a browser, or print it if there is none."""
     info, token = find_server(workspace_folder(invocation.options))
     link = server_info.request(info, "/api/link", NewLink, token, body=b"{}")
     if isinstance(link, str):
@@ -240,6 +273,10 @@ def run_dashboard(invocation: Invocation) -> int:
     out = invocation.console.out
     if invocation.as_json:
         out.json({"url": url, "expiresInSeconds": link.expires_in_seconds})
+    elif out.is_terminal and not invocation.args.print and _may_open() and webbrowser.open(url):
+        out.line(
+            "Opened the dashboard in your browser. `switchboard dashboard --print` prints the link instead."
+        )
     else:
         out.stream.write(url + "\n")  # in one piece, however narrow the terminal
         if out.is_terminal:
@@ -249,9 +286,16 @@ def run_dashboard(invocation: Invocation) -> int:
     return 0
 
 
+def _may_open() -> bool:
+    """Return True if there is a browser to open, and nobody else could read the link in the list of processes."""
+    return has_desktop() and not other_people_run_programs()
+
+
 DASHBOARD = Command(
     "dashboard [OPTIONS]",
-    "Print a link that logs one browser in to the dashboard of the HTTP server that runs here. It works once, within\n"
+    "Open the dashboard of the HTTP server that runs here in your browser, logged in. Without a desktop, piped, with\n"
+    "--print, or while other people use this machine, print the link instead: it logs one browser in, once, within\n"
     "an hour.",
     run=run_dashboard,
+    arguments=[flag("--print", "print the link, open nothing")],
 )

@@ -46,7 +46,7 @@ function login(reason) {
     try { await post("/api/login", { token: token.value.trim() }); await begin(); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
   } },
     h("h2", {}, "Log in"),
-    h("p", {}, "Run ", h("code", {}, "switchboard dashboard"), " in the workspace and open the link that it prints, or paste the token from ", h("code", {}, ".switchboard/auth_token"), "."),
+    h("p", {}, "Run ", h("code", {}, "switchboard dashboard"), " in the workspace, or paste the token from ", h("code", {}, ".switchboard/auth_token"), "."),
     token, problem, h("button", { class: "main" }, "Log in")));
   token.focus();
 }
