@@ -78,6 +78,15 @@ KINDS: dict[str, FailureKind] = {
     "rate_limited": FailureKind(True, "Wait for retryAfterMs, then try again."),
     "suite_busy": FailureKind(True, "Wait until calls in progress have finished, then try again."),
     "middleware_refused": FailureKind(False, "A rule of this workspace forbids it. The message says which."),
+    "gate_denied": FailureKind(False, "Do not try it another way. The rules are in `gate` of the config."),
+    "gate_declined": FailureKind(False, "The user declined. Do not try it another way."),
+    "gate_waiting": FailureKind(
+        True, "Ask the user to run `switchboard approvals`, then make the same call again."
+    ),
+    "gate_unanswered": FailureKind(
+        False,
+        "Use a host that can ask its user (elicitation), or have the user allow it in `gate` of the config.",
+    ),
     "middleware_failed": FailureKind(
         False, "This is a bug in the named middleware. The log has the details."
     ),

@@ -29,10 +29,11 @@ MAX_CHECKED_ARGS = 32
 
 
 class Annotations(Struct, rename="camel", gc=False):
-    """The tool hints that a suite's own hints are derived from."""
+    """The tool hints that a suite's own hints, the cache and the gate depend on."""
 
     read_only_hint: bool | None = None
     destructive_hint: bool | None = None
+    open_world_hint: bool | None = None
 
 
 class Tool(Struct, rename="camel"):

@@ -22,6 +22,8 @@ COMMANDS = {
     "secret": "secret_command:COMMAND",
     "approve": "commands.approve:COMMAND",
     "lock": "commands.lock:COMMAND",
+    "gate": "gate.check:COMMAND",
+    "approvals": "gate.approvals:COMMAND",
     "evidence": "commands.evidence:COMMAND",
     "bus": "commands.bus:COMMAND",
     "audit": "commands.audit:COMMAND",

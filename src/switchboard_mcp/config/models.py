@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from switchboard_mcp.config.gate import GateSection
 from switchboard_mcp.config.sections import (
     AskSettings,
     AuditSettings,
@@ -217,6 +218,8 @@ class Config(ConfigModel, frozen=True):
     middleware: list[str | MiddlewareUse] = []
     """Middleware for the calls of all suites, outermost first: `package.module:factory`, or the name of an entry
     point."""
+    gate: GateSection = []
+    """Rules that allow, ask about or deny single calls: a list of rules, or an object with `rules` and defaults."""
     health: HealthSettings = field(default_factory=HealthSettings)
     """Health checks of children."""
     governance: GovernanceSettings = field(default_factory=GovernanceSettings)
@@ -255,6 +258,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "introspection.fresh_ms": ("child",),
     "limits": ("suite",),
     "middleware": ("suite",),
+    "gate": ("suite",),
     "health": ("child",),
     "governance": ("child", "suite", "restart"),
     "audit": ("suite", "restart"),
@@ -294,6 +298,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "introspection": "developer",  # texts are sanitised and clipped in every mode
     "limits": "approver",
     "middleware": "approver",
+    "gate": "approver",
     "health": "approver",
     "governance": "approver",
     "audit": "approver",

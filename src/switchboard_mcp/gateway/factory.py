@@ -65,7 +65,8 @@ def attach_pipelines(
 ) -> None:
     """Attach a call pipeline to the suites that need one."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
-    if loaded or own or context.recorder or context.records or config.limits != NO_LIMITS:
+    observed = context.recorder or context.records
+    if loaded or own or observed or config.gate or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 
         attach_pipelines(suites, config, context, loaded)

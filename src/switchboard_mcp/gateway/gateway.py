@@ -178,7 +178,9 @@ class Gateway:
         """Open a session for a host. `channel` carries messages of no request; an `ephemeral` session serves one
         request.
         """
-        session = Session(channel, self.broker, self.view_of(principal).tools, principal, ephemeral=ephemeral)
+        view = self.view_of(principal)
+        session = Session(channel, self.broker, view.tools, principal, ephemeral=ephemeral)
+        session.profile = view.profile
         self.sessions.append(session)
         return session
 

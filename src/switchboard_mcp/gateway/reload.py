@@ -213,7 +213,7 @@ def migrate_sessions(gateway: Gateway, old_views: Mapping[Session, View], change
     changed_lists: dict[tuple[int, int], list[str]] = {}
     for session, old in old_views.items():
         view = gateway.view_of(session.principal)
-        session.tools = view.tools
+        session.tools, session.profile = view.tools, view.profile
         key = (id(old), id(view))
         if key not in changed_lists:
             changed_lists[key] = _changed_lists(old, view, changed)

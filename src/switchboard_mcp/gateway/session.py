@@ -82,6 +82,7 @@ class Session:
         self.broker = broker
         self.tools = tools  # the suite tools of its view: the gateway looks them up for every call
         self.principal = principal
+        self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
         self.closed = False
         self.version = LATEST_LEGACY

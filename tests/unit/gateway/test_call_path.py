@@ -1,4 +1,4 @@
-"""Every method that reaches a child takes one path: view, access, ownership, lock, limits, middleware, audit.
+"""Every method that reaches a child takes one path: view, access, ownership, lock, gate, limits, middleware, audit.
 
 The cases come from the table of methods: a method without a decision here fails the first test.
 """
@@ -18,6 +18,7 @@ import switchboard_mcp
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
+from switchboard_mcp.config.gate import GateRule
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
@@ -254,6 +255,21 @@ def test_not_past_the_limits(scene: Scene, case: Case) -> None:
     assert pipeline.limiters is not None
     pipeline.limiters.for_principal("ann").acquire(Anything(), scene.board.loop.time())
     assert scene.reaches(case) is case.released
+
+
+RULES = [
+    GateRule(deny=True, subtool="echo"),
+    GateRule(deny=True, prompt="p"),
+    GateRule(deny=True, resource=["mem://a", "mem://t/*"]),
+]
+
+
+@every_way
+def test_not_past_the_gate(scene: Scene, case: Case) -> None:
+    chained(scene.board, gate=RULES)
+    # A task was let through when its call was made.
+    gated = bool(case.item) and not case.released and not case.method.startswith("tasks/")
+    assert scene.reaches(case) is not gated
 
 
 class Anything:

@@ -12,18 +12,18 @@ from asyncio import CancelledError, Future, Task, Timeout, timeout
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
-from switchboard_mcp.gateway.forward import RESOURCES, ForwardedRequest
+from switchboard_mcp.gateway.forward import RESOURCES, TOOLS, ForwardedRequest
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.suites.suite_calls import SubtoolCall
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import Answer, ToolCall, is_error
 from switchboard_mcp.observability.call_record import CallRecord
-from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 CALL = "tools/call"
 # Methods whose params have an item and its arguments.
 WITH_ARGUMENTS = frozenset({CALL, "prompts/get"})
+# Methods that the rules of the gate apply to. The others continue what was let through, such as a task.
+COMPLETION = "completion/complete"
+GATED_METHODS = frozenset(
+    {CALL, "prompts/get", "resources/read", "resources/subscribe", "subscriptions/listen", COMPLETION}
+)
 # Outcomes of results that came from the child. Any other result is the middleware's own.
 FROM_CHILD = frozenset({"ok", "cached"})
 _STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
@@ -68,6 +73,38 @@ class PipelineRequest(HostRequest):
     def replace_call(self, subtool: str, args: bytes) -> None:
         """Call a different subtool, or the same one with different arguments."""
 
+    @abstractmethod
+    def retry_input(self) -> tuple[Raw | UnsetType, Raw | UnsetType]:
+        """Return `requestState` and `inputResponses` of a stateless host that repeats the request."""
+
+    @abstractmethod
+    def drop_retry_input(self) -> None:
+        """Remove them: they are not for the child."""
+
+    @property
+    def listed_in(self) -> str:
+        """The list that has what is called; empty for a request that is only a part of another."""
+        return TOOLS
+
+    @property
+    def can_be_answered(self) -> bool:
+        """True unless the host expects no answer."""
+        return True
+
+    @property
+    def is_worth_asking(self) -> bool:
+        """True unless it only helps to write a request that is asked about."""
+        return True
+
+    def require_input(self, requests: dict[str, dict[str, object]], state: str) -> None:
+        """Answer a stateless host that its input is needed; it repeats the request with that."""
+        if not self.finished and self.is_awaited:
+            self.close("input_required")
+            del self.session.in_flight[self.host_id]
+            self.channel.answer(
+                jsonrpc.result(self.host_id, message_meta.input_required_result(requests, state))
+            )
+
     def begin(self) -> None:
         """Start the request, unless the id is in use or nothing may be done unrecorded."""
         if self.session.in_flight.setdefault(self.host_id, self) is not self:
@@ -77,7 +114,14 @@ class PipelineRequest(HostRequest):
         observer = self.pipeline.observer
         if observer is not None and observer.fail_closed and observer.write_failure is not None:
             self.on_failed(observer.write_failure)
-        elif self.interception is not None:
+        elif self.pipeline.gate is not None:
+            self.pipeline.gate.admit(self, self.enter, self.on_failed)
+        else:
+            self.enter()
+
+    def enter(self) -> None:
+        """Go on to the middleware and the cache, if there are any."""
+        if self.interception is not None:
             self.interception.begin()
         else:
             self.proceed(self.started_at)
@@ -353,6 +397,9 @@ class Interception:
         if (call.subtool, call.args) != request.target():
             self.original_fingerprint = self.original_fingerprint or request.fingerprint()
             request.replace_call(call.subtool, call.args)
+            refusal = await self._gate_changed_call()
+            if refusal is not None:
+                return refusal
         request.outcome = ""
         self._result = pipeline.loop.create_future()
         self._deadline.reschedule(None)
@@ -368,6 +415,21 @@ class Interception:
         finally:
             if not self._deadline.expired():
                 self._deadline.reschedule(pipeline.now() + request.call_timeout_s(request.child))
+
+    async def _gate_changed_call(self) -> Failure | None:
+        """Return the refusal if the gate does not let the call through that middleware made of it."""
+        request, gate = self._request, self._request.pipeline.gate
+        if gate is None:
+            return None
+        outcome: Future[Failure | None] = request.pipeline.loop.create_future()
+
+        def settle(refusal: Failure | None = None) -> None:
+            if not outcome.done():
+                outcome.set_result(refusal)
+
+        self._deadline.reschedule(None)
+        gate.admit(request, settle, settle)
+        return await outcome
 
     def _timeout_failure(self) -> Failure:
         request, pipeline = self._request, self._request.pipeline
@@ -421,6 +483,14 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         arguments = SuiteCall(action="call", subtool=subtool, args=Raw(args))
         self.params = PlainParams(old.name, arguments, old.meta, old.input_responses, old.request_state)
 
+    def retry_input(self) -> tuple[Raw | UnsetType, Raw | UnsetType]:
+        """Return `requestState` and `inputResponses` of a stateless host that repeats the call."""
+        return self.params.request_state, self.params.input_responses
+
+    def drop_retry_input(self) -> None:
+        """Remove them: they are not for the child."""
+        self.params.request_state = self.params.input_responses = UNSET
+
 
 class PipelineForward(PipelineRequest, ForwardedRequest):
     """A forwarded request to a child whose suite has a pipeline."""
@@ -469,6 +539,29 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
         if self._item_param:
             self.members = {**self.members, self._item_param: Raw(jsonrpc.encode(subtool))}
         self.match = replace(self.match, name=subtool)
+
+    @property
+    def listed_in(self) -> str:
+        """The list that has the item; empty for a request that is only a part of another, or about many items."""
+        return self.match.listed_in if self.method in GATED_METHODS else ""
+
+    @property
+    def can_be_answered(self) -> bool:
+        """True unless the host expects no answer."""
+        return not self.host_id.startswith(b"!")
+
+    @property
+    def is_worth_asking(self) -> bool:
+        """True unless it only completes the arguments of a request that is asked about."""
+        return self.method != COMPLETION
+
+    def retry_input(self) -> tuple[Raw | UnsetType, Raw | UnsetType]:
+        """Return `requestState` and `inputResponses` of a stateless host that repeats the request."""
+        return self.members.get("requestState", UNSET), self.members.get("inputResponses", UNSET)
+
+    def drop_retry_input(self) -> None:
+        """Remove them: they are not for the child."""
+        self.members = {name: value for name, value in self.members.items() if name not in RETRY_MEMBERS}
 
     def refuse(self, error: bytes, outcome: str) -> None:
         """Answer with a JSON-RPC error, and record the outcome."""

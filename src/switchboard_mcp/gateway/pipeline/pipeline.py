@@ -1,8 +1,9 @@
 """The pipeline between the hosts and one suite, if the config asks for any of it: records, middleware, cache, limits.
 
-From the outside in: observers see how every call ended; middleware may refuse, answer or change a call; the cache
-answers what it can; the limits let the rest through to the child. Large results are split into pages last. Everything
-but middleware is synchronous. A suite without a pipeline pays for one attribute check. The calls are in `calls`.
+From the outside in: observers see how every call ended; the gate decides it, and once more if middleware changes it;
+middleware may refuse, answer or change a call; the cache answers what it can; the limits let the rest through to the
+child. Large results are split into pages last. Everything but middleware is synchronous. A suite without a pipeline
+pays for one attribute check. The calls are in `calls`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from switchboard_mcp.children.catalog import Annotations
+from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.config.gate import gate_settings
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merge_limits
@@ -28,6 +30,7 @@ from switchboard_mcp.transport.rpc import clock
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.forward import ForwardedRequest
+    from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
     from switchboard_mcp.gateway.pipeline.result_paging import PageStore
     from switchboard_mcp.gateway.session import ReplyChannel, Session
@@ -46,9 +49,11 @@ class CallPipeline:
         services: ChildContext,
         middleware: tuple[NamedMiddleware, ...],
         page_store: PageStore | None,
+        gate: CallGate | None = None,
     ) -> None:
         self.suite = suite
         self.middleware = middleware
+        self.gate = gate
         self.observer: CallObserver | None = services.recorder or services.records
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
@@ -103,13 +108,19 @@ class CallPipeline:
     def is_read_only(self, subtool: str) -> bool | None:
         """Return whether the child declares the subtool read-only; None while the child is unknown."""
         inventory = self.suite.child.inventory
-        tool = inventory.tools.get(subtool)
-        if tool is None and not inventory.tools:
-            if inventory.snapshot is None:
-                return None
-            tool = next((known for known in inventory.known_tools() if known.name == subtool), None)
+        if not inventory.tools and inventory.snapshot is None:
+            return None
+        tool = self.known_tool(subtool)
         hints = tool.annotations if tool is not None else None
         return isinstance(hints, Annotations) and hints.read_only_hint is True
+
+    def known_tool(self, subtool: str) -> Tool | None:
+        """Return a tool of the child, from its catalog if it is not running; None if it is unknown."""
+        inventory = self.suite.child.inventory
+        tool = inventory.tools.get(subtool)
+        if tool is None and not inventory.tools and inventory.snapshot is not None:
+            tool = next((known for known in inventory.known_tools() if known.name == subtool), None)
+        return tool
 
     def cache_key(self, session: Session, subtool: str, args: bytes, *, stateless: bool) -> Hashable | None:
         """Return the cache key of a call, or None if its result must not be cached."""
@@ -175,6 +186,12 @@ def attach_pipelines(
     page_store: PageStore | None = None
     everywhere = loaded.all_suites if loaded is not None else ()
     per_child = loaded.by_child if loaded is not None else {}
+    gate: CallGate | None = None
+    rules = gate_settings(config.gate)
+    if rules.enabled:
+        from switchboard_mcp.gateway.gate.call_gate import CallGate
+
+        gate = CallGate(rules, services)
     for suite in suites.values():
         settings = config.suites.get(suite.source) or SuiteConfig()
         limits = merge_limits(config.limits, settings.limits)
@@ -183,5 +200,6 @@ def attach_pipelines(
             from switchboard_mcp.gateway.pipeline.result_paging import PageStore
 
             page_store = PageStore(services.loop)
-        if services.recorder or services.records or middleware or settings.cache or limits != NO_LIMITS:
-            suite.pipeline = CallPipeline(suite, settings, limits, services, middleware, page_store)
+        watched = services.recorder or services.records or gate
+        if watched or middleware or settings.cache or limits != NO_LIMITS:
+            suite.pipeline = CallPipeline(suite, settings, limits, services, middleware, page_store, gate)

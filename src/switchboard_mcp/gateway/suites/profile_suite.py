@@ -67,7 +67,7 @@ class ProfileSuite(ChildSuite):
         return failure("subtool_unknown", message, child=self.source, subtool=subtool, nearest=near)
 
 
-def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -> View:
+def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log, name: str = "") -> View:
     """Return the view of a profile."""
     shown_names, hidden_names = patterns(profile.suites), patterns(profile.hide)
 
@@ -80,7 +80,7 @@ def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log) -
         if may_see(suite.source, name):
             expose = profile.expose.get(suite.source) or profile.expose.get(name)
             shown[name] = suite if expose is None else ProfileSuite(suite, expose)
-    return View(shown, log, may_see)
+    return View(shown, log, may_see, name)
 
 
 def apply_profiles(
@@ -89,7 +89,7 @@ def apply_profiles(
     """Set the view of each principal with a profile, and the `default` profile, if any, for everybody else."""
     used = {*of_principal.values(), *([default] if default else [])}
     known = {**profiles, REVOKED_PROFILE: Profile(suites=[])}
-    views = {name: profile_view(gateway.all_suites, known[name], log) for name in sorted(used)}
+    views = {name: profile_view(gateway.all_suites, known[name], log, name) for name in sorted(used)}
     if default:
         gateway.view = views[default]
     gateway.views = {principal: views[profile] for principal, profile in of_principal.items()}

@@ -23,8 +23,11 @@ class View:
     `tools` are the suite tools; `absent` maps the suites that governed mode denies to their failures.
     """
 
-    def __init__(self, suites: dict[str, ChildSuite], log: Log, may_see: MaySee | None = None) -> None:
+    def __init__(
+        self, suites: dict[str, ChildSuite], log: Log, may_see: MaySee | None = None, profile: str = ""
+    ) -> None:
         self.suites = suites
+        self.profile = profile
         self.may_see: MaySee = may_see or (lambda child, suite: True)
         # With exposure `auto` a suite may have become direct since hosts saw it, so it can still be called.
         self.tools: dict[str, Suite] = {

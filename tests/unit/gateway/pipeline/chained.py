@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from switchboard_mcp.config.gate import NO_GATE, GateSection
 from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
@@ -36,13 +37,17 @@ class Recorder:
 
 
 def chained(
-    board: Board, *middleware: Middleware, limits: LimitSettings | None = None, audit: bool = True
+    board: Board,
+    *middleware: Middleware,
+    limits: LimitSettings | None = None,
+    audit: bool = True,
+    gate: GateSection = NO_GATE,
 ) -> Recorder:
     """Give the suites of a board their chains; before the first host."""
     recorder = Recorder()
     if audit:
         board.services.records = recorder  # type: ignore[assignment]  # as far as calls go it is one
-    config = msgspec.structs.replace(board.config, limits=limits or LimitSettings())
+    config = msgspec.structs.replace(board.config, limits=limits or LimitSettings(), gate=gate)
     named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
     attach_pipelines(board.gateway.suites, config, board.services, LoadedMiddleware(named))
     return recorder

@@ -1,0 +1,1 @@
+"""The commands about single calls: `gate` and `approvals`."""

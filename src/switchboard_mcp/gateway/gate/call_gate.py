@@ -1,0 +1,397 @@
+"""The gate on the way to a child: every call is decided before it goes on, and asked about if a rule says so.
+
+| host | how it is asked |
+| --- | --- |
+| with a handshake, and elicitation | `elicitation/create`, while the call waits |
+| stateless, and elicitation | an `input_required` result with a signed state; the host repeats the call |
+| any other | `switchboard approvals` or the dashboard; the call waits a while, then is refused and may be repeated |
+
+An answer comes from the host or from the user's own shell, never from arguments or results.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, Struct
+
+from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.config.gate import GateSettings
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.forward import PROMPTS, RESOURCES, TOOLS
+from switchboard_mcp.gateway.gate.arguments import AmbiguousArgumentsError, readings
+from switchboard_mcp.gateway.gate.open_questions import OpenQuestions, questions_folder
+from switchboard_mcp.gateway.gate.questions import (
+    ELICITATION,
+    Question,
+    scope_text,
+    show_arguments,
+    show_name,
+)
+from switchboard_mcp.gateway.gate.signed_states import StateSigner, is_gate_state
+from switchboard_mcp.gateway.request_context import DelegatedWaiter
+from switchboard_mcp.policy.gate.conditions import Surroundings
+from switchboard_mcp.policy.gate.rules import (
+    Candidates,
+    Decision,
+    GateCall,
+    GateRules,
+    Kind,
+    ToolHints,
+    tool_hints,
+)
+from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
+from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.system import work_thread
+from switchboard_mcp.system.user_folders import state_folder
+from switchboard_mcp.system.user_key import user_key
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
+
+# The key of the input request in an `input_required` result.
+INPUT_KEY = "approval"
+KINDS: dict[str, Kind] = {TOOLS: "tool", RESOURCES: "resource", PROMPTS: "prompt"}
+# Paths in arguments are looked up on disk, so only short ones are decided on the loop.
+LOOP_BYTES = 4 * 1024
+# Answered calls of other clients do not count, so this many clients and calls can be remembered.
+MAX_GRANTS = 10_000
+
+
+class Grant(Struct, frozen=True):
+    """An answer that counts for later calls. `until` is a time of the event loop; None for the session."""
+
+    allow: bool
+    until: float | None
+
+
+class GatedCall(Struct):
+    """One call on its way through the gate. Exactly one of `proceed` and the request's `on_failed` ends it."""
+
+    request: PipelineRequest
+    call: GateCall
+    args: bytes
+    proceed: Callable[[], None]
+    refuse: Callable[[Failure], None]
+    decision: Decision = Decision("allow")
+
+    @property
+    def is_open(self) -> bool:
+        """True while the host waits for the call."""
+        return not self.request.finished
+
+
+class CallGate:
+    """Decides the calls of all suites, and remembers the user's answers."""
+
+    def __init__(self, settings: GateSettings, context: ChildContext) -> None:
+        self._settings = settings
+        self._rules = GateRules(settings)
+        self._context = context
+        self._now = context.loop.time
+        self._signer: StateSigner | None = None
+        self._grants: dict[tuple[object, ...], Grant] = {}
+        self.questions = OpenQuestions(questions_folder(context.workspace, context.environ), context.loop)
+
+    def admit(
+        self, request: PipelineRequest, proceed: Callable[[], None], refuse: Callable[[Failure], None]
+    ) -> None:
+        """Call `proceed` if the request may go on, at once or when the user has allowed it, else `refuse`."""
+        kind = KINDS.get(request.listed_in)
+        if kind is None:
+            proceed()
+            return
+        name, args = request.target()
+        suite, session = request.suite, request.session
+        call = GateCall(
+            kind, suite.source, suite.name, name, request.client, session.principal, session.profile
+        )
+        gated = GatedCall(request, call, args, proceed, refuse)
+        found = self._rules.candidates(call)
+        if found.settled is not None:
+            self._apply(gated, found.settled)
+        elif found.needs_hints and not self._knows_hints(request):
+            request.child.acquire(_StartFirst(self, gated, found))
+        else:
+            self.decide(gated, found)
+
+    def decide(self, gated: GatedCall, found: Candidates) -> None:
+        """Decide a call whose tool is known."""
+        if not found.needs_args:
+            hints = self._hints(gated)
+            self._apply(gated, self._rules.decide_by_hints(found, gated.call.kind, hints))
+        elif len(gated.args) <= LOOP_BYTES:
+            try:
+                decision: Decision | Exception = self._decide_by_arguments(gated, found)
+            except (AmbiguousArgumentsError, RecursionError) as problem:
+                decision = problem
+            self._on_decided(gated, decision)
+        else:
+            work_thread.submit(
+                partial(self._decide_by_arguments, gated, found), partial(self._on_decided, gated)
+            )
+
+    def _decide_by_arguments(self, gated: GatedCall, found: Candidates) -> Decision:
+        around = surroundings(gated.request.child, self._context)
+        return self._rules.strictest(found, gated.call.kind, self._hints(gated), readings(gated.args), around)
+
+    def _hints(self, gated: GatedCall) -> ToolHints:
+        call = gated.call
+        return hints_of(gated.request.pipeline.known_tool(call.name) if call.kind == "tool" else None)
+
+    def _on_decided(self, gated: GatedCall, decision: Decision | Exception) -> None:
+        if isinstance(decision, Decision):
+            self._apply(gated, decision)
+        elif gated.is_open:
+            reason = (
+                str(decision) if isinstance(decision, AmbiguousArgumentsError) else "they are too complex"
+            )
+            message = f"The arguments of '{gated.call.name}' cannot be compared with the rules: {reason}."
+            self._refuse(gated, "gate_denied", message)
+
+    def _apply(self, gated: GatedCall, decision: Decision) -> None:
+        if not gated.is_open:
+            return
+        gated.decision = decision
+        if decision.effect == "allow" or (decision.effect == "ask" and not gated.request.is_worth_asking):
+            gated.proceed()
+        elif decision.effect == "deny":
+            self._refuse(gated, "gate_denied", f"A rule of this workspace denies {_describe(gated)}.")
+        else:
+            self._ask(gated)
+
+    def _ask(self, gated: GatedCall) -> None:
+        """Ask the user, unless an earlier answer counts."""
+        request = gated.request
+        state, input = request.retry_input()
+        text = message_meta.decode_text(state) if state is not UNSET else None
+        known = self._known_answer(gated, continued=text is not None)
+        if is_gate_state(text):
+            request.drop_retry_input()
+            self._take_input(gated, str(text), input)
+        elif known is not None:
+            self._settle(gated, known)
+        elif not request.can_be_answered:
+            self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
+        elif _missing(request) is None:
+            self._ask_host(gated)
+        else:
+            self._ask_user(gated)
+
+    def _ask_host(self, gated: GatedCall) -> None:
+        request, question = gated.request, self._question(gated)
+        self._record(gated, "gate_asked")
+        if request.is_stateless:
+            params = Raw(question.elicitation())
+            expires_at = time.time() + self._settings.keep_ms / 1000
+            state = self._states().issue(request.fingerprint(), request.session.principal, expires_at)
+            request.require_input({INPUT_KEY: client_requests.to_input_request(ELICITATION, params)}, state)
+        else:
+            request.timeout_s = request.call_timeout_s(request.child)
+            request.session.broker.send(
+                request.session,
+                request,
+                ELICITATION,
+                question.elicitation(),
+                partial(self._on_host_answer, gated),
+            )
+
+    def _on_host_answer(self, gated: GatedCall, message: RpcMessage) -> None:
+        if gated.is_open:
+            error = jsonrpc.get_error(message)
+            self._take_result(gated, None if error is not None else message.result)
+
+    def _take_input(self, gated: GatedCall, state: str, input: object) -> None:
+        """Take the answer that a stateless host brings; without a valid one, ask again."""
+        request = gated.request
+        valid = self._states().is_valid(state, request.fingerprint(), request.session.principal, time.time())
+        responses = jsonrpc.decode_members(input) if isinstance(input, Raw) else {}
+        if valid and INPUT_KEY in responses:
+            self._take_result(gated, responses[INPUT_KEY])
+        else:
+            self._ask_host(gated)
+
+    def _take_result(self, gated: GatedCall, result: object) -> None:
+        """Take the result of an elicitation: accepted, declined or cancelled."""
+        action = ""
+        if isinstance(result, Raw) and message_meta.is_object(result):
+            action = message_meta.decode_text(jsonrpc.decode_members(result).get("action")) or ""
+        if action in ("accept", "decline"):
+            self._remember(gated, allow=action == "accept")
+            self._settle(gated, allow=action == "accept")
+        else:  # closed without an answer, or the host failed: the next call asks again
+            self._refuse(gated, "gate_unanswered", f"The user did not answer about {_describe(gated)}.")
+
+    def _ask_user(self, gated: GatedCall) -> None:
+        """Put the question before the user outside of the host, and let the call wait for a while."""
+        settings, request = self._settings, gated.request
+        if not self.questions.is_available:
+            self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
+            return
+        self._record(gated, "gate_asked")
+        try:
+            id = self.questions.ask(
+                self._question(gated), settings.keep_ms / 1000, partial(self._on_user_answer, gated)
+            )
+        except OSError as problem:
+            message = f"Nobody can be asked about {_describe(gated)}: {problem.strerror or problem}."
+            self._refuse(gated, "gate_unanswered", message)
+            return
+        request.on_progress(1, f"Waiting for approval: run `switchboard approvals allow {id}`.")
+        self._context.loop.call_later(settings.wait_ms / 1000, self._stop_waiting, gated, id)
+
+    def _on_user_answer(self, gated: GatedCall, allow: bool | None) -> None:
+        if allow is not None:
+            self._remember(gated, allow=allow, later=not gated.is_open)
+            if gated.is_open:
+                self._settle(gated, allow)
+        elif gated.is_open:
+            self._refuse(gated, "gate_unanswered", f"The user did not answer about {_describe(gated)}.")
+
+    def _stop_waiting(self, gated: GatedCall, id: str) -> None:
+        """Refuse a call that has waited long enough; an answer still counts when the call is repeated."""
+        if gated.is_open and any(question.id == id for question in self.questions.all()):
+            message = f"{_describe(gated, capital=True)} waits for the user's approval."
+            hint = (
+                f"Ask the user to run `switchboard approvals allow {id}`, or to answer on the dashboard, "
+                "then make the same call again."
+            )
+            self._refuse(gated, "gate_waiting", message, hint)
+
+    def _settle(self, gated: GatedCall, allow: bool) -> None:
+        if not gated.is_open:
+            return
+        self._record(gated, "gate_allowed" if allow else "gate_declined")
+        if allow:
+            gated.proceed()
+        else:
+            self._refuse(gated, "gate_declined", f"The user declined {_describe(gated)}.")
+
+    def _refuse(self, gated: GatedCall, code: str, message: str, hint: str = "") -> None:
+        reason = gated.decision.reason
+        text = f"{message} Reason: {reason}" if reason else message
+        call = gated.call
+        gated.refuse(failure(code, text, child=call.child, subtool=call.name, hint=hint))
+
+    def _remember(self, gated: GatedCall, *, allow: bool, later: bool = False) -> None:
+        """Keep an answer for later calls of the subtool, as the rule says; `later` for the next one in any case."""
+        duration, keep_s = gated.decision.seconds, self._settings.keep_ms / 1000
+        if len(self._grants) >= MAX_GRANTS:
+            self._grants.clear()
+        if duration != 0 and allow:
+            until = None if duration is None else self._now() + duration
+            self._grants[self._subtool_key(gated)] = Grant(allow, until)
+        # The same call, continued with input that its child requested, or repeated because the answer came late.
+        self._grants[self._call_key(gated, continued=not later)] = Grant(allow, self._now() + keep_s)
+
+    def _known_answer(self, gated: GatedCall, *, continued: bool) -> bool | None:
+        """Return an earlier answer that counts for this call, or None."""
+        now = self._now()
+        granted = self._grants.get(self._subtool_key(gated))
+        if granted is not None and (granted.until is None or now < granted.until):
+            return granted.allow
+        if continued:
+            granted = self._grants.get(self._call_key(gated, continued=True))
+        else:
+            granted = self._grants.pop(self._call_key(gated, continued=False), None)
+        return granted.allow if granted is not None and now < (granted.until or 0) else None
+
+    def _subtool_key(self, gated: GatedCall) -> tuple[object, ...]:
+        request, call = gated.request, gated.call
+        return (_client_of(request), gated.decision.rule, call.child, call.kind, call.name)
+
+    def _call_key(self, gated: GatedCall, *, continued: bool) -> tuple[object, ...]:
+        request = gated.request
+        return (_client_of(request), gated.decision.rule, continued, request.fingerprint())
+
+    def _question(self, gated: GatedCall) -> Question:
+        request, call = gated.request, gated.call
+        return Question(
+            child=call.child,
+            subtool=show_name(call.name),
+            arguments=show_arguments(gated.args, request.suite.redact_args, self._context.redactor),
+            reason=gated.decision.reason,
+            scope=scope_text(gated.decision.seconds),
+            client=show_name(call.client),
+            principal=call.principal,
+        )
+
+    def _record(self, gated: GatedCall, outcome: str) -> None:
+        request = gated.request
+        request.pipeline.record_decision(
+            "gate", request.session, gated.call.name, outcome, gated.args, client=gated.call.client
+        )
+
+    def _knows_hints(self, request: PipelineRequest) -> bool:
+        """Return True if the tools are those of the running child, or locked. A catalog may be out of date."""
+        inventory = request.child.inventory
+        return bool(inventory.tools) or inventory.governed
+
+    def _states(self) -> StateSigner:
+        """Return the signer of states; without a state folder its key is valid until the server stops."""
+        if self._signer is None:
+            folder = state_folder(self._context.environ, "gate")
+            try:
+                key = user_key(os.path.join(folder, "state.key")) if os.path.isabs(folder) else os.urandom(32)
+            except OSError as problem:
+                self._context.log.warning("gate.no_key", problem=str(problem))
+                key = os.urandom(32)
+            self._signer = StateSigner(key)
+        return self._signer
+
+
+class _StartFirst(DelegatedWaiter):
+    """Decides a call once its child has listed its tools."""
+
+    __slots__ = ("_found", "_gate", "_gated")
+
+    def __init__(self, gate: CallGate, gated: GatedCall, found: Candidates) -> None:
+        super().__init__(gated.request)
+        self._gate, self._gated, self._found = gate, gated, found
+
+    def on_ready(self, child: Child) -> None:
+        """Decide the call, unless the host has cancelled it."""
+        if self._gated.is_open:
+            self._gate.decide(self._gated, self._found)
+
+    def on_failed(self, problem: Failure) -> None:
+        """Fail the call: the child did not start."""
+        if self._gated.is_open:
+            self._gated.refuse(problem)
+
+
+def hints_of(tool: Tool | None) -> ToolHints:
+    """Return the annotations of a tool; MCP's defaults for one that is unknown."""
+    hints = tool.annotations if tool is not None else None
+    if not isinstance(hints, Annotations):
+        return ToolHints()
+    return tool_hints(hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
+
+
+def surroundings(child: Child, context: ChildContext) -> Surroundings:
+    """Return what relative paths in the arguments of a child's calls refer to."""
+    workspace = context.workspace
+    folder = os.path.join(workspace, child.spec.cwd) if child.spec.cwd else workspace
+    return Surroundings(folder, workspace, context.environ.get("HOME", ""), os.path.realpath)
+
+
+def _client_of(request: PipelineRequest) -> object:
+    """Return whose answers count for a request: its session, or its principal if every request is a session."""
+    return request.session.process_owner
+
+
+def _missing(request: PipelineRequest) -> object:
+    return client_requests.missing_capability(request.capabilities, ELICITATION, UNSET)
+
+
+def _describe(gated: GatedCall, *, capital: bool = False) -> str:
+    call = gated.call
+    words = {"tool": "the call of subtool", "resource": "the resource", "prompt": "the prompt"}[call.kind]
+    text = f"{words} '{show_name(call.name)}' of child '{call.child}'"
+    return text[0].upper() + text[1:] if capital else text

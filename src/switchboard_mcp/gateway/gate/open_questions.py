@@ -1,0 +1,164 @@
+"""Questions that no host can ask: answered with `switchboard approvals` or on the dashboard.
+
+Each is a file in the user's state folder, outside of every workspace; so is its answer. While any is open, the folder
+is looked at twice a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from switchboard_mcp.gateway.gate.questions import Question
+from switchboard_mcp.system.atomic_write import write_atomically
+from switchboard_mcp.system.processes import is_running
+from switchboard_mcp.system.user_folders import state_folder
+
+LOOK_S = 0.5
+MAX_OPEN = 256
+MAX_FILE_BYTES = 64 * 1024
+ALLOW, DENY = b"allow\n", b"deny\n"
+
+
+class StoredQuestion(Question, frozen=True, kw_only=True, rename="camel"):
+    """A question in its file. Times are of the wall clock."""
+
+    id: str
+    asked_at: float
+    expires_at: float
+    pid: int
+
+
+class OpenQuestion(Struct):
+    """A question whose answer is awaited. `answer` is None until there is one."""
+
+    stored: StoredQuestion
+    on_answer: Callable[[bool | None], None]  # with None if nobody answered in time
+
+
+class OpenQuestions:
+    """The open questions of one server."""
+
+    def __init__(self, folder: str, loop: AbstractEventLoop) -> None:
+        self._folder = folder
+        self._loop = loop
+        self._open: dict[str, OpenQuestion] = {}
+        self._timer: TimerHandle | None = None
+
+    @property
+    def is_available(self) -> bool:
+        """True if questions can be stored."""
+        return bool(self._folder) and len(self._open) < MAX_OPEN
+
+    def ask(self, question: Question, keep_s: float, on_answer: Callable[[bool | None], None]) -> str:
+        """Store a question and return its id. Raises `OSError` if that is impossible."""
+        now = time.time()
+        id = os.urandom(4).hex()
+        stored = StoredQuestion(
+            **msgspec.structs.asdict(question), id=id, asked_at=now, expires_at=now + keep_s, pid=os.getpid()
+        )
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        write_atomically(question_path(self._folder, id), msgspec.json.encode(stored), 0o600, sync=False)
+        self._open[id] = OpenQuestion(stored, on_answer)
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+        return id
+
+    def all(self) -> list[StoredQuestion]:
+        """Return the open questions, the oldest first."""
+        return [question.stored for question in self._open.values()]
+
+    def answer(self, id: str, *, allow: bool | None) -> bool:
+        """Close a question with its answer, or without one; return whether it was open."""
+        question = self._open.pop(id, None)
+        if question is None:
+            return False
+        for path in (question_path(self._folder, id), answer_path(self._folder, id)):
+            _remove(path)
+        question.on_answer(allow)
+        return True
+
+    def close(self) -> None:
+        """Close all questions: the server stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for id in list(self._open):
+            self.answer(id, allow=None)
+
+    def _look(self) -> None:
+        """Take the answers that were written meanwhile."""
+        now = time.time()
+        for id, question in list(self._open.items()):
+            written = _read(answer_path(self._folder, id))
+            if written in (ALLOW, DENY):
+                self.answer(id, allow=written == ALLOW)
+            elif now >= question.stored.expires_at:
+                self.answer(id, allow=None)
+        self._timer = self._loop.call_later(LOOK_S, self._look) if self._open else None
+
+
+def questions_folder(workspace: str, environ: Mapping[str, str]) -> str:
+    """Return the folder with the questions of a workspace; empty if the user has no state folder."""
+    name = sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:32]
+    folder = state_folder(environ, "gate", name)
+    return folder if os.path.isabs(folder) else ""
+
+
+def stored_questions(folder: str) -> list[StoredQuestion]:
+    """Return the questions that running servers ask, the oldest first. Others are removed."""
+    found = []
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        data = _read(path)
+        try:
+            question = msgspec.json.decode(data, type=StoredQuestion) if data is not None else None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            question = None
+        if question is None or question.expires_at < time.time() or not is_running(question.pid):
+            _remove(path)
+        else:
+            found.append(question)
+    return sorted(found, key=lambda question: question.asked_at)
+
+
+def write_answer(folder: str, id: str, *, allow: bool) -> None:
+    """Answer a question of a running server."""
+    write_atomically(answer_path(folder, id), ALLOW if allow else DENY, 0o600, sync=False)
+
+
+def question_path(folder: str, id: str) -> str:
+    """Return the file of a question."""
+    return os.path.join(folder, f"{id}.json")
+
+
+def answer_path(folder: str, id: str) -> str:
+    """Return the file of an answer."""
+    return os.path.join(folder, f"{id}.answer")
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    except FileNotFoundError:
+        return []
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_FILE_BYTES)
+    except OSError:
+        return None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.remove(path)
+    except OSError:
+        return

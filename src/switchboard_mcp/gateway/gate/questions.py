@@ -1,0 +1,75 @@
+"""The question about one call, as the user sees it in the host, on the dashboard and in `switchboard approvals`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.redaction.arguments import mask_args
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.suites import sanitize
+
+# As much as a dialog shows.
+MAX_ARGUMENT_CHARS = 1_500
+MAX_NAME_CHARS = 200
+ELICITATION = "elicitation/create"
+# The user accepts or declines; there is nothing to fill in.
+NOTHING_TO_FILL_IN = Raw(b'{"type":"object","properties":{}}')
+
+
+class Question(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A call that waits for a decision. `arguments` is redacted and clipped; `scope` says what an answer covers."""
+
+    child: str
+    subtool: str
+    arguments: str
+    reason: str
+    scope: str
+    client: str = ""
+    principal: str = ""
+
+    def text(self) -> str:
+        """Return the question in one paragraph for each part."""
+        lines = [
+            f"Allow {self.client or 'the agent'} to call '{self.subtool}' of '{self.child}'?",
+            f"Arguments: {self.arguments}",
+        ]
+        if self.reason:
+            lines.append(f"Asked because: {self.reason}")
+        lines.append(self.scope)
+        return "\n".join(lines)
+
+    def elicitation(self) -> bytes:
+        """Return the params with which a host asks its user."""
+        return jsonrpc.encode({"message": self.text(), "requestedSchema": NOTHING_TO_FILL_IN})
+
+
+def show_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> str:
+    """Return the arguments for a person: without secrets and hidden characters, clipped."""
+    masked = mask_args(patterns, args) if patterns else args
+    try:
+        text = msgspec.json.format(masked, indent=-1).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = masked.decode("utf-8", "replace")
+    shown = sanitize.clean(redactor.redact_and_clip(text, MAX_ARGUMENT_CHARS))
+    return shown if len(text) <= MAX_ARGUMENT_CHARS else f"{shown}… ({len(text):,} characters)"
+
+
+def show_name(name: str) -> str:
+    """Return a name that a peer chose, for a person."""
+    return sanitize.clean(name).replace("\n", " ")[:MAX_NAME_CHARS]
+
+
+def scope_text(seconds: int | None) -> str:
+    """Return what an answer covers.
+
+    >>> scope_text(600)
+    'Your answer counts for calls of this subtool for the next 10 min.'
+    """
+    if seconds == 0:
+        return "Your answer counts for this call only."
+    if seconds is None:
+        return "Your answer counts for calls of this subtool in this session."
+    minutes, rest = divmod(seconds, 60)
+    return f"Your answer counts for calls of this subtool for the next {f'{seconds} s' if rest else f'{minutes} min'}."

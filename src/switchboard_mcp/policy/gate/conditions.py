@@ -1,0 +1,304 @@
+"""Conditions on arguments: whether the values of a call satisfy them.
+
+A rule that denies or asks applies if any value satisfies the condition in any of its forms; a rule that allows only if
+all values do in all forms. What cannot be compared in a short time satisfies the first and not the second. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from switchboard_mcp.config.gate import Condition, Names
+from switchboard_mcp.policy.gate.spellings import (
+    MAX_PATH_CHARS,
+    Resolve,
+    host_of,
+    is_inside,
+    path_forms,
+    text_forms,
+)
+from switchboard_mcp.redaction.arguments import MatchState, compile_masks
+from switchboard_mcp.system.star_patterns import matches_stars
+
+# Values of one argument, in lists and at any depth. A call with more is not compared value by value.
+MAX_VALUES = 64
+MAX_REGEX_CHARS = 2_000
+MAX_DEPTH = 64
+MAX_NUMBER_CHARS = 64
+
+
+class Surroundings(Struct):
+    """What relative paths and `~` refer to in one call. `folder` is the child's working folder.
+
+    `paths` keeps what was found out about a text: several rules may look at it.
+    """
+
+    folder: str
+    workspace: str
+    home: str
+    resolve: Resolve
+    paths: dict[tuple[str, str], list[str]] = {}
+
+    def forms(self, text: str, folder: str) -> list[str]:
+        """Return the paths that a text may stand for, relative to a folder."""
+        known = self.paths.get((text, folder))
+        if known is None:
+            known = self.paths[text, folder] = path_forms(text, folder, self.home, self.resolve)
+        return known
+
+
+class Arguments:
+    """The decoded arguments of one call, found by name."""
+
+    def __init__(self, decoded: object) -> None:
+        self._decoded = decoded
+        self._by_name: dict[str, list[object]] | None = None
+
+    def values(self, name: str) -> list[object] | None:
+        """Return the values of an argument by its name or path, the items of a list one by one; None if too many.
+
+        >>> arguments = Arguments({"file": {"path": ["a", "b"]}, "path": None})
+        >>> arguments.values("PATH"), arguments.values("file.*"), arguments.values("x.path")
+        (['a', 'b', None], ['a', 'b'], [])
+        """
+        try:
+            if "." in name or "*" in name:
+                masks = compile_masks((name,))
+                assert masks is not None
+                found = list(islice(_walk(self._decoded, masks.start, 0), MAX_VALUES + 1))
+            else:
+                if self._by_name is None:
+                    self._by_name = {}
+                    _index(self._decoded, self._by_name, 0)
+                found = self._by_name.get(name.casefold(), [])
+        except _TooDeepError:
+            return None
+        return found if len(found) <= MAX_VALUES else None
+
+
+class _TooDeepError(Exception):
+    """The arguments are nested deeper than is compared."""
+
+
+class CompiledCondition:
+    """A condition on one argument, with the parts that are set."""
+
+    __slots__ = ("_checks", "_condition", "_equals", "name")
+
+    def __init__(self, name: str, condition: Condition) -> None:
+        self.name = name
+        self._condition = condition
+        self._equals = condition.equals
+        parts = ((check, getattr(condition, part)) for part, check in _CHECKS.items())
+        self._checks = [(check, part) for check, part in parts if part is not UNSET and part not in ([], "")]
+
+    def holds(self, args: Arguments, around: Surroundings, *, strict: bool) -> bool:
+        """Return whether the values of the argument satisfy the condition. `strict` is for a rule that allows."""
+        present = self._condition.present
+        values = args.values(self.name)
+        if values is None:
+            return not strict
+        if None in values and self._equals is not None:  # servers read null as an absent argument
+            values = [value for value in values if value is not None]
+        if not values or present is False:
+            return present is False and not values
+        for value in values:
+            if self._satisfied_by(value, around, strict) is not strict:
+                return not strict
+        return strict
+
+    def _satisfied_by(self, value: object, around: Surroundings, strict: bool) -> bool:
+        for check, part in self._checks:
+            if not check(value, part, around, strict):
+                return False
+        return self._equals is UNSET or _is_equal(value, self._equals, strict=strict)
+
+
+def _index(value: object, found: dict[str, list[object]], depth: int) -> None:
+    """Collect the values of every name, at any depth."""
+    if depth > MAX_DEPTH:
+        raise _TooDeepError
+    if isinstance(value, dict):
+        for name, item in value.items():
+            known = found.setdefault(name.casefold(), [])
+            if isinstance(item, dict | list):
+                known.extend(islice(_items(item, depth), MAX_VALUES + 1))
+                _index(item, found, depth + 1)
+            else:
+                known.append(item)
+    elif isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict | list):
+                _index(item, found, depth + 1)
+
+
+def _walk(value: object, state: MatchState, depth: int) -> Iterator[object]:
+    if depth > MAX_DEPTH:
+        raise _TooDeepError
+    if isinstance(value, dict):
+        for name, item in value.items():
+            inner = state.after(name)
+            if inner.matched:
+                yield from _items(item, depth)
+            if isinstance(item, dict | list):
+                yield from _walk(item, inner, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _walk(item, state, depth + 1)
+
+
+def _items(value: object, depth: int) -> Iterator[object]:
+    """Yield a value; of a list its items."""
+    if depth > MAX_DEPTH:
+        raise _TooDeepError
+    if isinstance(value, list):
+        for item in value:
+            yield from _items(item, depth + 1)
+    else:
+        yield value
+
+
+def _is_equal(value: object, wanted: object, *, strict: bool) -> bool:
+    if not strict and isinstance(value, str) and isinstance(wanted, str):
+        return any(form.strip().casefold() == wanted.casefold() for form in text_forms(value))
+    # A model may write a number or a flag as text, and many servers take it.
+    if not strict and isinstance(value, str) and not isinstance(wanted, str):
+        return value.strip().casefold() == msgspec.json.encode(wanted).decode().casefold()
+    return type(value) is type(wanted) and value == wanted
+
+
+def _glob(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+    text = _as_text(value)
+    if text is None:
+        return False
+    forms = _glob_forms(text, around)
+    patterns = _listed(wanted)
+    if strict:
+        return all(any(_matches(form, pattern) for pattern in patterns) for form in forms)
+    return any(_matches(form.casefold(), pattern.casefold()) for form in forms for pattern in patterns)
+
+
+def _glob_forms(text: str, around: Surroundings) -> list[str]:
+    """Return the forms of a text; of what may be a path also its absolute forms."""
+    if len(text) <= MAX_PATH_CHARS and any(mark in text for mark in "/\\~%."):
+        return [*text_forms(text), *_paths(text, around)]
+    return text_forms(text) if "%" in text else [text]
+
+
+def _matches(text: str, pattern: str) -> bool:
+    """Return whether a text matches a pattern with stars. `/etc/**` matches the folder itself, too."""
+    parts = _split(pattern)
+    return matches_stars(text, parts) or (pattern.endswith("/**") and text == pattern[:-3])
+
+
+@lru_cache(maxsize=1024)
+def _split(pattern: str) -> tuple[str, ...]:
+    return tuple(re.split(r"\*+", pattern))
+
+
+def _regex(value: object, wanted: str, around: Surroundings, strict: bool) -> bool:
+    text = _as_text(value)
+    if text is None:
+        return False
+    if len(text) > MAX_REGEX_CHARS:
+        return not strict
+    found = [_compiled(wanted).search(form) is not None for form in text_forms(text)]
+    return all(found) if strict else any(found)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _min(value: object, wanted: float, around: Surroundings, strict: bool) -> bool:
+    number = _as_number(value, strict=strict)
+    return not strict if number is None else number >= wanted
+
+
+def _max(value: object, wanted: float, around: Surroundings, strict: bool) -> bool:
+    number = _as_number(value, strict=strict)
+    return not strict if number is None else number <= wanted
+
+
+def _as_number(value: object, *, strict: bool) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str) and not strict and len(value) <= MAX_NUMBER_CHARS:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if not isinstance(value, int | float):
+        return None
+    return None if value != value else value  # NaN is not comparable
+
+
+def _inside(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+    """Return whether a path is in a folder: in all of its forms if `strict`, else in any."""
+    within = _within(value, wanted, around)
+    return bool(within) and (all(within) if strict else any(within))
+
+
+def _outside(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+    """Return whether a path is in no folder: in all of its forms if `strict`, else in any."""
+    within = _within(value, wanted, around)
+    return not strict if not within else not (any(within) if strict else all(within))
+
+
+def _within(value: object, wanted: Names, around: Surroundings) -> list[bool]:
+    """Return for each form of a path whether it is in one of the folders; empty if the value cannot be a path."""
+    if not isinstance(value, str) or len(value) > MAX_PATH_CHARS:
+        return []
+    folders = [form for folder in _listed(wanted) for form in around.forms(folder, around.workspace)]
+    return [any(is_inside(path, folder) for folder in folders) for path in _paths(value, around)]
+
+
+def _paths(text: str, around: Surroundings) -> list[str]:
+    """Return the paths that a text may stand for, relative to the folder of the server and to the workspace."""
+    folders = dict.fromkeys((around.folder, around.workspace))
+    return [path for folder in folders for path in around.forms(text, folder)]
+
+
+def _host_in(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+    host = host_of(value) if isinstance(value, str) else ""
+    return _is_listed_host(host, wanted) if host else not strict
+
+
+def _host_not_in(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+    host = host_of(value) if isinstance(value, str) else ""
+    return not _is_listed_host(host, wanted) if host else not strict
+
+
+def _is_listed_host(host: str, wanted: Names) -> bool:
+    return any(_matches(host, pattern.casefold()) for pattern in _listed(wanted))
+
+
+def _as_text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return msgspec.json.encode(value).decode()
+    return None
+
+
+def _listed(names: Names) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+_CHECKS: dict[str, Callable[[object, object, Surroundings, bool], bool]] = {
+    "glob": _glob,  # type: ignore[dict-item]  # each takes what its own part of a condition holds
+    "regex": _regex,  # type: ignore[dict-item]
+    "min": _min,  # type: ignore[dict-item]
+    "max": _max,  # type: ignore[dict-item]
+    "inside": _inside,  # type: ignore[dict-item]
+    "outside": _outside,  # type: ignore[dict-item]
+    "host_in": _host_in,  # type: ignore[dict-item]
+    "host_not_in": _host_not_in,  # type: ignore[dict-item]
+}

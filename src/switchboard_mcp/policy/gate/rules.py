@@ -1,0 +1,236 @@
+"""The decision about one call: every rule that denies, then the first that asks, then those that allow.
+
+Which rules can apply to a subtool is found once and kept, so a call costs one lookup unless a rule has conditions on
+its arguments. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from switchboard_mcp.config.gate import ALWAYS, SESSION, GateRule, GateSettings, Names, seconds
+from switchboard_mcp.policy.access import Patterns, patterns
+from switchboard_mcp.policy.gate.conditions import Arguments, CompiledCondition, Surroundings
+from switchboard_mcp.policy.resource_uris import spellings
+
+Effect = Literal["allow", "ask", "deny"]
+Kind = Literal["tool", "resource", "prompt"]
+SEVERITY: Sequence[Effect] = ("allow", "ask", "deny")
+# Callers choose the names, so the memo is bounded in number and length.
+MEMO_SIZE = 4_096
+MEMO_CHARS = 512
+OTHERWISE = -1
+ANY = patterns(["*"])
+NOWHERE = Surroundings("", "", "", str)
+
+
+class GateCall(Struct, frozen=True):
+    """A call as the rules see it. `name` is the subtool, URI or prompt, as the child names it."""
+
+    kind: Kind
+    child: str
+    suite: str
+    name: str
+    client: str = ""
+    principal: str = ""
+    profile: str = ""
+
+
+class ToolHints(Struct, frozen=True):
+    """The annotations of a tool with MCP's defaults, which assume the worst."""
+
+    read_only: bool = False
+    destructive: bool = True
+    open_world: bool = True
+
+
+class Decision(Struct, frozen=True):
+    """What to do with a call. `rule` is the index of the rule, or `OTHERWISE`.
+
+    `seconds` is how long an answer counts for further calls of the subtool: 0 for this call only, None for the session.
+    """
+
+    effect: Effect
+    rule: int = OTHERWISE
+    reason: str = ""
+    seconds: int | None = 0
+
+
+class CompiledRule(Struct, frozen=True):
+    """A rule with its patterns ready for use."""
+
+    index: int
+    rule: GateRule
+    effect: Effect
+    kind: Kind
+    suite: Patterns
+    name: Patterns
+    client: Patterns
+    principal: Patterns
+    profile: Patterns
+    conditions: tuple[CompiledCondition, ...]
+    decision: Decision
+
+    @classmethod
+    def compile(cls, index: int, rule: GateRule) -> list[CompiledRule]:
+        """Return the rule for each kind of item that it applies to."""
+        effect: Effect = "deny" if rule.deny else "ask" if rule.ask else "allow"
+        items: list[tuple[Kind, Names]] = [("resource", rule.resource), ("prompt", rule.prompt)]
+        named = [(kind, names) for kind, names in items if names] or [("tool", rule.subtool)]
+        return [
+            cls(
+                index=index,
+                rule=rule,
+                effect=effect,
+                kind=kind,
+                suite=_patterns(rule.suite),
+                name=_patterns(names),
+                client=_patterns(rule.client),
+                principal=_patterns(rule.principal),
+                profile=_patterns(rule.profile),
+                conditions=tuple(CompiledCondition(name, condition) for name, condition in rule.args.items()),
+                decision=Decision(effect, index, rule.reason, _counts_for(rule.ask)),
+            )
+            for kind, names in named
+        ]
+
+    def may_apply(self, call: GateCall) -> bool:
+        """Return whether the rule matches apart from hints and arguments."""
+        return (
+            self.kind == call.kind
+            and (self.suite.match(call.child) or self.suite.match(call.suite))
+            and self._matches_name(call)
+            and self.client.match(call.client)
+            and self.principal.match(call.principal)
+            and self.profile.match(call.profile)
+        )
+
+    def _matches_name(self, call: GateCall) -> bool:
+        if call.kind != "resource" or self.name is ANY:
+            return self.name.match(call.name)
+        forms = spellings(call.name)
+        if self.effect == "allow":
+            return bool(forms) and all(self.name.match(form) for form in forms)
+        # A URI that a server may read as another one could be any.
+        return not forms or any(self.name.match(form) for form in forms)
+
+    def matches_hints(self, hints: ToolHints) -> bool:
+        """Return whether the tool has the annotations of the rule."""
+        wanted = self.rule.hints
+        return wanted is UNSET or all(
+            value is UNSET or value is found
+            for value, found in (
+                (wanted.read_only, hints.read_only),
+                (wanted.destructive, hints.destructive),
+                (wanted.open_world, hints.open_world),
+            )
+        )
+
+    def matches_args(self, args: Arguments, around: Surroundings) -> bool:
+        """Return whether the arguments satisfy every condition of the rule."""
+        strict = self.effect == "allow"
+        return all(condition.holds(args, around, strict=strict) for condition in self.conditions)
+
+
+class Candidates(Struct, frozen=True):
+    """The rules that may apply to a call, those that deny first, and what must be known to decide."""
+
+    rules: tuple[CompiledRule, ...]
+    needs_hints: bool
+    needs_args: bool
+    settled: Decision | None  # the decision, if neither hints nor arguments can change it
+    by_hints: dict[ToolHints, Decision] = {}  # the decisions, if arguments cannot change them
+
+
+class GateRules:
+    """The rules of a workspace."""
+
+    def __init__(self, settings: GateSettings) -> None:
+        rules = [
+            part for index, rule in enumerate(settings.rules) for part in CompiledRule.compile(index, rule)
+        ]
+        self._rules = sorted(rules, key=lambda rule: -SEVERITY.index(rule.effect))
+        self._otherwise = Decision(settings.otherwise, seconds=None)
+        self._by_client = any(rule.rule.client for rule in rules)
+        self._memo: dict[tuple[str, ...], Candidates] = {}
+
+    def candidates(self, call: GateCall) -> Candidates:
+        """Return the rules that may apply to the call."""
+        client = call.client if self._by_client else ""
+        key = (call.kind, call.child, call.suite, call.name, call.principal, call.profile, client)
+        known = self._memo.get(key)
+        if known is None:
+            known = self._find(call)
+            if sum(map(len, key)) <= MEMO_CHARS:
+                if len(self._memo) >= MEMO_SIZE:
+                    self._memo.clear()
+                self._memo[key] = known
+        return known
+
+    def decide(
+        self, found: Candidates, kind: Kind, hints: ToolHints, args: Arguments, around: Surroundings
+    ) -> Decision:
+        """Return the decision about a call with these candidates."""
+        for rule in found.rules:
+            if rule.matches_hints(hints) and rule.matches_args(args, around):
+                return rule.decision
+        return self._default(kind)
+
+    def strictest(
+        self,
+        found: Candidates,
+        kind: Kind,
+        hints: ToolHints,
+        readings: Sequence[object],
+        around: Surroundings,
+    ) -> Decision:
+        """Return the strictest decision over all readings of the arguments, each of them decoded."""
+        decisions = [self.decide(found, kind, hints, Arguments(args), around) for args in readings]
+        return max(decisions, key=lambda decision: SEVERITY.index(decision.effect))
+
+    def decide_by_hints(self, found: Candidates, kind: Kind, hints: ToolHints) -> Decision:
+        """Return the decision about a call if no candidate looks at its arguments."""
+        known = found.by_hints.get(hints)
+        if known is None:
+            known = found.by_hints[hints] = self.decide(found, kind, hints, Arguments({}), NOWHERE)
+        return known
+
+    def _find(self, call: GateCall) -> Candidates:
+        rules = tuple(rule for rule in self._rules if rule.may_apply(call))
+        settled: Decision | None = None if rules else self._default(call.kind)
+        if rules and rules[0].rule.hints is UNSET and not rules[0].rule.args:
+            settled = rules[0].decision
+        return Candidates(
+            rules=rules,
+            needs_hints=settled is None and any(rule.rule.hints is not UNSET for rule in rules),
+            needs_args=settled is None and any(rule.rule.args for rule in rules),
+            settled=settled,
+        )
+
+    def _default(self, kind: Kind) -> Decision:
+        return self._otherwise if kind == "tool" else Decision("allow")
+
+
+def _counts_for(ask: str) -> int | None:
+    """Return for how many seconds an answer counts; None for the session."""
+    if ask == SESSION:
+        return None
+    return 0 if ask in ("", ALWAYS) else seconds(ask)
+
+
+def _patterns(names: Names) -> Patterns:
+    """Return the patterns of one part of a rule; a part that is not set matches everything."""
+    return patterns([names] if isinstance(names, str) else names) if names else ANY
+
+
+def tool_hints(read_only: bool | UnsetType | None, destructive: object, open_world: object) -> ToolHints:
+    """Return the annotations of a tool, with MCP's defaults for those that it lacks."""
+    is_read_only = read_only is True
+    return ToolHints(
+        read_only=is_read_only,
+        destructive=destructive is not False and not is_read_only,
+        open_world=open_world is not False,
+    )
