@@ -110,12 +110,20 @@ def schemas() -> dict[str, Schema]:
     }
 
 
+def default_values(model: type[msgspec.Struct]) -> dict[str, object]:
+    """The defaults of all keys; none for what cannot be written without a key, such as a rule of the gate."""
+    try:
+        return msgspec.to_builtins(model())  # type: ignore[no-any-return]
+    except ValueError:
+        return {}
+
+
 def settings(name: str, *models: Model) -> Schema:
     """A file that people write: unknown keys are refused, defaults are told."""
     definitions = described(*models)
     for known in structs(*models):
         optional = not any(field.required for field in msgspec.structs.fields(known))
-        defaults = msgspec.to_builtins(known()) if optional else {}
+        defaults = default_values(known) if optional else {}
         for key, shape in definitions[known.__name__]["properties"].items():
             shape.pop("default", None)
             if defaults.get(key) is not None:

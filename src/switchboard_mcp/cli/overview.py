@@ -33,6 +33,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   token new|list|revoke named tokens for clients of the HTTP server
   secret set|list|…     values of ${VAR} in entries, in a private file or the system keyring
   approve CHILD         show what a child really runs, and allow it in governed mode
+  gate check|test       show what the rules of the config decide about a call
+  approvals             list and answer the calls that wait for your decision
   status                show the health of the children of a running server; starts nothing
   top                   the same, live: health, calls, latency, tokens saved; q quits
   dashboard             open its dashboard in a browser, or print the link

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.registry import ChildRegistry
+from switchboard_mcp.config.gate import gate_settings
 from switchboard_mcp.config.models import APPROVALS_FILE, SWITCHBOARD_NAME, Config, Workspace
 from switchboard_mcp.config.sections import NO_LIMITS, token_profiles
 from switchboard_mcp.errors import Failure
@@ -20,6 +21,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
     from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
     from switchboard_mcp.policy.governance import GovernedWorkspace
@@ -69,7 +71,17 @@ def attach_pipelines(
     if loaded or own or observed or config.gate or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 
-        attach_pipelines(suites, config, context, loaded)
+        attach_pipelines(suites, config, context, loaded, open_gate(config, context))
+
+
+def open_gate(config: Config, context: ChildContext) -> CallGate | None:
+    """Return the gate of the workspace, if any rule can refuse a call or ask about it."""
+    settings = gate_settings(config.gate)
+    if not settings.enabled:
+        return None
+    from switchboard_mcp.gateway.gate.call_gate import CallGate
+
+    return CallGate(settings, context)
 
 
 def enable_switchboard_suite(config: Config, context: ChildContext) -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec import inspect, structs
 
 from switchboard_mcp.config.approvals import Approvals, read_approvals, write_approvals
+from switchboard_mcp.config.gate import Condition, GateRule
 from switchboard_mcp.config.models import SETTING_OWNERS, ChildSpec, Config, SuiteSettings, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.factory import govern_workspace
@@ -22,9 +23,22 @@ GOVERNED = {"mode": "governed"}
 PLAIN: dict[type, Any] = {
     inspect.BoolType: True,
     inspect.StrType: "changed",
+    inspect.FloatType: 0.5,
     inspect.AnyType: {"changed": 1},
     inspect.CustomType: {"command": "changed"},  # an entry of `mcpServers`
 }
+
+
+# What must be written in them beside the setting in question.
+SMALLEST: dict[type, dict[str, Any]] = {GateRule: {"deny": True}, Condition: {"present": True}}
+
+
+def is_valid(value: object, model: type) -> bool:
+    try:
+        msgspec.convert(value, model)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def samples(kind: inspect.Type, default: object = None) -> Iterator[Any]:
@@ -44,12 +58,20 @@ def samples(kind: inspect.Type, default: object = None) -> Iterator[Any]:
         for one in kind.types:
             yield from samples(one, default) if not isinstance(one, inspect.NoneType) else ()
     elif isinstance(kind, inspect.StructType):
-        required = {field.encode_name: next(samples(field.type)) for field in kind.fields if field.required}
-        for field in kind.fields:
-            for value in samples(field.type, field.default):
-                yield {**required, field.encode_name: value}
+        yield from struct_samples(kind)
     else:
         raise AssertionError(f"no samples for {kind}")
+
+
+def struct_samples(kind: inspect.StructType) -> Iterator[dict[str, Any]]:
+    """One sample for every value of every setting in it."""
+    required = {field.encode_name: next(samples(field.type)) for field in kind.fields if field.required}
+    required |= SMALLEST.get(kind.cls, {})
+    for field in kind.fields:
+        for value in samples(field.type, field.default):
+            sample = {**required, field.encode_name: value}
+            if kind.cls not in SMALLEST or is_valid(sample, kind.cls):
+                yield sample
 
 
 def settings(model: type, prefix: str = "") -> Iterator[tuple[str, str, Any]]:

@@ -79,9 +79,7 @@ def _answer(folder: str, questions: list[StoredQuestion], invocation: Invocation
     question = _chosen(questions, invocation.args.id)
     if not sys.stdin.isatty():
         message = "An answer is only taken from a terminal."
-        hint = (
-            f"Run it in a terminal of your own: switchboard approvals {invocation.args.action} {question.id}"
-        )
+        hint = "Run the command in a terminal of your own."
         raise refused("setup_refused", message, hint=hint)
     allow = invocation.args.action == "allow"
     write_answer(folder, question.id, allow=allow)

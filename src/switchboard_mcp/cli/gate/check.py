@@ -84,7 +84,7 @@ COMMAND = Command(
             metavar="check|test",
             choices=("check", "test"),
         ),
-        positional("words", "the call, as for `switchboard call`, or the file", nargs="*"),
+        positional("words", "SUITE, SUBTOOL and arguments as `call` takes them, or a file", nargs="*"),
         option("--client", "NAME", "check: the client program that makes the call"),
         option("--principal", "NAME", "check: the token holder that makes the call"),
     ],

@@ -23,7 +23,7 @@ from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.gate import GateSettings
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.gateway.forward import PROMPTS, RESOURCES, TOOLS
 from switchboard_mcp.gateway.gate.arguments import AmbiguousArgumentsError, readings
 from switchboard_mcp.gateway.gate.open_questions import OpenQuestions, questions_folder
@@ -243,7 +243,7 @@ class CallGate:
             message = f"Nobody can be asked about {_describe(gated)}: {problem.strerror or problem}."
             self._refuse(gated, "gate_unanswered", message)
             return
-        request.on_progress(1, f"Waiting for approval: run `switchboard approvals allow {id}`.")
+        request.on_progress(1, f"Waiting for approval: run `switchboard approvals allow {shell_word(id)}`.")
         self._context.loop.call_later(settings.wait_ms / 1000, self._stop_waiting, gated, id)
 
     def _on_user_answer(self, gated: GatedCall, allow: bool | None) -> None:
@@ -259,7 +259,7 @@ class CallGate:
         if gated.is_open and any(question.id == id for question in self.questions.all()):
             message = f"{_describe(gated, capital=True)} waits for the user's approval."
             hint = (
-                f"Ask the user to run `switchboard approvals allow {id}`, or to answer on the dashboard, "
+                f"Ask the user to run `switchboard approvals allow {shell_word(id)}`, or to answer on the dashboard, "
                 "then make the same call again."
             )
             self._refuse(gated, "gate_waiting", message, hint)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from asyncio import CancelledError, Future, Task, Timeout, timeout
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
@@ -44,6 +44,15 @@ GATED_METHODS = frozenset(
 # Outcomes of results that came from the child. Any other result is the middleware's own.
 FROM_CHILD = frozenset({"ok", "cached"})
 _STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
+
+
+class Gate(Protocol):
+    """Decides calls before they go on. Implemented by `gateway.gate`."""
+
+    def admit(
+        self, request: PipelineRequest, proceed: Callable[[], None], refuse: Callable[[Failure], None]
+    ) -> None:
+        """Call `proceed` if the request may go on, at once or when the user has allowed it, else `refuse`."""
 
 
 class PipelineRequest(HostRequest):

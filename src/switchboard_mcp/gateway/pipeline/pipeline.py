@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.config.gate import gate_settings
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merge_limits
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
-from switchboard_mcp.gateway.pipeline.calls import PipelineCall, PipelineForward
+from switchboard_mcp.gateway.pipeline.cache import ResultCache
+from switchboard_mcp.gateway.pipeline.calls import Gate, PipelineCall, PipelineForward
 from switchboard_mcp.gateway.pipeline.rate_limit import build_limiters
 from switchboard_mcp.middleware import Answer, Next, ToolCall
 from switchboard_mcp.observability.call_record import CallObserver, CallRecord
@@ -30,7 +30,6 @@ from switchboard_mcp.transport.rpc import clock
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.forward import ForwardedRequest
-    from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
     from switchboard_mcp.gateway.pipeline.result_paging import PageStore
     from switchboard_mcp.gateway.session import ReplyChannel, Session
@@ -49,7 +48,7 @@ class CallPipeline:
         services: ChildContext,
         middleware: tuple[NamedMiddleware, ...],
         page_store: PageStore | None,
-        gate: CallGate | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.suite = suite
         self.middleware = middleware
@@ -68,8 +67,6 @@ class CallPipeline:
         self.intercepts = bool(middleware) or settings.cache is not None
         self.cache = None
         if settings.cache is not None:
-            from switchboard_mcp.gateway.pipeline.cache import ResultCache
-
             self.cache = ResultCache(settings.cache)
         self.pager = None
         if limits.result_bytes is not None and page_store is not None:
@@ -180,18 +177,16 @@ class CallPipeline:
 
 
 def attach_pipelines(
-    suites: Mapping[str, ChildSuite], config: Config, services: ChildContext, loaded: LoadedMiddleware | None
+    suites: Mapping[str, ChildSuite],
+    config: Config,
+    services: ChildContext,
+    loaded: LoadedMiddleware | None,
+    gate: Gate | None = None,
 ) -> None:
     """Give a pipeline to every suite whose config asks for any part of one."""
     page_store: PageStore | None = None
     everywhere = loaded.all_suites if loaded is not None else ()
     per_child = loaded.by_child if loaded is not None else {}
-    gate: CallGate | None = None
-    rules = gate_settings(config.gate)
-    if rules.enabled:
-        from switchboard_mcp.gateway.gate.call_gate import CallGate
-
-        gate = CallGate(rules, services)
     for suite in suites.values():
         settings = config.suites.get(suite.source) or SuiteConfig()
         limits = merge_limits(config.limits, settings.limits)

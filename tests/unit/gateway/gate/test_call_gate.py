@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from switchboard_mcp.config.gate import GateSettings
+from switchboard_mcp.gateway.factory import open_gate
 from switchboard_mcp.gateway.gate import open_questions
 from switchboard_mcp.gateway.gate.open_questions import questions_folder, stored_questions, write_answer
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
@@ -39,7 +40,13 @@ class Scene:
         settings = msgspec.convert({"rules": gate} if isinstance(gate, list) else gate, GateSettings)
         config = msgspec.structs.replace(board.config, gate=settings)
         named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
-        attach_pipelines(board.gateway.suites, config, board.services, LoadedMiddleware(named))
+        attach_pipelines(
+            board.gateway.suites,
+            config,
+            board.services,
+            LoadedMiddleware(named),
+            open_gate(config, board.services),
+        )
 
     def reached(self) -> int:
         """The number of calls that the child has received."""

@@ -9,6 +9,7 @@ import msgspec
 from switchboard_mcp.config.gate import NO_GATE, GateSection
 from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.factory import open_gate
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
@@ -49,7 +50,13 @@ def chained(
         board.services.records = recorder  # type: ignore[assignment]  # as far as calls go it is one
     config = msgspec.structs.replace(board.config, limits=limits or LimitSettings(), gate=gate)
     named = tuple(NamedMiddleware(f"m{place}", handler) for place, handler in enumerate(middleware))
-    attach_pipelines(board.gateway.suites, config, board.services, LoadedMiddleware(named))
+    attach_pipelines(
+        board.gateway.suites,
+        config,
+        board.services,
+        LoadedMiddleware(named),
+        open_gate(config, board.services),
+    )
     return recorder
 
 
