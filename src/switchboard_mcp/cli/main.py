@@ -52,7 +52,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
         command, rest = (rest[0], [*rest[1:], "--help"]) if rest else ("", ["--help"])
     if command and command not in COMMANDS:
         raise usage_error(f"There is no command '{command}'.{did_you_mean(command, COMMANDS)}", SEE_HELP)
-    rest, program = split_program(rest) if command in ("add", "terminal") else (rest, [])
+    rest, program = split_program(rest) if command in ("add", "terminal", "completions") else (rest, [])
     if command == "mail":
         command, rest = split_mail_command(rest)
     if "--version" in rest or "-V" in rest:
