@@ -46,6 +46,20 @@ class RedisServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        self._await_answer()
+
+    def start_sentinel(self, config: Path) -> None:
+        """Start as a Sentinel that monitors nothing."""
+        assert PROGRAM is not None
+        self._process = subprocess.Popen(
+            [PROGRAM, str(config), "--sentinel", "--port", str(self.port), "--bind", "127.0.0.1"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._await_answer()
+
+    def _await_answer(self) -> None:
+        assert self._process is not None
         until = time.monotonic() + 20
         while not self.ask("PING").startswith(("+PONG", "-NOAUTH")):
             assert self._process.poll() is None, "redis-server has ended"

@@ -76,7 +76,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "mail wait": [["--as", "ada", "--timeout", "1"]],
     "mail receipts": [["--as", "bob"]],
     "mail search": [["evil", "--as", "ada"], [HOSTILE, "--as", "ada"]],
-    "mail agents": [[]],
+    "mail agents": [[], ["remove", HOSTILE]],
     "mail teams": [[], [HOSTILE]],
     "mail workflow": [[], ["start", HOSTILE]],
     "mail dead": [[], ["requeue", HOSTILE]],

@@ -7,7 +7,7 @@ Messages are carried by `sender` and `receiver`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.presence import Presence, RemotePresence
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import REMOTE_AGENTS, Transaction
+from switchboard_mcp.mail.store.maintenance import removal
 from switchboard_mcp.mail.store.store import MessageStore
 
 
@@ -66,13 +67,27 @@ class NameRegistry:
             await self._store.run(lambda tx: _write_remote_agents(tx, {}, [name]))
         return owner.node
 
-    async def sync(self) -> None:
-        """Claim names that are new here, and learn those that are new elsewhere."""
+    async def sync(self, removed: Container[str] = ()) -> None:
+        """Claim names that are new here, and learn those that are new elsewhere.
+
+        `removed` are agents that were removed on some machine: if none holds such a name, its mailbox here goes too.
+        """
         agents = await self._store.run(read_local_agents)
         names = {
             name: self._owner(name, claim_value)
             for name, claim_value in (await self._client.get_all("names")).items()
         }
+        here = {*agents.local, *agents.remote}
+        given_up = [name for name, owner in names.items() if owner.node == self._node.id and name not in here]
+        if given_up:
+            await self._client.release_names(self._node.id, given_up)
+            for name in given_up:
+                del names[name]
+        for name in [name for name in agents.remote if name not in names and name in removed]:
+            await self._store.run(
+                lambda tx, name=name: removal.remove_remote_agent(tx, name, REMOTE_AGENTS)  # type: ignore[misc]
+            )
+            del agents.remote[name]
         unclaimed = [name for name in agents.local if names.get(name, NameOwner("")).node != self._node.id]
         if unclaimed:
             for name, claim_value in zip(

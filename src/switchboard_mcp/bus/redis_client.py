@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from switchboard_mcp.bus import connection_url, scripts
-from switchboard_mcp.bus.malformed import MalformedValues, text
+from switchboard_mcp.bus.malformed import MalformedValues, decode, text
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.installation import install_hint
@@ -33,6 +33,7 @@ except ImportError as problem:
 
 GROUP = "relay"
 MAX_CHANGES = 10_000
+MAX_DEAD = 10_000
 MAX_DIGITS = 18
 CONNECT_TIMEOUT_S = 3.0
 # After this long a connection is considered dead: Redis answers in milliseconds, and blocking reads end by themselves.
@@ -59,6 +60,16 @@ NODE_KEY_TYPES = {"alive": "string", "in": "stream"}
 # How Redis reports a key that no command of ours can use any more.
 UNUSABLE = ("WRONGTYPE", "exhausted the last possible ID")
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
+
+
+# What `HELLO` calls servers that a client must follow from one address to another.
+_OTHER_MODES = {"cluster": "a node of a Redis Cluster", "sentinel": "a Sentinel"}
+
+
+class NameClaim(Struct):
+    """The part of a claimed name that says who holds it."""
+
+    node: str
 
 
 class StreamEntry(Struct, frozen=True):
@@ -127,6 +138,7 @@ class BusClient:
         self._beat = self._redis.register_script(scripts.BEAT)
         self._claim = self._redis.register_script(scripts.CLAIM)
         self._share = self._redis.register_script(scripts.SHARE)
+        self._release = self._redis.register_script(scripts.RELEASE)
         self._trim = self._redis.register_script(scripts.TRIM)
         self._publish = self._redis.register_script(scripts.PUBLISH)
 
@@ -172,12 +184,47 @@ class BusClient:
 
     def _failed_command(self, text: str) -> str:
         """Return the script command that an error of Redis 7.0 identifies only by its line."""
-        for script in (self._beat, self._claim, self._share, self._trim, self._publish):
+        for script in (self._beat, self._claim, self._release, self._share, self._trim, self._publish):
             line = text.partition(f"script: {script.sha}, on @user_script:")[2]
             if line.isdigit():
                 command = str(script.script).splitlines()[int(line) - 1].partition("redis.call('")[2]
                 return ": " + command.partition("'")[0]
         return ""
+
+    async def require_single_server(self) -> None:
+        """Raise `bus_refused` if this is a cluster or a Sentinel: a plain client does not follow a failover."""
+        async with self._guard():
+            try:
+                reply = await self._redis.execute_command("HELLO")
+            except exceptions.ResponseError:
+                return  # An older server, or a proxy that speaks for one.
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
+        mode = next((_plain(value) for name, value in pairs if _plain(name) == "mode"), "")
+        if mode in _OTHER_MODES:
+            message = f"Redis at {self.shown} is {_OTHER_MODES[mode]}, which the bus does not support."
+            raise refused(
+                "bus_refused", message, hint="Set bus.url to a single Redis server, or its failover address."
+            )
+
+    async def release_names(self, node: str, names: Sequence[str]) -> None:
+        """Give up names that this node holds, because their agents were removed."""
+        async with self._guard():
+            keys = [self.key("names"), self.key("presence"), self.key("changes")]
+            await self._release(keys=keys, args=[node, *names])
+
+    async def forget_node(self, node: str) -> list[str]:
+        """Remove a machine that is gone, with its stream, names and presence; returns the names."""
+        names = [
+            name
+            for name, claim in (await self.get_all("names")).items()
+            if (held := decode(claim, NameClaim)) is not None and held.node == node
+        ]
+        if names:
+            await self.release_names(node, names)
+        async with self._guard():
+            await self._redis.hdel(self.key("nodes"), node)
+            await self._redis.delete(self.key("in", node), self.key("alive", node))
+        return names
 
     async def renew_lease(self, node: str, token: str, place: str, lease_ms: int, card: bytes) -> bool:
         """Hold this node for another lease; return False if another relay holds it."""
@@ -206,7 +253,11 @@ class BusClient:
         """Add entries to the streams of nodes, and acknowledge those read from `own`, in one transaction."""
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             for node, fields in to:
-                pipe.xadd(self.key(node) if node == "dead" else self.key("in", node), dict(fields))
+                if node == "dead":
+                    # The sender has each of them as a dead letter too.
+                    pipe.xadd(self.key(node), dict(fields), maxlen=MAX_DEAD, approximate=True)
+                else:
+                    pipe.xadd(self.key("in", node), dict(fields))
             if acked:
                 pipe.xack(self.key("in", own), GROUP, *acked)
             await pipe.execute()
@@ -375,6 +426,10 @@ class BusClient:
         """Return the number of entries of a stream."""
         async with self._guard():
             return int(await self._redis.xlen(self.key(*stream.split(":"))))
+
+
+def _plain(value: object) -> str:
+    return text(value) if isinstance(value, bytes) else str(value)
 
 
 def _error_text(problem: Exception) -> str:

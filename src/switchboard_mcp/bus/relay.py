@@ -164,6 +164,7 @@ class BusRelay:
     _last_logged = ""
 
     async def _connected(self) -> None:
+        await self._client.require_single_server()
         await self._renew_lease()
         sender, receiver, names = self.sender, self.receiver, self.names
         if names is not None:
@@ -229,7 +230,7 @@ class BusRelay:
     async def _sync_loop(self, names: NameRegistry, shared_state: SharedState) -> None:
         while True:
             self._wake_sync.clear()
-            await names.sync()
+            await names.sync(shared_state.removed_agents())
             await names.publish_presence()
             await shared_state.sync()
             self.ready.set()

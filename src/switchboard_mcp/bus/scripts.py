@@ -56,6 +56,19 @@ end
 return owners
 """
 
+# names, presence, changes | node, name… Removes the names that this node holds.
+RELEASE = """
+for at = 2, #ARGV do
+  local valid, claim = pcall(cjson.decode, redis.call('HGET', KEYS[1], ARGV[at]) or '')
+  if valid and type(claim) == 'table' and claim.node == ARGV[1] then
+    redis.call('HDEL', KEYS[1], ARGV[at])
+    redis.call('HDEL', KEYS[2], ARGV[at])
+    redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', 'kind', 'name', 'name', ARGV[at], 'node', '')
+  end
+end
+return #ARGV - 1
+"""
+
 # hash, changes | kind, key, value, revision that was read (0: none). Returns the value afterwards, and 1 if it is ours.
 # A writer that read an older revision does not overwrite a newer one.
 SHARE = """

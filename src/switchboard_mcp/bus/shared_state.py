@@ -78,6 +78,11 @@ class SharedState:
             await self._store.run(lambda tx: nodes.save(tx, FILE, kept, durable=False))
         return pushed
 
+    def removed_agents(self) -> set[str]:
+        """Return the agents that were removed on some machine."""
+        agents = (self._agreed or {}).get("agents", {})
+        return {name for name, entry in agents.items() if entry.revision and entry.value is None}
+
     async def _exchange(
         self, part: str, name: str, agreed: MergeBase, here: Value, known: MergeBase
     ) -> tuple[MergeStep, MergeBase]:

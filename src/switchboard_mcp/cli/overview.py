@@ -81,7 +81,7 @@ usage: switchboard mail COMMAND [OPTIONS]
   wait                  wait for mail
   receipts [ID …]       show what became of messages you sent
   search WORDS          find messages you received
-  agents                list the agents; `agents add NAME`, `agents role NAME ROLE`
+  agents                list the agents; `agents add NAME`, `agents role NAME ROLE`, `agents remove NAME`
   teams                 list the teams; `teams create TEAM MEMBER …`
   workflow              list the running workflows; `workflow start|complete|skip|stop`
   dead                  list dead letters, with the reason; `dead requeue ID` puts one back

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable
+from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -48,21 +49,26 @@ def run(invocation: Invocation) -> int:
         message = f"There is no bus: neither bus.url in the config nor {URL_VARIABLE} is set."
         hint = f'Add {{"bus": {{"url": "redis://HOST:6379"}}}}, or set {URL_VARIABLE}.'
         raise refused("config_invalid", message, hint=hint)
-    commands = {"status": _status, "tail": _tail, "relay": _relay, "replay": _replay}
+    commands = {"status": _status, "tail": _tail, "relay": _relay, "replay": _replay, "forget": _forget}
     return run_loop(lambda: commands[invocation.args.action](workspace, settings, invocation))
 
 
 COMMAND = Command(
-    "bus status|tail|relay|replay [ID …] [OPTIONS]",
+    "bus status|tail|relay|replay|forget [ID …] [OPTIONS]",
     "Events, and mail between machines, over Redis Streams (bus.url in the config, or SWITCHBOARD_BUS_URL).\n"
     "`status` shows the local relay and what Redis holds; exit code 1 if nothing flows. `relay` relays\n"
     "events and mail until stopped, for a workspace without a running server. `tail` reads a stream. `replay` "
     "resends dead\n"
     "letters: those with these ids, or all; with --node it takes back messages shipped to a machine that "
-    "will\nnever answer, so they go to wherever their recipient is now.",
+    "will\nnever answer, so they go to wherever their recipient is now.\n"
+    "`forget --node NODE` removes a machine that is gone, with its names and what waits for it in Redis.",
     run=run,
     arguments=[
-        positional("action", "status, tail, relay or replay", choices=("status", "tail", "relay", "replay")),
+        positional(
+            "action",
+            "status, tail, relay, replay or forget",
+            choices=("status", "tail", "relay", "replay", "forget"),
+        ),
         positional("ids", "replay: ids of dead letters (default: all)", metavar="ID", nargs="*"),
         choice(
             "--stream",
@@ -72,7 +78,7 @@ COMMAND = Command(
         ),
         option("--last", "N", "tail: how many (default: 20)", 20),
         flag("--follow -f", "tail: follow new entries"),
-        option("--node", "NODE", "replay: take back what was shipped to this machine"),
+        option("--node", "NODE", "replay, forget: the machine that is gone"),
     ],
     epilog=(
         "examples:\n"
@@ -318,6 +324,27 @@ async def _replay(workspace: Workspace, settings: BusSettings, invocation: Invoc
         hint = "List them: switchboard bus tail --stream dead"
         raise refused("mail_not_found", message, hint=hint)
     return _show_count(count, "dead letter", "sent again", invocation)
+
+
+async def _forget(workspace: Workspace, settings: BusSettings, invocation: Invocation) -> int:
+    node = invocation.args.node or ""
+    client = open_client(settings)
+    try:
+        known = await client.get_all("nodes")
+        if node not in known or not nodes.is_node_id(node):
+            message = f"There is no machine '{node[:80]}' on the bus."
+            raise refused("mail_not_found", message, hint="List them: switchboard bus status")
+        if await client.alive([node]):
+            message = f"The relay of {node} is running."
+            raise refused("bus_busy", message, hint="Stop it first: its machine would join again.")
+        names = await client.forget_node(node)
+    finally:
+        await client.close()
+    freed = f" Its names are free: {', '.join(names)}." if names else ""
+    text = f"{node} was removed.{freed}"
+    text += f" Take back what was shipped to it: `switchboard bus replay --node {quote(node)}`."
+    invocation.report({"node": node, "names": names}, text)
+    return 0
 
 
 async def _take_back(workspace: Workspace, invocation: Invocation) -> int:

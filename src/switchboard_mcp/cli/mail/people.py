@@ -9,7 +9,8 @@ from switchboard_mcp.cli.console import Cell, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import AS
 from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
-from switchboard_mcp.cli.parser import Command, option, positional, repeatable
+from switchboard_mcp.cli.parser import Command, flag, option, positional, repeatable
+from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import agent_registry, presentation
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.store import message_lookup
@@ -28,6 +29,8 @@ def run_agents(invocation: Invocation) -> int:
             return with_mailbox(invocation, lambda mailbox: _show_agents(invocation, mailbox))
         case ["add", name]:
             return with_mailbox(invocation, lambda mailbox: _add(invocation, mailbox, name), make=True)
+        case ["remove", name]:
+            return with_mailbox(invocation, lambda mailbox: _remove(invocation, mailbox, name))
         case ["role", name, *role] if role:
             return with_mailbox(
                 invocation, lambda mailbox: _assign_role(invocation, mailbox, name, " ".join(role))
@@ -37,14 +40,15 @@ def run_agents(invocation: Invocation) -> int:
 
 
 AGENTS = Command(
-    "mail agents [add NAME | role NAME ROLE] [OPTIONS]",
-    "List the agents, their presence and unread mail, and whose mail nobody was notified of; or add an agent, or\n"
-    "assign a role.",
+    "mail agents [add NAME | role NAME ROLE | remove NAME] [OPTIONS]",
+    "List the agents, their presence and unread mail, and whose mail nobody was notified of; or add an agent,\n"
+    "assign a role, or remove an agent. Settled messages of a removed agent stay until they are pruned.",
     run=run_agents,
     arguments=[
-        positional("words", "what to do", metavar="add NAME | role NAME ROLE", nargs="*"),
+        positional("words", "what to do", metavar="add NAME | role NAME ROLE | remove NAME", nargs="*"),
         AS,
         option("--purpose", "LINE", "with add: its purpose"),
+        flag("--force", "with remove: reject its unread and claimed messages, and notify their senders"),
     ],
     epilog="examples:\n"
     '  switchboard mail agents add ada --purpose "the one with the plan"\n'
@@ -122,6 +126,18 @@ async def _add(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
         invocation.console.out.json({"name": name, "inbox": f".switchboard/inbox/{name}"})
     else:
         invocation.console.out.line(f"{name} can receive messages. Act as it with --as {name}.")
+    return 0
+
+
+async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
+    name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
+    status, _ = await asyncio.to_thread(mailbox.presence.status, name)
+    if status != "offline" and not invocation.args.force:
+        raise refused("mail_forbidden", f"Agent '{name}' is {status}.", hint="End it first, or use --force.")
+    rejected = await mailbox.post.remove_agent(name, force=invocation.args.force)
+    text = f"{name} was removed."
+    text += f" {plural(rejected, 'message')} rejected; see `switchboard mail dead`." if rejected else ""
+    invocation.report({"name": name, "rejected": rejected}, text)
     return 0
 
 

@@ -16,7 +16,6 @@ from switchboard_mcp.mail.store import (
     dead_letter_reasons,
     dead_letters,
     file_operations,
-    lease_record,
     message_lookup,
     message_validation,
     quotas,
@@ -35,7 +34,7 @@ from switchboard_mcp.mail.store.filenames import (
     waiting_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.maintenance import cleanup
+from switchboard_mcp.mail.store.maintenance import cleanup, lease_record
 from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 

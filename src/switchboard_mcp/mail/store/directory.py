@@ -60,6 +60,8 @@ class StoreDirectory:
         self.path = os.path.join(self.workspace, FOLDER)
         self.clocks = clocks
         self.quotas = quotas or Quotas()
+        # True if the file system takes no changes: messages can be read, and everything else is refused.
+        self.read_only = False
         # A process that holds the lock of this name is alive, so its temporary files must stay.
         self.writer = os.urandom(6).hex()
         self._alive = -1
@@ -94,6 +96,9 @@ class StoreDirectory:
             finally:
                 os.close(root)
         except OSError as problem:
+            if problem.errno in file_operations.READ_ONLY and os.path.isdir(os.path.join(self.path, "inbox")):
+                self.read_only = True
+                return
             raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
 
     def _stay_alive(self, root: int) -> None:
@@ -195,6 +200,13 @@ class Transaction:
         self._folders[parts] = descriptor
         return descriptor
 
+    def forget_folder(self, *parts: str) -> None:
+        """Close a folder that was removed."""
+        descriptor = self._folders.pop(parts, None)
+        if descriptor is not None:
+            self._dirty.discard(descriptor)
+            os.close(descriptor)
+
     def has(self, *parts: str) -> bool:
         """Return True if the folder exists."""
         try:
@@ -278,6 +290,17 @@ class Transaction:
         with ExitStack() as stack:
             for agent in sorted(set(agents)):
                 stack.enter_context(self._lock(f"{agent}.lock"))
+            yield
+
+    @contextmanager
+    def locked_to_read(self, agent: str) -> Iterator[None]:
+        """Lock a mailbox for a consistent listing; on a read-only file system nobody can change it."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._lock(f"{agent}.lock"))
+            except OSError as problem:
+                if problem.errno not in file_operations.READ_ONLY:
+                    raise
             yield
 
     @contextmanager

@@ -27,6 +27,8 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NO_REPLACE = 1
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY})
+# A folder that cannot be written: a snapshot, a read-only mount, another user's.
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 # These concern the process, not the file it was about to open.
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # A lock is held for a few renames only; a stopped holder must not block the others forever.

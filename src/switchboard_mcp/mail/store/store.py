@@ -39,7 +39,7 @@ from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.directory import FOLDERS, Quotas, StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.maintenance import cleanup
+from switchboard_mcp.mail.store.maintenance import cleanup, removal
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 from switchboard_mcp.mail.store.maintenance.sweeper import Sweeper
 from switchboard_mcp.mail.store.watcher import POLL_S, MailboxChange
@@ -105,6 +105,8 @@ class MessageStore:
         return store
 
     async def _start(self, *, watch: bool) -> None:
+        if self._directory.read_only:
+            return
         try:
             await self._writer.run(cleanup.remove_stale_temp_files)
             self._report_deliveries((await self._writer.run(dropped_files.collect_misplaced))[1])
@@ -143,6 +145,13 @@ class MessageStore:
             return agent
 
         return await self._writer.run(make)
+
+    async def remove_agent(self, name: str, *, force: bool = False) -> int:
+        """Remove an agent; returns how many of its messages were rejected. Raises `mail_forbidden`, unless `force`, if
+        some are not settled.
+        """
+        agent = message_lookup.parse_agent_name(name)
+        return await self._writer.run(lambda tx: removal.remove_agent(tx, agent, force=force))
 
     async def agents(self) -> list[str]:
         """List all agents that have an inbox."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.messages import Delivery, Draft
-from switchboard_mcp.mail.store import file_operations, lease_record
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import Lease
-from switchboard_mcp.mail.store.maintenance import sweeper
+from switchboard_mcp.mail.store.maintenance import lease_record, sweeper
 from switchboard_mcp.mail.store.maintenance.sweeper import SweeperLock
 from switchboard_mcp.mail.store.store import MessageStore
 from tests import patience

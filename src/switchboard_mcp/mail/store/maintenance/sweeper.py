@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import Delivery, DeliveryRule
-from switchboard_mcp.mail.store import claims, dropped_files, file_operations, lease_record
+from switchboard_mcp.mail.store import claims, dropped_files, file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
+from switchboard_mcp.mail.store.maintenance import lease_record
 from switchboard_mcp.mail.store.watcher import MailboxChange, Watcher
 from switchboard_mcp.mail.store.worker import StoreWorker
 

@@ -47,7 +47,7 @@ def verify(tx: Transaction) -> StoreVerdict:
     agents = {agent for place in PLACES for agent in tx.agents(place)}
     promised = _accepted_messages(tx)
     for agent in sorted(agents):
-        with tx.locked(agent):
+        with tx.locked_to_read(agent):
             names = [
                 (place, name, inode)
                 for place in PLACES
