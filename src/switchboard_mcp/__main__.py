@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+from switchboard_mcp.broker.joining import join_running
 
 
 def main() -> int:
@@ -13,6 +16,9 @@ def main() -> int:
         code = run_fast(sys.argv[3:])
         if code is not None:
             return code
+    joined = join_running(sys.argv[1:], os.environ)
+    if joined is not None:
+        return joined
     from switchboard_mcp.cli import serve_args
 
     code = serve_args.run(sys.argv[1:])

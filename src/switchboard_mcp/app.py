@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from switchboard_mcp.broker.joining import start_and_join
+from switchboard_mcp.broker.shim import NoBrokerError
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.load import load_workspace, nearest_workspace, require_profile
-from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.models import Config, Workspace
+from switchboard_mcp.config.sections import BROKER_SWITCH
+from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.errors import refused
 from switchboard_mcp.features import (
     StartTask,
@@ -57,6 +61,8 @@ GARBAGE_THRESHOLD = 10_000
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # After `initialize` a host lists tools and may call one; loading the reloader must not delay that.
 RELOAD_AFTER_S = 0.5
+# A child that serves several hosts is told of all capabilities; each of its requests is checked against the host's own.
+SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 
 
 class CommandOptions(Struct, frozen=True):
@@ -68,6 +74,7 @@ class CommandOptions(Struct, frozen=True):
     log_style: Style = "text"
     profile: str = ""
     reload: bool = True
+    alone: bool = False
 
 
 class Switchboard(Runtime):
@@ -135,12 +142,14 @@ async def running(
     *,
     pinned: bool = True,
     profile: str = "",
+    several_hosts: bool = False,
     replicas: Replicas | None = None,
     recorder: Callable[[ChildContext], CallObserver] | None = None,
 ) -> AsyncIterator[Switchboard]:
     """Run everything except a server. On exit, all children are stopped and all tasks have ended.
 
-    With `pinned=False`, for inspecting children, neither the lock nor the switch of governed mode is enforced.
+    `several_hosts` may connect over stdio, each with a profile of its own. With `pinned=False`, for inspecting
+    children, neither the lock nor the switch of governed mode is enforced.
     `recorder` creates an observer of finished calls that wraps the audit log.
     """
     loop = asyncio.get_running_loop()
@@ -171,6 +180,7 @@ async def running(
             records=audit or open_event_log(workspace, log, redactor),
             pins=pins,
             replicas=replicas,
+            shared_capabilities=SHARED_CAPABILITIES if several_hosts else b"",
         )
         if recorder is not None:
             services.recorder = recorder(services)
@@ -179,6 +189,7 @@ async def running(
         gateway = Gateway(registry.children.values(), workspace.config, log, loop, workspace.folder)
         services.events = gateway
         gateway.records = services.records
+        gateway.serves_profiles = several_hosts
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
         attach_pipelines(gateway.all_suites, workspace.config, services, middleware)
@@ -292,11 +303,26 @@ def _print_crash(redactor: Redactor, problem: BaseException) -> None:
 def serve(options: CommandOptions) -> int:
     """Serve over stdio: the command a host runs."""
     redactor, log, workspace = prepare(options)
+    if not options.alone and uses_broker(workspace.config) and parse_flags(sys.argv[1:]) is not None:
+        try:
+            return start_and_join(sys.argv[1:], os.environ)
+        except NoBrokerError as problem:
+            log.info(
+                "broker.none", reason=str(problem), note="this session is served in a process of its own"
+            )
     if os.isatty(0):
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"
         )
     return run(lambda: serve_stdio(workspace, log, redactor, options))
+
+
+def uses_broker(config: Config) -> bool:
+    """Return True if stdio sessions are to share one process."""
+    switch = os.environ.get(BROKER_SWITCH, "")
+    if config.governance.mode == "governed":
+        return config.broker.enabled and switch != "off"
+    return switch == "on" or (config.broker.enabled and switch != "off")
 
 
 def _open_missing_standard_streams() -> None:

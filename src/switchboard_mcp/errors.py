@@ -101,6 +101,9 @@ KINDS: dict[str, FailureKind] = {
         True, "Check that `url` is the address of an MCP server, or try again later."
     ),
     "child_answer_lost": FailureKind(True, "The call may have been executed: check before you try again."),
+    "interrupted": FailureKind(
+        True, "Check if the call was carried out before you try again: Switchboard cannot tell."
+    ),
     "child_session_lost": FailureKind(True, "Try again: the child is reconnected on the next call."),
     "child_backoff": FailureKind(True, "Wait for the given time, then try again."),
     "child_quarantined": FailureKind(

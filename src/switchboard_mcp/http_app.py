@@ -10,7 +10,15 @@ import asyncio
 import os
 import signal
 
-from switchboard_mcp.app import END_SIGNALS, CommandOptions, prepare, reload_on_change, run, running
+from switchboard_mcp.app import (
+    END_SIGNALS,
+    SHARED_CAPABILITIES,
+    CommandOptions,
+    prepare,
+    reload_on_change,
+    run,
+    running,
+)
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.features import join_bus, open_replicas
 from switchboard_mcp.observability.log import Log
@@ -21,8 +29,6 @@ from switchboard_mcp.server.http import server_info
 from switchboard_mcp.server.http.bind import BindAddress, bind
 from switchboard_mcp.server.http.front import HttpServer
 
-# Over HTTP a child serves hosts with different capabilities; each of its requests is checked against the host's own.
-SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
 # The server speaks plain HTTP.
 EXPOSED_HINT = (
     "Other machines can connect, and tokens are not encrypted. Listen on 127.0.0.1, or use a proxy with TLS."

@@ -96,8 +96,11 @@ class BuiltinInstance(Child):
 def _client_identity(owner: object) -> ClientIdentity:
     # Without a session, several hosts may share one principal.
     principal = owner.principal if isinstance(owner, HostInfo) else ""
+    viewer = getattr(owner, "viewer", principal)
     return ClientIdentity(
-        principal, is_single_client=bool(principal) or not isinstance(owner, EphemeralOwner)
+        principal,
+        is_single_client=bool(principal) or not isinstance(owner, EphemeralOwner),
+        viewer="" if viewer == principal else viewer,
     )
 
 

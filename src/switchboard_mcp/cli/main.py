@@ -80,6 +80,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
         log_style=args.log_format or "text",
         profile=args.profile,
         reload=not getattr(args, "no_reload", False),
+        alone=getattr(args, "alone", False),
     )
     return parser.command.run(Invocation(options, args, console))
 

@@ -1,4 +1,4 @@
-"""Serves over stdio. Parses the arguments by hand: importing an argument parser would cost more than all of it."""
+"""Serves over stdio, if the arguments ask for that. Imports no argument parser."""
 
 from __future__ import annotations
 
@@ -6,18 +6,9 @@ import sys
 from typing import Any
 
 from switchboard_mcp.app import CommandOptions, serve
+from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.errors import SwitchboardError, as_text
 from switchboard_mcp.system.terminal_text import write_clean
-
-NO_RELOAD = "--no-reload"
-FLAGS = {
-    "--workspace": "workspace",
-    "--config": "config",
-    "--profile": "profile",
-    "--log-level": "log_level",
-    "--log-format": "log_style",
-}
-CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_style": ("text", "json")}
 
 
 def run(arguments: list[str]) -> int | None:
@@ -34,24 +25,5 @@ def run(arguments: list[str]) -> int | None:
 
 def parse(arguments: list[str]) -> CommandOptions | None:
     """Return the options if the arguments ask only for serving over stdio; otherwise None."""
-    rest = list(arguments)
-    if "serve" in rest:
-        place = rest.index("serve")
-        # After an option that takes a value, it is that value.
-        if place == 0 or rest[place - 1] not in FLAGS:
-            del rest[place]
-    options: dict[str, Any] = {}
-    if NO_RELOAD in rest:
-        rest.remove(NO_RELOAD)
-        options["reload"] = False
-    while rest:
-        flag, equals, value = rest[0].partition("=")
-        taken = 1 if equals else 2
-        if flag not in FLAGS or len(rest) < taken:
-            return None
-        name = FLAGS[flag]
-        options[name] = value if equals else rest[1]
-        if name in CHOICES and options[name] not in CHOICES[name]:
-            return None
-        rest = rest[taken:]
-    return CommandOptions(**options)
+    options: dict[str, Any] | None = parse_flags(arguments)
+    return None if options is None else CommandOptions(**options)

@@ -17,43 +17,17 @@ from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
 from switchboard_mcp.config.sections import Token
+from switchboard_mcp.config.workspace_folder import JSON_NAME as JSON_NAME
+from switchboard_mcp.config.workspace_folder import TOML_NAME as TOML_NAME
+from switchboard_mcp.config.workspace_folder import WORKSPACE_MARKERS as WORKSPACE_MARKERS
+from switchboard_mcp.config.workspace_folder import nearest_workspace as nearest_workspace
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
-JSON_NAME = "switchboard.config.json"
-TOML_NAME = "switchboard.config.toml"
 # Forms in which other tools keep settings. Switchboard reads none of them, and runs no program to find its settings.
 UNSUPPORTED_SUFFIXES = ("js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc")
-# A folder that contains one of these is a workspace.
-WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
 RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mail.unreadWarnMs"}
-
-
-def nearest_workspace(here: str, home: str = "") -> str:
-    """Return the workspace of a folder: itself, or the nearest one above it.
-
-    The search ends at the root of a git repository, or before the home folder, and ignores files of other owners: a
-    user who can write to a parent folder, as anyone can in /tmp, must not decide what runs here.
-    """
-    own, folder = _owner(here), here
-    while True:
-        repository = _owner(os.path.join(folder, ".git"))
-        owners = {_owner(os.path.join(folder, mark)) for mark in WORKSPACE_MARKERS} - {None}
-        if owners:
-            return folder if owners <= {own} and repository in (None, own) else here
-        above = os.path.dirname(folder)
-        if repository is not None or above in (folder, home) or _owner(above) != own:
-            return here
-        folder = above
-
-
-def _owner(path: str) -> int | None:
-    """Return the owner of a path without following links, or None if it cannot be read."""
-    try:
-        return os.lstat(path).st_uid
-    except OSError:
-        return None
 
 
 def load_workspace(

@@ -15,6 +15,7 @@ from switchboard_mcp.config.gate import GateSection
 from switchboard_mcp.config.sections import (
     AskSettings,
     AuditSettings,
+    BrokerSettings,
     BusSettings,
     CacheSettings,
     GovernanceSettings,
@@ -236,6 +237,8 @@ class Config(ConfigModel, frozen=True):
     """Profiles by name: views for different clients, selected with `--profile` or for each token in `http.tokens`."""
     http: HttpSettings = field(default_factory=HttpSettings)
     """The HTTP server."""
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    """One process for all stdio sessions."""
     bus: BusSettings = field(default_factory=BusSettings)
     """Mail between machines."""
     ask: AskSettings = field(default_factory=AskSettings)
@@ -267,6 +270,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "find": (),
     "profiles": (),
     "http": ("restart",),
+    "broker": (),
     "bus": ("restart",),
     "ask": ("restart",),
 }
@@ -307,6 +311,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "find": "developer",  # finds only what its caller may see
     "profiles": "approver",
     "http": "approver",
+    "broker": "approver",
     "bus": "approver",
     "ask": "approver",
 }

@@ -285,6 +285,20 @@ class AskUsage(Struct, frozen=True, kw_only=True, rename="camel"):
     total_ms: float = 0.0
 
 
+# `on` or `off` takes precedence over `broker.enabled`; in governed mode only `off` does.
+BROKER_SWITCH = "SWITCHBOARD_BROKER"
+
+
+class BrokerSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The broker: one process for all stdio sessions of a workspace, which then share their children."""
+
+    enabled: bool = False
+    """Serve stdio sessions in one background process per workspace and environment. Linux only; elsewhere, and if no
+    broker can be had, each session is served in a process of its own."""
+    linger_ms: Annotated[int, Meta(ge=0)] = 3_000
+    """Time after its last session until the broker ends, and its children with it, in milliseconds."""
+
+
 Fsync = Literal["never", "second", "always"]
 
 

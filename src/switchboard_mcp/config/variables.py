@@ -161,6 +161,16 @@ def expandable_strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
     yield join_key(spec.key, "cwd"), spec.cwd
 
 
+def referenced_variables(spec: ChildSpec) -> set[str]:
+    """Return the names of the variables that a child's entry refers to."""
+    return {
+        reference[1]
+        for _, text in expandable_strings(spec)
+        if "${" in text
+        for reference in re.finditer(_REFERENCE, text)
+    }
+
+
 def joined_strings(spec: ChildSpec) -> str:
     """Return the same strings joined, to test quickly whether any of them contains something."""
     return "\n".join(

@@ -100,7 +100,7 @@ def apply_views(
     """Build the view of each client, without the suites that governed mode blocks."""
     config = workspace.config
     of_principal = token_profiles(config.http.tokens)
-    if profile or of_principal:
+    if profile or of_principal or gateway.serves_profiles:
         from switchboard_mcp.gateway.suites import profile_suite
 
         profile_suite.apply_profiles(gateway, config.profiles, of_principal, profile, context.log)

@@ -115,7 +115,8 @@ class Gateway:
         self.all_suites = child_suite.build_suites(children, config)
         self.view = View(self.all_suites, log)
         self._watch_first_tools()
-        self.views: dict[str, View] = {}  # by principal, if it differs from the default
+        self.views: dict[str, View] = {}  # by principal or `profile_viewer`, if it differs from the default
+        self.serves_profiles = False  # each host may have chosen a profile
         self.on_first_response: Callable[[], object] | None = None  # called once
         self.records: AuditLog | None = None
         self.default_principal = "stdio"
@@ -166,20 +167,22 @@ class Gateway:
         """Return every distinct view."""
         return [self.view, *{id(view): view for view in self.views.values()}.values()]
 
-    def view_of(self, principal: str) -> View:
-        """Return the view of a principal."""
-        return self.views.get(principal, self.view)
+    def view_of(self, viewer: str) -> View:
+        """Return the view of a principal, or of a `profile_viewer`."""
+        return self.views.get(viewer, self.view)
 
     def session_views(self) -> dict[Session, View]:
         """Return the view of every session, as it is now."""
-        return {session: self.view_of(session.principal) for session in self.sessions}
+        return {session: self.view_of(session.viewer) for session in self.sessions}
 
-    def open(self, channel: ReplyChannel, principal: str = "", *, ephemeral: bool = False) -> Session:
+    def open(
+        self, channel: ReplyChannel, principal: str = "", *, viewer: str = "", ephemeral: bool = False
+    ) -> Session:
         """Open a session for a host. `channel` carries messages of no request; an `ephemeral` session serves one
         request.
         """
-        view = self.view_of(principal)
-        session = Session(channel, self.broker, view.tools, principal, ephemeral=ephemeral)
+        view = self.view_of(viewer or principal)
+        session = Session(channel, self.broker, view.tools, principal, viewer=viewer, ephemeral=ephemeral)
         session.profile = view.profile
         self.sessions.append(session)
         return session
@@ -197,9 +200,17 @@ class Gateway:
             method = inbound.method[:MAX_METHOD_CHARS]
             self.records.record(CallRecord("decision", principal, "", method, outcome=outcome))
 
-    def attach(self, link: HostTransport, closed: Callable[[Session], None]) -> Session:
-        """Serve a host on a transport that carries all its messages."""
-        session = self.open(link)
+    def attach(
+        self,
+        link: HostTransport,
+        closed: Callable[[Session], None],
+        viewer: str = "",
+        prepare: Callable[[Session], None] | None = None,
+    ) -> Session:
+        """Serve a host on a transport that carries all its messages. `prepare` runs before the first one is read."""
+        session = self.open(link, viewer=viewer)
+        if prepare is not None:
+            prepare(session)
         link.start(
             partial(self.receive, session, link),
             lambda: closed(session),
@@ -274,7 +285,7 @@ class Gateway:
     def set_log_level(self, inbound: IncomingRequest) -> None:
         """Set the log level of the children in a host's view, as the host has requested."""
         levels = self._log_levels()
-        for suite in self.view_of(inbound.session.principal).suites.values():
+        for suite in self.view_of(inbound.session.viewer).suites.values():
             level = levels[suite.source]
             if suite.child.is_running(inbound.session.process_owner):
                 relay, match = LevelRelay(level), ResolvedName(suite, "", "")
@@ -294,7 +305,7 @@ class Gateway:
         by_view: dict[int, tuple[View, str]] = {}
         for session in self.sessions:
             if session.log_level:
-                view = self.view_of(session.principal)
+                view = self.view_of(session.viewer)
                 _, lowest = by_view.get(id(view), (view, session.log_level))
                 by_view[id(view)] = (view, min(lowest, session.log_level, key=message_meta.LEVELS.index))
         levels: dict[str, str] = {}
@@ -395,14 +406,14 @@ class Gateway:
         elif method == "notifications/progress" and params is not UNSET:
             self.broker.on_host_progress(session, params)
         elif method == "notifications/roots/list_changed":
-            for suite in self.view_of(session.principal).suites.values():
+            for suite in self.view_of(session.viewer).suites.values():
                 self._notify_child(suite, session, method, params)
         elif method.startswith("notifications/") and method not in (
             "notifications/initialized",
             "notifications/cancelled",
         ):
             # Unknown notifications go to the one directly exposed child; a request without an id goes nowhere.
-            only = self.view_of(session.principal).tool_list.only_direct()
+            only = self.view_of(session.viewer).tool_list.only_direct()
             passes = only is not None and not only.child.inventory.governed
             if only is not None and passes and len(method) <= MAX_METHOD_CHARS:
                 self._notify_child(only, session, method, params)

@@ -85,7 +85,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         session.initialized = True
-        listing = gateway.view_of(session.principal).tool_list
+        listing = gateway.view_of(session.viewer).tool_list
         result = {
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
@@ -104,7 +104,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     inbound.session.client = inbound.client
 
     def answer() -> None:
-        listing = gateway.view_of(inbound.session.principal).tool_list
+        listing = gateway.view_of(inbound.session.viewer).tool_list
         result = {
             "supportedVersions": list(versions.STATELESS_VERSIONS),
             "capabilities": listing.capabilities(stateless=True),
@@ -137,7 +137,7 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
     """List one tool per suite, and the tools of directly exposed children."""
 
     def answer() -> None:
-        listing = gateway.view_of(inbound.session.principal).tool_list
+        listing = gateway.view_of(inbound.session.viewer).tool_list
         page = listing.page(cursor, stateless=inbound.is_stateless)
         if page is None:
             inbound.refuse(INVALID_PARAMS, UNKNOWN_CURSOR)
@@ -154,7 +154,7 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
     method = inbound.method
 
     def answer() -> None:
-        view = gateway.view_of(inbound.session.principal)
+        view = gateway.view_of(inbound.session.viewer)
         match = prompts_resources.build_list(
             view.suites.values(), prompts_resources.KINDS[method], view.tool_list.result_members(method)
         )
@@ -166,7 +166,7 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
 def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Call a tool: a suite tool in a form the fast path does not take, a direct tool, or an unknown one."""
     params = _decode_call(inbound.params)
-    view = gateway.view_of(inbound.session.principal)
+    view = gateway.view_of(inbound.session.viewer)
     suite = view.tools.get(params.name)
     if suite is None and params.name in view.absent:
         problem = view.absent[params.name]
@@ -186,7 +186,7 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
-    view = gateway.view_of(inbound.session.principal)
+    view = gateway.view_of(inbound.session.viewer)
     own = view.tool_list.direct()
     match = own.get(name)
     if match is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
@@ -207,7 +207,7 @@ def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
 def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Forward to the child that has the prompt."""
     name = inbound.text("name")
-    match = prompts_resources.find_prompt(gateway.view_of(inbound.session.principal).suites.values(), name)
+    match = prompts_resources.find_prompt(gateway.view_of(inbound.session.viewer).suites.values(), name)
     if match is None:
         _refuse_unknown(gateway, inbound, PROMPTS)
     else:
@@ -231,7 +231,7 @@ def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
 def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedName | None:
     """Return the resource a request names; if there is none, answer with an error and return None."""
     uri = inbound.text("uri")
-    suites = gateway.view_of(inbound.session.principal).suites.values()
+    suites = gateway.view_of(inbound.session.viewer).suites.values()
     match = prompts_resources.find_resource(suites, uri) or prompts_resources.find_link(
         suites, uri, inbound.session
     )
@@ -249,7 +249,7 @@ def _refuse_unknown(gateway: Gateway, inbound: IncomingRequest, listed_in: str) 
 def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Complete an argument of a prompt or a resource template."""
     reference = _decode_reference(inbound.members.get("ref", NO_PARAMS))
-    all_suites = gateway.view_of(inbound.session.principal).suites.values()
+    all_suites = gateway.view_of(inbound.session.viewer).suites.values()
     if reference.type == PROMPT_REF:
         match = prompts_resources.find_prompt(all_suites, reference.name)
         name = "name"
@@ -270,7 +270,7 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     A governed child only receives what was locked. A child with allow or deny lists only receives what these can be
     applied to: a method of its own could be another way to a denied tool.
     """
-    only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
+    only = gateway.view_of(inbound.session.viewer).tool_list.only_direct()
     refused = inbound.method.startswith("tasks/") or len(inbound.method) > MAX_METHOD_CHARS
     if only is None or refused or only.child.inventory.governed or only.access.restricts:
         gateway.record_unknown(inbound, "method_unknown")

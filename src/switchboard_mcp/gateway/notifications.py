@@ -59,7 +59,7 @@ class NotificationRouter:
         if first and suite is not None and not suite.should_announce(tools=method == TOOLS_CHANGED):
             return
         for session in list(self._sessions):
-            if self._gateway.view_of(session.principal).shows(child):
+            if self._gateway.view_of(session.viewer).shows(child):
                 send_list_changed(session, method)
 
     def _suite_of(self, child: str) -> ChildSuite | None:
@@ -70,7 +70,7 @@ class NotificationRouter:
         uri = message_meta.decode_text(decode_members(params).get("uri"))
         if owner is None or uri is None:
             return False
-        suite = self._gateway.view_of(owner.session.principal).suite_of(child.name)
+        suite = self._gateway.view_of(owner.session.viewer).suite_of(child.name)
         return suite is not None and suite.direct and suite.access.permits_uri(uri)
 
     def _is_direct(self, child: str) -> bool:
@@ -140,7 +140,7 @@ class NotificationRouter:
         for session in list(self._sessions):
             if not _affected_any(session, child, updated):
                 continue
-            suite = self._gateway.view_of(session.principal).suite_of(child.name)
+            suite = self._gateway.view_of(session.viewer).suite_of(child.name)
             if suite is None or not suite.access.permits_uri(updated):
                 continue
             self._broker.issued.issue(session, child, IdKind.RESOURCE, updated)

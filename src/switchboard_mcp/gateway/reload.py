@@ -212,7 +212,7 @@ def migrate_sessions(gateway: Gateway, old_views: Mapping[Session, View], change
     """Give every host the tools of its new view, and announce the lists that changed for it."""
     changed_lists: dict[tuple[int, int], list[str]] = {}
     for session, old in old_views.items():
-        view = gateway.view_of(session.principal)
+        view = gateway.view_of(session.viewer)
         session.tools, session.profile = view.tools, view.profile
         key = (id(old), id(view))
         if key not in changed_lists:

@@ -76,12 +76,14 @@ class Session:
         tools: dict[str, Suite],
         principal: str = "",
         *,
+        viewer: str = "",
         ephemeral: bool = False,
     ) -> None:
         self.channel = channel
         self.broker = broker
         self.tools = tools  # the suite tools of its view: the gateway looks them up for every call
         self.principal = principal
+        self.viewer = viewer or principal  # the key of its view
         self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
         self.closed = False

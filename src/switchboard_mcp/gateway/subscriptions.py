@@ -59,7 +59,7 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     )
     inbound.session.listens[inbound.id] = subscription
     acknowledged: dict[str, object] = dict.fromkeys(kinds, True)
-    suites = gateway.view_of(inbound.session.principal).suites.values()
+    suites = gateway.view_of(inbound.session.viewer).suites.values()
     resolved = [(uri, prompts_resources.find_resource(suites, uri)) for uri in params.resource_subscriptions]
     honoured = {uri: match for uri, match in resolved if match is not None and match.is_permitted}
     if honoured:
@@ -132,7 +132,7 @@ def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     followed = inbound.session.subscribed.pop(inbound.text("uri"), None)
     if followed is not None:
         followed.child.subscriptions.unsubscribe(followed.uri)
-        suite = gateway.view_of(inbound.session.principal).suite_of(followed.child.name)
+        suite = gateway.view_of(inbound.session.viewer).suite_of(followed.child.name)
         if suite is not None and suite.pipeline is not None:
             suite.pipeline.record_decision(inbound.method, inbound.session, followed.uri, "ok")
     inbound.answer(b"{}")

@@ -27,7 +27,7 @@ from switchboard_mcp.protocol.jsonrpc import decode_members
 class TaskGateway(Protocol):
     """The gateway, as far as tasks need it."""
 
-    def view_of(self, principal: str) -> View:
+    def view_of(self, viewer: str) -> View:
         """Return the view of a principal."""
 
     def record_unknown(self, inbound: IncomingRequest, outcome: str) -> None:
@@ -97,7 +97,7 @@ def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
 
 def list_tasks(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """List the host's own tasks at the one direct child."""
-    only = gateway.view_of(inbound.session.principal).tool_list.only_direct()
+    only = gateway.view_of(inbound.session.viewer).tool_list.only_direct()
     if only is None or _is_stateless(only) is not inbound.is_stateless:
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
     elif holds_cursor(inbound, only):
@@ -130,7 +130,7 @@ def _find_task(gateway: TaskGateway, inbound: IncomingRequest, task: str) -> Res
 
 def _suites_with_tasks(gateway: TaskGateway, inbound: IncomingRequest) -> Iterator[ChildSuite]:
     """Yield the suites whose own tools the host sees, and whose tasks are those of its protocol version family."""
-    for suite in gateway.view_of(inbound.session.principal).suites.values():
+    for suite in gateway.view_of(inbound.session.viewer).suites.values():
         if suite.lists_own_entries(TOOLS) and _is_stateless(suite) is inbound.is_stateless:
             yield suite
 

@@ -118,11 +118,13 @@ class Notifier(Protocol):
 class ClientIdentity(Struct, frozen=True):
     """The identity of a client, as its connection gives it.
 
-    `is_single_client` is False if requests of several clients arrive over the same connection.
+    `is_single_client` is False if requests of several clients arrive over the same connection. `viewer` is the key of
+    the client's view, if that is not its principal.
     """
 
     principal: str = ""
     is_single_client: bool = True
+    viewer: str = ""
 
 
 class ServerApp(Protocol):

@@ -115,6 +115,15 @@ class FrameDecoder:
         )
         return out
 
+    @property
+    def unfinished(self) -> int | None:
+        """Bytes at the end of the input that are an unfinished line; None inside headers or a body."""
+        return None if self._missing >= 0 or self._length >= 0 else self._size
+
+    def expect_headers(self) -> None:
+        """Continue a stream whose last message had headers."""
+        self.uses_headers, self._at_line_start = True, False
+
     def close(self) -> list[Frame]:
         """Return what is left at the end of the stream: a last line without newline, or the start of a body."""
         out: list[Frame] = []

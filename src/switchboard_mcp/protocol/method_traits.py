@@ -41,19 +41,28 @@ class MethodTraits(Struct, frozen=True):
     cacheable: bool = False
     # Answered only when a task has finished, however long that takes.
     awaits_task: bool = False
+    # Changes nothing, or only what the session itself keeps, so it may be served again if its answer was lost.
+    repeatable: bool = False
 
 
 METHOD_TRAITS: dict[str, MethodTraits] = {
-    "server/discover": MethodTraits(cacheable=True),
-    "tools/list": MethodTraits(cacheable=True),
+    "initialize": MethodTraits(repeatable=True),
+    "ping": MethodTraits(repeatable=True),
+    "logging/setLevel": MethodTraits(repeatable=True),
+    "resources/unsubscribe": MethodTraits(repeatable=True),
+    "subscriptions/listen": MethodTraits(repeatable=True),
+    "server/discover": MethodTraits(cacheable=True, repeatable=True),
+    "tools/list": MethodTraits(cacheable=True, repeatable=True),
     "tools/call": MethodTraits(item_param="name", may_request_input=True),
-    "prompts/list": MethodTraits(cacheable=True),
-    "prompts/get": MethodTraits(item_param="name", prompt_name=_requested_prompt, may_request_input=True),
-    "resources/list": MethodTraits(cacheable=True),
-    "resources/templates/list": MethodTraits(cacheable=True),
-    "resources/read": MethodTraits(item_param="uri", may_request_input=True, cacheable=True),
-    "resources/subscribe": MethodTraits(item_param="uri"),
-    "completion/complete": MethodTraits(prompt_name=_completed_prompt),
+    "prompts/list": MethodTraits(cacheable=True, repeatable=True),
+    "prompts/get": MethodTraits(
+        item_param="name", prompt_name=_requested_prompt, may_request_input=True, repeatable=True
+    ),
+    "resources/list": MethodTraits(cacheable=True, repeatable=True),
+    "resources/templates/list": MethodTraits(cacheable=True, repeatable=True),
+    "resources/read": MethodTraits(item_param="uri", may_request_input=True, cacheable=True, repeatable=True),
+    "resources/subscribe": MethodTraits(item_param="uri", repeatable=True),
+    "completion/complete": MethodTraits(prompt_name=_completed_prompt, repeatable=True),
     "tasks/get": MethodTraits(item_param="taskId"),
     "tasks/update": MethodTraits(item_param="taskId"),
     "tasks/cancel": MethodTraits(item_param="taskId"),

@@ -36,8 +36,14 @@ class StdioServer:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        self._link = self._open(cork)
+        valve.add(self._link)
+        self._session = self._attach()
+
+    def _open(self, cork: Cork) -> PipeTransport:
+        """Open the transport to the host."""
         read_fd, write_fd = take_over_stdio()
-        self._link = PipeTransport(
+        return PipeTransport(
             self._loop,
             read_fd,
             write_fd,
@@ -46,8 +52,10 @@ class StdioServer:
             on_congestion=self._congested,
             on_error=self._internal_error,
         )
-        valve.add(self._link)
-        self._session = gateway.attach(self._link, self._closed)
+
+    def _attach(self) -> Session:
+        """Open the session, and start reading."""
+        return self._gateway.attach(self._link, self._closed)
 
     @property
     def client(self) -> str:

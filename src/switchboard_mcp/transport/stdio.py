@@ -46,6 +46,8 @@ class PipeTransport:
     `on_congestion` is called when the other side starts and stops lagging behind, `on_broken` when it has closed.
     """
 
+    _read = staticmethod(os.read)  # A journal reads elsewhere.
+
     def __init__(
         self,
         loop: AbstractEventLoop,
@@ -100,7 +102,7 @@ class PipeTransport:
 
     def _readable(self) -> None:
         try:
-            data = os.read(self._read_fd, READ_BYTES)
+            data = self._read(self._read_fd, READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:  # EIO: the terminal has gone
@@ -165,14 +167,18 @@ class PipeTransport:
         except (BlockingIOError, InterruptedError):
             written = 0
         except OSError:  # EPIPE: the other side has closed
-            if self._on_broken is not None and self._write_fd >= 0:
-                self._loop.call_soon(self._on_broken)
-            self._drop_output()
+            self._fail_writing()
             return
         self.write_buffer_size -= written
         if self.write_buffer_size or self._writing or self._closing_write:
             self._unsent = memoryview(data)[written:] if written < len(data) else None
             self._after_write()
+
+    def _fail_writing(self) -> None:
+        """Report that the other side has closed, and drop the output."""
+        if self._on_broken is not None and self._write_fd >= 0:
+            self._loop.call_soon(self._on_broken)
+        self._drop_output()
 
     def _after_write(self) -> None:
         """Wait for writability if output is left, report congestion, and close if requested."""

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.app import CommandOptions
-from switchboard_mcp.cli.serve_args import CHOICES, parse
+from switchboard_mcp.cli.serve_args import parse
+from switchboard_mcp.config.serve_flags import CHOICES
 from switchboard_mcp.observability.log import LEVELS
 
 

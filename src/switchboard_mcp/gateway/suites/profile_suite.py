@@ -93,3 +93,13 @@ def apply_profiles(
     if default:
         gateway.view = views[default]
     gateway.views = {principal: views[profile] for principal, profile in of_principal.items()}
+    if gateway.serves_profiles:
+        chosen = {session.viewer: REVOKED_PROFILE for session in gateway.sessions if session.viewer}
+        chosen |= {profile_viewer(name): name for name in profiles}
+        for viewer, name in chosen.items():
+            gateway.views.setdefault(viewer, profile_view(gateway.all_suites, known[name], log))
+
+
+def profile_viewer(profile: str) -> str:
+    """Return the key of the view of a host that has chosen a profile. No principal is named like it."""
+    return f"\0profile {profile}" if profile else ""

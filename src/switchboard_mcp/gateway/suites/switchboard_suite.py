@@ -139,7 +139,7 @@ class SwitchboardServer:
 
     async def open_session(self, notifier: Notifier, client: ClientIdentity) -> SwitchboardSession:
         """Open the session of a client."""
-        return SwitchboardSession(self, client.principal)
+        return SwitchboardSession(self, client.principal, client.viewer)
 
     def search_index(self, view: View) -> ToolSearch:
         """Return the search index over one view."""
@@ -152,14 +152,15 @@ class SwitchboardServer:
 class SwitchboardSession(ClientSession):
     """The session of one client."""
 
-    def __init__(self, server: SwitchboardServer, principal: str) -> None:
+    def __init__(self, server: SwitchboardServer, principal: str, viewer: str) -> None:
         self.server = server
         self.principal = principal
+        self.viewer = viewer or principal
 
     @property
     def view(self) -> View:
         """The view of this client."""
-        return self.server.gateway.view_of(self.principal)
+        return self.server.gateway.view_of(self.viewer)
 
 
 async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> bytes:

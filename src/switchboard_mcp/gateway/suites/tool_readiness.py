@@ -61,7 +61,7 @@ def when_tools_known(
     gateway: Gateway, inbound: IncomingRequest, method: str, then: Callable[[], None], *, soon: bool = False
 ) -> None:
     """Call `then` once every direct child is listed or has failed; if `soon`, after a short time in any case."""
-    suites = gateway.view_of(inbound.session.principal).suites.values()
+    suites = gateway.view_of(inbound.session.viewer).suites.values()
     unlisted = [
         suite
         for suite in suites

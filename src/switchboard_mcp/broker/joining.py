@@ -1,0 +1,98 @@
+"""Joins the broker of a workspace: the first thing that a process which a host has started does.
+
+If no broker runs, nothing is imported and little is asked of the system, so a session without a broker pays nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Mapping
+
+from switchboard_mcp import __version__
+from switchboard_mcp.broker import address, shim
+from switchboard_mcp.config.serve_flags import parse_flags
+from switchboard_mcp.config.workspace_folder import nearest_workspace
+
+# `BROKER_SWITCH` of the config, which is not loaded yet.
+SWITCH = "SWITCHBOARD_BROKER"
+BROKER, AGAIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.again"
+# The current folder must not be a source of modules.
+PYTHON = [sys.executable, "-P"]
+
+
+def join_running(arguments: list[str], environ: Mapping[str, str]) -> int | None:
+    """Hand the host of this process to the broker that runs for it.
+
+    Does not return if that succeeds, unless there is no shell: then it returns the exit code. Returns None if there is
+    no broker, and this process has to serve.
+    """
+    options = parse_flags(arguments)
+    if options is None or options.get("alone") or environ.get(SWITCH) == "off" or sys.platform != "linux":
+        return None
+    folder = address.runtime_folder(environ)
+    if not folder:
+        return None
+    path = os.path.join(folder, _name(options, environ))
+    if not os.path.exists(path) or not has_pipes():
+        return None
+    try:
+        return _join(path, arguments, environ, start=False)
+    except (shim.NoBrokerError, OSError):
+        return None  # the reason is logged by the process that serves
+
+
+def start_and_join(arguments: list[str], environ: Mapping[str, str], journal: int = -1) -> int:
+    """Hand the host of this process to a broker, which is started if there is none.
+
+    `journal` is that of a session which another broker has served. Raises NoBrokerError with the reason why this
+    process has to serve. Returns as `join_running` does.
+    """
+    if sys.platform != "linux":
+        raise shim.NoBrokerError("this system is not Linux")
+    if not has_pipes():
+        raise shim.NoBrokerError("stdin and stdout are not pipes")
+    folder = address.runtime_folder(environ, create=True)
+    if not folder:
+        raise shim.NoBrokerError("there is no private folder for its socket. Set XDG_RUNTIME_DIR")
+    options = parse_flags(arguments)
+    assert options is not None
+    try:
+        return _join(os.path.join(folder, _name(options, environ)), arguments, environ, journal)
+    except OSError as problem:
+        raise shim.NoBrokerError(str(problem)) from None
+
+
+def _name(options: dict[str, str | bool], environ: Mapping[str, str]) -> str:
+    folder, config = str(options.get("workspace", "")), options.get("config")
+    folder = os.path.abspath(folder) if folder else nearest_workspace(os.getcwd(), environ.get("HOME", ""))
+    reload = bool(options.get("reload", True))
+    return address.broker_name(
+        os.path.realpath(folder), str(config) if config else None, environ, reload=reload
+    )
+
+
+def _join(
+    path: str, arguments: list[str], environ: Mapping[str, str], journal: int = -1, *, start: bool = True
+) -> int:
+    place = address.socket_address(path)
+
+    def start_broker() -> bool:
+        command = [*PYTHON, "-m", BROKER, path]
+        return shim.start_broker(path, place, command, arguments, address.without_noise(environ))
+
+    if journal < 0:
+        journal = os.memfd_create("switchboard", os.MFD_CLOEXEC)
+    connection = shim.join(place, __version__, arguments, journal, start_broker if start else None)
+    return shim.wait(connection, journal, [*PYTHON, "-m", AGAIN, *arguments])
+
+
+def has_pipes() -> bool:
+    """Return True if stdin and stdout can be handed over: they are pipes or sockets, and stdin is not at its end."""
+    try:
+        modes = [os.fstat(number).st_mode for number in (0, 1)]
+        os.fstat(2)
+    except OSError:
+        return False
+    return all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes)

@@ -1,0 +1,240 @@
+"""Hands the pipes of a host over to the broker, then waits until the session ends.
+
+Runs in the process that the host has started, and once more (`again`) when the broker has ended. It imports only what
+is built in, since a host waits for it. While it waits it is a shell, which needs a twentieth of the memory of Python.
+
+The protocol: a client connects, and sends the length of its message (4 bytes, with the descriptors of a host attached)
+and the message: fields that end with a zero byte (`encode_hello`). The broker answers with one line: `ok`,
+`version VERSION`, or `no REASON`. For a session that was accepted, another line follows at its end: the exit code. A
+connection that ends without it means that the broker has ended, and the session is handed over again.
+"""
+
+from __future__ import annotations
+
+import _socket
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+PROTOCOL = "1"
+# Descriptors of the waiting process, which a shell can name with one digit.
+JOURNAL_FD, CONTROL_FD = 8, 9
+FIRST_SPARE_FD = 10
+WAIT_SCRIPT = 'read code <&9 && exit "$code"; exec "$@"'
+SHELL = "/bin/sh"
+# A broker answers in milliseconds, after a start in tenths of a second. On a busy machine everything takes longer.
+JOIN_TIMEOUT_S = 30.0
+MAX_STARTS = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
+MAX_REPLY_BYTES = 4096
+UCRED_BYTES = 12  # pid, uid and gid
+BACKLOG = 4096
+
+Starter = Callable[[], bool]
+
+
+class NoBrokerError(Exception):
+    """There is no broker for this session; the message says why."""
+
+
+def encode_hello(kind: str, version: str, arguments: Sequence[str], environ: Mapping[str, str]) -> bytes:
+    """Encode the first message of a connection: what it wants, and for a session how it was started."""
+    variables = [f"{name}={value}" for name, value in environ.items()]
+    fields = [PROTOCOL, kind, version, os.getcwd(), str(len(arguments)), *arguments, *variables]
+    return b"".join(os.fsencode(field) + b"\0" for field in fields)
+
+
+def connect(address: str) -> _socket.socket:
+    """Connect to a broker of this user. Raises OSError if there is none."""
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(JOIN_TIMEOUT_S)
+        connection.connect(address)
+        peer = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, UCRED_BYTES)
+        if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid():
+            raise NoBrokerError("the socket belongs to another user")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def send_hello(connection: _socket.socket, hello: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Send the first message, with the descriptors of a host."""
+    attached = b"".join(number.to_bytes(4, sys.byteorder) for number in descriptors)
+    ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, attached)] if attached else []
+    connection.sendmsg([len(hello).to_bytes(4, "big")], ancillary)
+    connection.sendall(hello)
+
+
+def read_line(connection: _socket.socket) -> str:
+    """Return the next line of the broker; empty if it has ended. Nothing beyond the line is read."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < MAX_REPLY_BYTES:
+        byte = connection.recv(1)
+        if not byte:
+            return ""
+        line += byte
+    return line.decode("utf-8", "replace").rstrip("\n")
+
+
+def join(
+    address: str, version: str, arguments: Sequence[str], journal: int, start: Starter | None
+) -> _socket.socket:
+    """Hand this process's standard streams over. `start` starts a broker; without it, only a running one is joined.
+
+    Returns the connection of the session. Raises NoBrokerError.
+    """
+    hello = encode_hello("join", version, arguments, os.environ)
+    deadline, pause, starts = time.monotonic() + JOIN_TIMEOUT_S, FIRST_PAUSE_S, 0
+    while time.monotonic() < deadline:
+        try:
+            connection = connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if start is None:
+                raise NoBrokerError("none is running") from None
+            if starts >= MAX_STARTS:
+                raise NoBrokerError(f"it ended {MAX_STARTS} times right after its start") from None
+            if start():
+                starts += 1
+                continue
+        except OSError:
+            pass
+        else:
+            reply = _hand_over(connection, hello, journal)
+            if reply == "ok":
+                connection.settimeout(None)
+                return connection
+            connection.close()
+            if reply.startswith("version "):
+                _replace(address, version, reply.partition(" ")[2])
+            elif reply:
+                raise NoBrokerError(reply.removeprefix("no "))
+        time.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_PAUSE_S)
+    raise NoBrokerError(f"it did not answer within {JOIN_TIMEOUT_S:.0f} s")
+
+
+def _hand_over(connection: _socket.socket, hello: bytes, journal: int) -> str:
+    """Return the reply; empty if the broker has just ended, so the session can be handed to the next one."""
+    try:
+        send_hello(connection, hello, (0, 1, 2, journal))
+        return read_line(connection)
+    except OSError:
+        return ""
+
+
+def _replace(address: str, own: str, running: str) -> None:
+    """Ask an older broker to end; its sessions go to the next one. Raises NoBrokerError if it is newer."""
+    if _version_key(own) <= _version_key(running):
+        raise NoBrokerError(f"it runs version {running}, newer than this one")
+    try:
+        connection = connect(address)
+        send_hello(connection, encode_hello("restart", own, (), {}))
+        read_line(connection)
+        connection.close()
+    except OSError:
+        pass
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
+    """Wait for the end of the session, as a shell. If the broker ends first, run `again`.
+
+    Returns the exit code only if there is no shell.
+    """
+    control = connection.detach()
+    while control < FIRST_SPARE_FD:
+        control = os.dup(control)
+    while journal < FIRST_SPARE_FD:
+        journal = os.dup(journal)
+    os.dup2(control, CONTROL_FD)
+    os.dup2(journal, JOURNAL_FD)
+    try:
+        os.execv(SHELL, ["switchboard", "-c", WAIT_SCRIPT, "switchboard", *again])
+    except OSError:
+        pass
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(control, 1)
+        if not byte:
+            os.execv(again[0], list(again))
+        line += byte
+    return int(line)
+
+
+def start_broker(
+    path: str, address: str, command: Sequence[str], arguments: Sequence[str], environ: Mapping[str, str]
+) -> bool:
+    """Start a broker that listens at `path`. Return False if another process is starting or running one.
+
+    Only the holder of the lock binds or removes the socket, and the broker holds it for as long as it lives. Clients
+    can connect at once: they wait until the broker accepts.
+    """
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        if not _is_file(lock, f"{path}.lock"):
+            return False  # the last broker has just removed it
+        if os.path.lexists(path):
+            os.unlink(path)
+        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            mask = os.umask(0o177)
+            try:
+                listener.bind(address)
+            finally:
+                os.umask(mask)
+            listener.listen(BACKLOG)
+            kept = (listener.fileno(), lock)
+            _spawn([*command, *map(str, kept), *arguments], environ, path, kept)
+        finally:
+            listener.close()
+    finally:
+        os.close(lock)
+    return True
+
+
+def _is_file(descriptor: int, path: str) -> bool:
+    """Return True if a path still names the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+def _spawn(command: list[str], environ: Mapping[str, str], path: str, kept: tuple[int, int]) -> None:
+    """Start a process that is nobody's child and belongs to no terminal."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        log = os.open(
+            f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600
+        )
+        null = os.open(os.devnull, os.O_RDWR)
+        for source, target in ((null, 0), (null, 1), (log, 2)):
+            os.dup2(source, target)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) not in kept:
+                try:
+                    os.close(int(name))
+                except OSError:
+                    pass  # the folder itself
+        for descriptor in kept:
+            os.set_inheritable(descriptor, True)
+        os.execve(command[0], command, dict(environ))
+    finally:
+        os._exit(127)

@@ -1,0 +1,472 @@
+"""Runs the broker: one background process that serves the stdio sessions of a workspace with one set of children.
+
+Started by the process of a host (`broker.shim`), which has bound the socket and holds the lock that this process
+inherits. Everything that a session may differ in is checked when it joins: sessions of one broker have the same user,
+sandbox, environment and config, so a child is started identically for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from switchboard_mcp import __version__
+from switchboard_mcp.app import (
+    END_SIGNALS,
+    CommandOptions,
+    Switchboard,
+    load,
+    prepare,
+    reload_on_change,
+    run,
+    running,
+    uses_broker,
+)
+from switchboard_mcp.broker.address import is_noise, without_noise
+from switchboard_mcp.broker.again import ALONE
+from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
+from switchboard_mcp.broker.peers import check_peer
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.serve_flags import parse_flags
+from switchboard_mcp.config.variables import referenced_variables
+from switchboard_mcp.errors import SwitchboardError, as_text
+from switchboard_mcp.features import join_bus
+from switchboard_mcp.gateway.status import child_statuses
+from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
+from switchboard_mcp.observability.log import Log, stderr_writer
+from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server.broker_report import BrokerReport, SessionReport
+from switchboard_mcp.server.handed_over import HandedOverHost
+from switchboard_mcp.transport.journal import Journal, JournalError
+
+# A client sends its message at once; one that does not is no Switchboard.
+HELLO_TIMEOUT_S = 10.0
+# Accepted per readiness of the listener, so that a burst of joins does not stall the sessions.
+ACCEPT_AT_ONCE = 16
+# A planned restart waits this long for calls in progress; the others are answered by the next broker.
+DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
+MAX_LOG_BYTES = 1024 * 1024
+HOST_DESCRIPTORS = 4  # stdin, stdout, stderr and the journal
+
+
+class RefusedError(Exception):
+    """A session that this broker does not serve; the message says why."""
+
+
+class BrokerSession(Struct, eq=False):
+    """One session: the host, and how it was started."""
+
+    host: HandedOverHost
+    options: CommandOptions
+    pid: int
+    started_at: float
+    task: asyncio.Task[None] | None = None
+    abandoned: bool = False  # the next broker continues it
+
+
+class Broker:
+    """Accepts sessions and serves them until the last one has ended."""
+
+    def __init__(self, switchboard: Switchboard, listener: socket.socket, path: str, log: Log) -> None:
+        self._switchboard = switchboard
+        self._listener = listener
+        self._path = path
+        self._log = log
+        self._loop = switchboard.gateway.loop
+        self._sessions: list[BrokerSession] = []
+        self._joining = 0
+        self._ending = False
+        self.ended_idle = False
+        self._done = asyncio.Event()
+        self._idle: asyncio.TimerHandle | None = None
+        self._started_at = time.time()
+
+    async def run(self) -> None:
+        """Serve until the broker is idle, or is stopped."""
+        for number in END_SIGNALS:
+            self._loop.add_signal_handler(number, self._stop_now)
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+        self._wait_for_sessions()
+        await self._done.wait()
+
+    # Connections
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # none is left, or there are no descriptors: the client waits or serves alone
+            connection.setblocking(False)
+            self._joining += 1
+            self._switchboard.context.start_task(self._serve(connection))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        """Serve one connection: a session, or a request about the broker."""
+        descriptors: list[int] = []
+        session: BrokerSession | None = None
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                hello = await self._read_hello(connection, descriptors)
+            if hello.kind == "join":
+                session = self._join(connection, hello, descriptors)
+            else:
+                self._answer(connection, hello)
+        except RefusedError as problem:
+            _reply(connection, f"no {problem}")
+        except (TimeoutError, OSError) as problem:
+            self._log.info("broker.refused", reason=repr(problem))
+        finally:
+            self._joining -= 1
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if session is None:
+                connection.close()
+                self._wait_for_sessions()
+        if session is not None:
+            await self._serve_session(session, connection)
+
+    async def _read_hello(self, connection: socket.socket, descriptors: list[int]) -> Hello:
+        await _readable(connection)
+        space = socket.CMSG_SPACE(HOST_DESCRIPTORS * 4)
+        head, attached, flags, _ = connection.recvmsg(4, space, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in attached:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = len(data) - len(data) % 4
+                descriptors += (int.from_bytes(data[at : at + 4], sys.byteorder) for at in range(0, whole, 4))
+        size = int.from_bytes(head, "big")
+        if len(head) < 4 or size > MAX_HELLO_BYTES:
+            raise RefusedError("the message is none of this protocol")
+        data = b""
+        while len(data) < size:
+            await _readable(connection)
+            part = connection.recv(size - len(data))
+            if not part:
+                raise RefusedError("the message is not complete")
+            data += part
+        problem = check_peer(connection)
+        hello = decode_hello(data)
+        if problem or hello is None:
+            raise RefusedError(problem or "the message is none of this protocol")
+        if flags & socket.MSG_CTRUNC:
+            raise RefusedError("it has reached its limit of open files (ulimit -n)")
+        return hello
+
+    def _answer(self, connection: socket.socket, hello: Hello) -> None:
+        if hello.kind == "status":
+            _reply(connection, encode(self._report()).decode())
+            return
+        if hello.kind == "stop" and self._sessions and "--force" not in hello.arguments:
+            raise RefusedError(f"{len(self._sessions)} sessions use it. Close them, or add --force")
+        _reply(connection, "ok")
+        if hello.kind == "stop":
+            for session in self._sessions:
+                session.host.host_has_gone()
+            self._end()
+        else:
+            limit_s = 0.0 if "--force" in hello.arguments else DRAIN_S
+            self._switchboard.context.start_task(self._drain(limit_s))
+
+    # Sessions
+
+    def _join(self, connection: socket.socket, hello: Hello, descriptors: list[int]) -> BrokerSession:
+        """Open the session of a host. The descriptors that it keeps are removed from the list."""
+        if self._ending:
+            raise OSError("the broker is ending")  # without a reply, the client joins the next one
+        if hello.version != __version__:
+            _reply(connection, f"version {__version__}")
+            raise OSError(f"version {hello.version} wants to join")
+        options = self._check(hello, descriptors)
+        try:
+            journal = Journal(os.dup(descriptors[3]))
+        except (OSError, ValueError, JournalError) as problem:
+            raise RefusedError(str(problem)) from None
+        _reply(connection, "ok")
+        stdin, stdout, stderr = descriptors[:3]
+        switchboard = self._switchboard
+        log = Log(
+            options.log_level,
+            options.log_style,
+            redactor=switchboard.context.redactor,
+            write=stderr_writer(stderr),
+        )
+        gateway, cork = switchboard.gateway, switchboard.context.cork
+        host = HandedOverHost(
+            gateway, cork, (stdin, stdout), journal, profile_viewer(options.profile), self._log
+        )
+        del descriptors[:2]
+        if journal.is_new:
+            log.info("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
+            for warning in switchboard.workspace.warnings:
+                log.warning("config.warning", problem=str(warning))
+        session = BrokerSession(host, options, _peer_pid(connection), time.time())
+        self._sessions.append(session)
+        if self._idle is not None:
+            self._idle.cancel()
+        return session
+
+    def _check(self, hello: Hello, descriptors: list[int]) -> CommandOptions:
+        """Return the options of a session that may join."""
+        config = self._switchboard.workspace.config
+        flags = parse_flags(hello.arguments)
+        if flags is None or len(descriptors) != HOST_DESCRIPTORS:
+            raise RefusedError("the message is none of this protocol")
+        if without_noise(hello.environ) != dict(os.environ):
+            raise RefusedError("its environment differs")
+        if not uses_broker(config):
+            raise RefusedError("it is disabled in the config")
+        options = CommandOptions(**flags)  # type: ignore[arg-type]  # checked by the parser
+        if options.profile and options.profile not in config.profiles:
+            raise RefusedError(f"there is no profile '{options.profile}'")
+        return options
+
+    async def _serve_session(self, session: BrokerSession, connection: socket.socket) -> None:
+        done = asyncio.Event()
+        session.task = asyncio.current_task()
+        control = connection.fileno()
+        self._loop.add_reader(control, self._on_control, session, connection)
+        try:
+            await session.host.run(done)
+        finally:
+            self._loop.remove_reader(control)
+            if not session.abandoned:
+                session.host.close()
+                _reply(connection, "0")
+                connection.close()
+            self._sessions.remove(session)
+            self._wait_for_sessions()
+
+    def _on_control(self, session: BrokerSession, connection: socket.socket) -> None:
+        """End a session whose process has gone. It sends nothing after its first message."""
+        with suppress(BlockingIOError):
+            connection.recv(1)
+            self._loop.remove_reader(connection.fileno())
+            session.host.host_has_gone()
+
+    # The end
+
+    def _wait_for_sessions(self) -> None:
+        if self._sessions or self._joining:
+            return
+        if self._idle is not None:
+            self._idle.cancel()
+        linger_s = self._switchboard.workspace.config.broker.linger_ms / 1000
+        self._idle = self._loop.call_later(linger_s, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if not self._sessions and not self._joining:
+            self.ended_idle = True
+            self._end()
+
+    def _stop_now(self) -> None:
+        """End at a signal. The sessions go to the next broker, which answers their open requests."""
+        for session in self._sessions:
+            session.host.abandon()
+            session.abandoned = True
+            if session.task is not None:
+                session.task.cancel()
+        self._end()
+
+    async def _drain(self, limit_s: float) -> None:
+        """Let calls in progress finish, then hand all sessions to the next broker."""
+        if self._ending:
+            return
+        self._stop_accepting()
+        for session in self._sessions:
+            session.host.pause()
+        deadline = self._loop.time() + limit_s
+        # An event would slow down every call.
+        while any(one.host.is_busy for one in self._sessions) and self._loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_POLL_S)
+        self._log.info("broker.restarting", sessions=len(self._sessions))
+        self._stop_now()
+
+    def _stop_accepting(self) -> None:
+        """Stop accepting. Whoever has connected joins the next broker, once this one has ended."""
+        if not self._ending:
+            self._ending = True
+            self._loop.remove_reader(self._listener.fileno())
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def _end(self) -> None:
+        self._stop_accepting()
+        self._done.set()
+
+    # Reports
+
+    def _report(self) -> BrokerReport:
+        gateway = self._switchboard.gateway
+        return BrokerReport(
+            pid=os.getpid(),
+            version=__version__,
+            workspace=self._switchboard.workspace.folder,
+            started_at=round(self._started_at * 1000),
+            log=f"{self._path}.log",
+            sessions=[
+                SessionReport(
+                    client=session.host.client,
+                    pid=session.pid,
+                    profile=session.options.profile,
+                    started_at=round(session.started_at * 1000),
+                    calls=session.host.session.calls,
+                    in_flight=len(session.host.session.in_flight),
+                )
+                for session in self._sessions
+            ],
+            children=child_statuses(gateway.all_suites.values()),
+        )
+
+
+def _reply(connection: socket.socket, line: str) -> None:
+    with suppress(OSError):  # the client has gone
+        connection.sendall(line.encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def on_readable() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection.fileno(), on_readable)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection.fileno())
+
+
+def _peer_pid(connection: socket.socket) -> int:
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(peer[:4], sys.byteorder)
+
+
+async def serve_broker(
+    workspace: Workspace,
+    log: Log,
+    redactor: Redactor,
+    options: CommandOptions,
+    listener: socket.socket,
+    path: str,
+) -> int:
+    """Serve the sessions that join until the last has ended."""
+    async with running(workspace, log, redactor, several_hosts=True) as switchboard:
+        reload_on_change(switchboard, options)
+        relay = join_bus(switchboard, log, redactor)
+        broker = Broker(switchboard, listener, path, log)
+        await broker.run()
+        if relay is not None:
+            relay.cancel()
+    if broker.ended_idle:
+        # Children have stopped, so the next broker may start. The log stays only if there was something to tell.
+        for name in (f"{path}.log", f"{path}.lock"):
+            with suppress(OSError):
+                os.unlink(name)
+    return 0
+
+
+def _bounded_log(descriptor: int = 2) -> Callable[[bytes], bool | None]:
+    """Return a writer to the log file, which starts over when it is large."""
+    write = stderr_writer(descriptor)
+
+    def bounded(line: bytes) -> bool | None:
+        if os.fstat(descriptor).st_size > MAX_LOG_BYTES:
+            os.ftruncate(descriptor, 0)
+        return write(line)
+
+    return bounded
+
+
+def _refuse_all(listener: socket.socket, reason: str) -> None:
+    """Refuse the clients that wait, which then serve alone and report the problem themselves."""
+    listener.setblocking(False)
+    with suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            _reply(connection, f"no {reason}")
+            connection.close()
+
+
+def _require_no_noise(workspace: Workspace) -> None:
+    """Refuse a workspace with a child that refers to a variable which brokers run without."""
+    for spec in workspace.children:
+        names = sorted(name for name in referenced_variables(spec) if is_noise(name))
+        if names:
+            raise RefusedError(f"child '{spec.name}' refers to {names[0]}, which differs between sessions")
+
+
+def main() -> int:
+    """Run a broker, or continue one session without."""
+    if sys.argv[1] == ALONE:
+        return _continue_alone(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    path, listener_fd, lock_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    for descriptor in (listener_fd, lock_fd):
+        os.set_inheritable(descriptor, False)
+    listener = socket.socket(fileno=listener_fd)
+    flags = parse_flags(sys.argv[4:]) or {}
+    flags.pop("profile", None)  # the sessions have one each
+    options = CommandOptions(**flags)  # type: ignore[arg-type]  # checked by the parser
+    redactor = Redactor()
+    log = Log(options.log_level, "json", redactor=redactor, write=_bounded_log())
+    try:
+        workspace = load(options)
+        _require_no_noise(workspace)
+    except (SwitchboardError, RefusedError) as problem:
+        log.error("broker.refused", reason=str(problem))
+        _refuse_all(listener, str(problem))
+        return 2
+    config = os.path.abspath(options.config) if options.config else None
+    options = replace(options, workspace=workspace.folder, config=config)
+    os.chdir(workspace.folder)
+    log.info("broker.started", pid=os.getpid(), workspace=workspace.folder)
+    return run(lambda: serve_broker(workspace, log, redactor, options, listener, path))
+
+
+async def serve_continued(
+    workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions, journal: Journal
+) -> int:
+    """Serve the session of this process, which a broker has served before."""
+    done = asyncio.Event()
+    for number in END_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, done.set)
+    async with running(workspace, log, redactor, several_hosts=True) as switchboard:
+        gateway = switchboard.gateway
+        viewer = profile_viewer(options.profile)
+        host = HandedOverHost(gateway, switchboard.context.cork, (os.dup(0), os.dup(1)), journal, viewer, log)
+        reload_on_change(switchboard, options)
+        serving = switchboard.context.start_task(host.run(done))
+        await done.wait()
+        serving.cancel()
+    return 0
+
+
+def _continue_alone(journal: int, reason: str, arguments: list[str]) -> int:
+    """Serve the session of a host in this process, because no broker can be had any more."""
+    options = CommandOptions(**(parse_flags(arguments) or {}))  # type: ignore[arg-type]  # checked by the parser
+    try:
+        redactor, log, workspace = prepare(options)
+        log.info("broker.none", reason=reason, note="this session is continued in a process of its own")
+        continued = Journal(journal)
+    except SwitchboardError as problem:
+        os.write(2, f"switchboard: {as_text(problem.failure)}\n".encode())
+        return 2
+    except (OSError, JournalError) as problem:
+        os.write(2, f"switchboard: The session cannot be continued: {problem}\n".encode())
+        return 2
+    return run(lambda: serve_continued(workspace, log, redactor, options, continued))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

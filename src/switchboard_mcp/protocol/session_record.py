@@ -1,0 +1,150 @@
+"""Reads from the messages of one host what a process that continues its session must know. Pure.
+
+Input are the messages that the host has sent and those that were sent to it. The result are the requests without an
+answer, and the messages that established the session: `initialize`, the log level, and resource subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.framing import Frame, NonMessage, Oversized
+from switchboard_mcp.protocol.jsonrpc import Malformed
+from switchboard_mcp.protocol.method_traits import traits_of
+
+CANCELLED = "notifications/cancelled"
+INITIALIZED = "notifications/initialized"
+SUBSCRIBE, UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
+# The last message of each of these methods is kept.
+KEPT = frozenset({"initialize", INITIALIZED, "logging/setLevel"})
+# Every response that Switchboard sends begins like this; the id follows.
+RESPONSE_START = b'{"jsonrpc":"2.0","id":'
+MAX_ID_BYTES = 1024
+
+
+class ReceivedRequest(Struct, frozen=True):
+    """A request of the host. `line` is the whole message, or a shorter one with the same id and method."""
+
+    id: bytes
+    method: str
+    line: bytes
+
+    @property
+    def repeatable(self) -> bool:
+        """True if the request may be served again."""
+        return traits_of(self.method).repeatable
+
+    def shortened(self) -> ReceivedRequest:
+        """Return the request without its params, which nobody needs if it is not served again."""
+        line = jsonrpc.request(self.id, self.method)
+        return self if self.repeatable else ReceivedRequest(self.id, self.method, line)
+
+
+class SessionRecord(Struct, frozen=True):
+    """The state of a session: messages that established it, in order, and requests without an answer."""
+
+    kept: list[bytes]
+    open: list[ReceivedRequest]
+
+
+class _Concerned(Struct):
+    request_id: Raw | UnsetType = msgspec.field(default=UNSET, name="requestId")
+    uri: str = ""
+
+
+_decode_concerned = msgspec.json.Decoder(_Concerned).decode
+
+
+def read_session(kept: Iterable[Frame], received: Iterable[Frame], sent: Iterable[Frame]) -> SessionRecord:
+    """Return the state of a session. `kept` are messages that an earlier record kept; they have been answered."""
+    established: dict[str, tuple[bytes, bytes]] = {}  # by method, or method and URI: its id and message
+    for message in _messages(kept):
+        _establish(established, message)
+    waiting: dict[bytes, list[tuple[int, ReceivedRequest]]] = {}
+    cancelled: list[tuple[int, bytes]] = []
+    for place, message in enumerate(_messages(received)):
+        _establish(established, message)
+        if message.id:
+            waiting.setdefault(message.id, []).append((place, message))
+        elif message.method == CANCELLED:
+            cancelled.append((place, _concerned(message.line).request_id_bytes))
+    for id in _answered(sent):
+        if waiting.get(id):
+            waiting[id].pop(0)
+    for place, id in cancelled:
+        # An id may be used again, so a cancellation concerns requests before it only.
+        waiting[id] = [entry for entry in waiting.get(id, []) if entry[0] > place]
+    pending = sorted((entry for entries in waiting.values() for entry in entries), key=lambda entry: entry[0])
+    open_ids = {request.id for _, request in pending}
+    return SessionRecord(
+        [line for id, line in established.values() if not id or id not in open_ids],
+        [request for _, request in pending],
+    )
+
+
+def _establish(established: dict[str, tuple[bytes, bytes]], message: ReceivedRequest) -> None:
+    if message.method in KEPT:
+        established.pop(message.method, None)
+        established[message.method] = (message.id, message.line)
+    elif message.method in (SUBSCRIBE, UNSUBSCRIBE):
+        key = f"{SUBSCRIBE} {_concerned(message.line).uri}"
+        established.pop(key, None)
+        if message.method == SUBSCRIBE:
+            established[key] = (message.id, message.line)
+
+
+class _Subject(Struct):
+    """The object of a notification or subscription: the id of a request, or a URI."""
+
+    request_id_bytes: bytes = b""
+    uri: str = ""
+
+
+def _concerned(line: bytes) -> _Subject:
+    message = jsonrpc.parse(line)
+    if isinstance(message, Malformed) or message.params is UNSET:
+        return _Subject()
+    try:
+        params = _decode_concerned(message.params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Subject()
+    return _Subject(b"" if params.request_id is UNSET else bytes(params.request_id), params.uri)
+
+
+def _messages(frames: Iterable[Frame]) -> Iterator[ReceivedRequest]:
+    """Yield requests, and notifications with an empty id. Responses and what is no message are skipped."""
+    for frame in frames:
+        if isinstance(frame, Oversized):
+            id = jsonrpc.find_id(frame.head, frame.tail)
+            if id != b"null":
+                yield ReceivedRequest(id, "", b"")
+        elif not isinstance(frame, NonMessage):
+            members = jsonrpc.split_batch(frame) if frame[:1] == b"[" else [frame]
+            for line in [] if isinstance(members, Malformed) else members:
+                message = jsonrpc.parse(line)
+                if not isinstance(message, Malformed) and message.method is not UNSET:
+                    id = b"" if message.id is UNSET else bytes(message.id)
+                    yield ReceivedRequest(id, message.method, line)
+
+
+def _answered(frames: Iterable[Frame]) -> Iterator[bytes]:
+    """Yield the ids of responses. Most are found without decoding, since results may be large."""
+    for frame in frames:
+        if not isinstance(frame, bytes):
+            continue
+        head = frame[: MAX_ID_BYTES + len(RESPONSE_START)]
+        ends = [end for end in (head.find(b',"result":'), head.find(b',"error":')) if end > 0]
+        if ends and head.startswith(RESPONSE_START):
+            # Inside a string both would have a backslash before the quote, so the first is the envelope's own, unless
+            # this is a request of ours, whose method comes first.
+            id = head[len(RESPONSE_START) : min(ends)]
+            if b',"method":' not in id:
+                yield id
+                continue
+        message = jsonrpc.parse(frame)
+        if not isinstance(message, Malformed) and message.method is UNSET and message.id is not UNSET:
+            yield bytes(message.id)

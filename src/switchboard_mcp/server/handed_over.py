@@ -1,0 +1,100 @@
+"""Serves a host on the pipes that its own process has handed over to the broker."""
+
+from __future__ import annotations
+
+from switchboard_mcp.errors import failure, rpc_error
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.server.stdio import StdioServer
+from switchboard_mcp.transport.flow_control import FlowControl
+from switchboard_mcp.transport.journal import Journal, JournalTransport
+from switchboard_mcp.transport.stdio import Cork
+
+INTERRUPTED = "Switchboard was restarted during this request. It may or may not have been carried out."
+
+
+class SilentChannel:
+    """Discards the responses to requests that have been answered before."""
+
+    def send(self, message: bytes) -> None:
+        """Discard a message."""
+
+    answer = send
+
+
+class HandedOverHost(StdioServer):
+    """Serves one host until it closes stdin and has received its responses, or its process has gone."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        cork: Cork,
+        descriptors: tuple[int, int],
+        journal: Journal,
+        viewer: str,
+        log: Log,
+    ) -> None:
+        self._descriptors = descriptors
+        self._journal = journal
+        self._viewer = viewer
+        # A host that does not read pauses itself only, since other hosts use the same children.
+        super().__init__(gateway, cork, FlowControl(), log)
+
+    def _open(self, cork: Cork) -> JournalTransport:
+        return JournalTransport(
+            self._loop,
+            *self._descriptors,
+            cork,
+            self._journal,
+            on_congestion=self._congested,
+            on_broken=self._ended.set,
+            on_error=self._internal_error,
+        )
+
+    def _attach(self) -> Session:
+        prepare = None if self._journal.is_new else self._continue
+        return self._gateway.attach(self._link, self._closed, self._viewer, prepare)
+
+    def _continue(self, session: Session) -> None:
+        """Continue the session of an earlier process: repeat what established it, and answer the open requests."""
+        link = self._link
+        assert isinstance(link, JournalTransport)
+        continued = self._journal.continued()
+        link.restore(continued)
+        for line in continued.record.kept:
+            self._gateway.receive(session, SilentChannel(), line)
+        for request in continued.record.open:
+            if request.repeatable:
+                self._gateway.receive(session, link, request.line)
+            else:
+                link.answer(jsonrpc.error_body(request.id, rpc_error(failure("interrupted", INTERRUPTED))))
+
+    @property
+    def session(self) -> Session:
+        """The session of the host."""
+        return self._session
+
+    @property
+    def is_busy(self) -> bool:
+        """True while the host waits for responses, or has not read them."""
+        return bool(self._session.in_flight or self._link.write_buffer_size)
+
+    def pause(self) -> None:
+        """Read no further requests. They stay in the pipe for the process that continues the session."""
+        self._link.pause()
+
+    def host_has_gone(self) -> None:
+        """End the session without waiting for anything."""
+        self._gateway.close(self._session)
+        self._ended.set()
+
+    def abandon(self) -> None:
+        """Stop serving without an answer to open requests: the next process answers them."""
+        self._link.pause()
+        self._gateway.close(self._session)
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        self._link.close()

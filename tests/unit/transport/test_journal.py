@@ -1,0 +1,281 @@
+"""The journal of a session: whoever opens it next knows what was read, what was sent, and what is still open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from switchboard_mcp.protocol.framing import FrameDecoder
+from switchboard_mcp.protocol.session_record import ReceivedRequest, read_session
+from switchboard_mcp.transport import journal as journals
+from switchboard_mcp.transport.journal import Journal, JournalError, JournalTransport
+from switchboard_mcp.transport.stdio import Cork
+
+
+def line(method: str, id: object = None, **params: object) -> bytes:
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(message if id is None else {**message, "id": id}).encode()
+
+
+def result(id: object) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % json.dumps(id).encode()
+
+
+INITIALIZE, INITIALIZED = line("initialize", 0), line("notifications/initialized")
+LEVEL = line("logging/setLevel", 1, level="debug")
+WATCH, UNWATCH = line("resources/subscribe", 2, uri="a"), line("resources/unsubscribe", 3, uri="a")
+CALL = line("tools/call", 4, name="x")
+
+
+@pytest.mark.parametrize(
+    ("received", "sent", "kept", "open_ids"),
+    [
+        ([INITIALIZE], [], [], [b"0"]),
+        ([INITIALIZE, INITIALIZED], [result(0)], [INITIALIZE, INITIALIZED], []),
+        ([INITIALIZE, LEVEL, WATCH], [result(0), result(1), result(2)], [INITIALIZE, LEVEL, WATCH], []),
+        ([WATCH, UNWATCH], [result(2), result(3)], [], []),
+        ([WATCH, UNWATCH], [result(2)], [], [b"3"]),
+        ([CALL, CALL], [result(4)], [], [b"4"]),
+        ([CALL, CALL], [result(4), result(4)], [], []),
+        ([CALL, line("notifications/cancelled", requestId=4)], [], [], []),
+        ([CALL, line("notifications/cancelled", requestId=4), CALL], [result(4)], [], [b"4"]),
+        ([b"[" + CALL + b"," + INITIALIZE + b"]"], [result(0)], [INITIALIZE], [b"4"]),
+        ([line("tools/call", "a,")], [b'{"jsonrpc":"2.0","id":"a,","result":{}}'], [], []),
+        ([line("tools/call", "a")], [b'{"result":{},"id":"a","jsonrpc":"2.0"}'], [], []),
+        ([CALL], [b'{"jsonrpc":"2.0","id":4,"method":"ping","params":{"x":{},"result":1}}'], [], [b"4"]),
+        ([b'{"jsonrpc":"2.0","id":4,"result":{}}', b'{"jsonrpc":"2.0"}', b"{"], [], [], []),
+    ],
+)
+def test_a_session_is_read_from_its_messages(
+    received: list[bytes], sent: list[bytes], kept: list[bytes], open_ids: list[bytes]
+) -> None:
+    record = read_session([], received, sent)
+    assert record.kept == kept
+    assert [request.id for request in record.open] == open_ids
+
+
+def test_only_what_changes_nothing_is_served_again() -> None:
+    assert ReceivedRequest(b"1", "tools/list", b"").repeatable
+    call = ReceivedRequest(b"4", "tools/call", CALL)
+    assert not call.repeatable
+    assert json.loads(call.shortened().line) == {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {}}
+
+
+class Sides:
+    """A host on pipes or a socket pair, and the transport to it; `crash` loses all memory of the transport."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, sockets: bool) -> None:
+        self.loop = loop
+        self.memory = os.memfd_create("test")
+        if sockets:
+            ours, theirs = socket.socketpair()
+            self.read_fd = self.write_fd = ours.detach()
+            self.host_in = self.host_out = theirs.detach()
+        else:
+            self.read_fd, self.host_out = os.pipe()
+            self.host_in, self.write_fd = os.pipe()
+        os.set_blocking(self.host_in, False)
+        os.set_blocking(self.host_out, False)
+        self.received = b""
+        self.open()
+
+    def open(self) -> None:
+        self.journal = Journal(os.dup(self.memory))
+
+        def fail(problem: Exception) -> None:
+            raise problem
+
+        self.link = JournalTransport(
+            self.loop,
+            os.dup(self.read_fd),
+            os.dup(self.write_fd),
+            Cork(),
+            self.journal,
+            on_congestion=lambda slow: None,
+            on_broken=lambda: None,
+            on_error=fail,
+        )
+
+    def crash(self) -> None:
+        """Forget everything but the descriptors, as a new process does. Positions are shared by duplicates."""
+        self.link.close()
+        self.open()
+
+    def hear(self) -> None:
+        try:
+            self.received += os.read(self.host_in, 1 << 20)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        self.link.close()
+        for descriptor in {self.read_fd, self.write_fd, self.host_in, self.host_out, self.memory}:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def in_loop() -> Callable[[Callable[[asyncio.AbstractEventLoop], None]], None]:
+    def run(test: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        async def main() -> None:
+            test(asyncio.get_running_loop())
+
+        asyncio.run(main())
+
+    return run
+
+
+InLoop = Callable[[Callable[[asyncio.AbstractEventLoop], None]], None]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_request_is_answered_once_over_any_number_of_crashes(in_loop: InLoop, seed: int) -> None:
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        chance = random.Random(seed)
+        sides = Sides(loop, sockets=bool(seed % 2))
+        pending: list[bytes] = []
+        asked: list[int] = []
+        unwritten = b""
+
+        def receive(message: bytes) -> None:
+            pending.append(json.loads(message)["id"].__str__().encode())
+
+        def answer(id: bytes) -> None:
+            size = 300_000 if chance.random() < 0.05 else 10
+            sides.link.answer(b'{"jsonrpc":"2.0","id":%b,"result":{"x":"%b"}}' % (id, b"x" * size))
+
+        sides.link.start(receive, lambda: None, lambda piece: None)
+        for step in range(3000):
+            action = chance.random()
+            if action < 0.4 and len(asked) < 1500:
+                asked.append(len(asked))
+                big = 200_000 if chance.random() < 0.02 else 20
+                unwritten += line("tools/call", asked[-1], text="y" * big) + b"\n"
+            if unwritten:
+                try:
+                    unwritten = unwritten[os.write(sides.host_out, unwritten[: chance.choice((7, 60, 70_000))]) :]
+                except BlockingIOError:
+                    pass
+            if action < 0.7:
+                readable = [fd for fd in (sides.link._read_fd,) if _has_input(fd)]
+                if readable:
+                    sides.link._readable()
+            if pending and action > 0.5:
+                answer(pending.pop(chance.randrange(len(pending))))
+            if action > 0.3:
+                sides.hear()
+                sides.link.flush()
+            if chance.random() < 0.02 or step == 2999:
+                sides.crash()
+                continued = sides.journal.continued()
+                sides.link.restore(continued)
+                sides.link.start(receive, lambda: None, lambda piece: None)
+                pending[:] = []
+                for request in continued.record.open:
+                    answer(request.id)
+        while unwritten:
+            unwritten = unwritten[os.write(sides.host_out, unwritten[:4096]) :]
+            sides.link._readable()
+        while _has_input(sides.link._read_fd):
+            sides.link._readable()
+        for id in pending:
+            answer(id)
+        for _ in range(2000):
+            sides.hear()
+            sides.link.flush()
+        frames = FrameDecoder().feed(sides.received)
+        got = Counter(json.loads(frame)["id"] for frame in frames if isinstance(frame, bytes))
+        assert got == Counter(asked)
+        sides.close()
+
+    in_loop(test)
+
+
+def _has_input(descriptor: int) -> bool:
+    import select
+
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def test_what_established_a_session_outlives_much_traffic(in_loop: InLoop) -> None:
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        sides = Sides(loop, sockets=False)
+        seen: list[bytes] = []
+        sides.link.start(seen.append, lambda: None, lambda piece: None)
+
+        def send(message: bytes) -> None:
+            os.write(sides.host_out, message + b"\n")
+            sides.link._readable()
+
+        for message, id in ((INITIALIZE, 0), (INITIALIZED, None), (LEVEL, 1), (WATCH, 2)):
+            send(message)
+            if id is not None:
+                sides.link.answer(result(id))
+        for id in range(10, 3010):
+            send(line("tools/call", id, text="z" * 100))
+            if id != 500:
+                sides.link.answer(result(id))
+            sides.hear()
+        sides.crash()
+        record = sides.journal.continued().record
+        assert record.kept == [INITIALIZE, INITIALIZED, LEVEL, WATCH]
+        assert [request.id for request in record.open] == [b"500"]
+        used = os.fstat(sides.memory).st_blocks * 512
+        assert used < 1024 * 1024, "what is done with is dropped"
+        sides.close()
+
+    in_loop(test)
+
+
+def test_a_message_with_headers_continues_in_its_middle(in_loop: InLoop) -> None:
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        sides = Sides(loop, sockets=False)
+        seen: list[bytes] = []
+        sides.link.start(seen.append, lambda: None, lambda piece: None)
+        whole = b"Content-Length: %d\r\n\r\n%b" % (len(CALL), CALL)
+        os.write(sides.host_out, whole + whole[:40])
+        sides.link._readable()
+        sides.link.answer(result(4))
+        sides.crash()
+        continued = sides.journal.continued()
+        assert continued.record.open == []
+        sides.link.restore(continued)
+        sides.link.start(seen.append, lambda: None, lambda piece: None)
+        os.write(sides.host_out, whole[40:])
+        sides.link._readable()
+        assert seen == [CALL, CALL]
+        sides.link.answer(result(4))
+        sides.hear()
+        assert sides.received.count(b"Content-Length") == 2
+        sides.close()
+
+    in_loop(test)
+
+
+def test_a_zero_byte_of_the_host_is_part_of_its_line(in_loop: InLoop) -> None:
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        sides = Sides(loop, sockets=False)
+        os.write(sides.host_out, b"a\0b\n" + CALL + b"\n")
+        data = sides.journal.read(sides.read_fd)
+        assert data == b"a\x01b\n" + CALL + b"\n"
+        sides.crash()
+        assert [request.id for request in sides.journal.continued().record.open] == [b"4"]
+        sides.close()
+
+    in_loop(test)
+
+
+def test_a_journal_of_another_format_is_refused() -> None:
+    memory = os.memfd_create("test")
+    journal = Journal(os.dup(memory))
+    journal._header[journals.FORMAT] += 1
+    with pytest.raises(JournalError):
+        Journal(os.dup(memory))
+    journal.close()
+    os.close(memory)
