@@ -190,6 +190,8 @@ async def running(
         services.events = gateway
         gateway.records = services.records
         gateway.serves_profiles = several_hosts
+        if several_hosts:
+            gateway.broker.id_prefix = b"%d" % (10**8 + int(time.time() * 10) % 10**8)
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
         attach_pipelines(gateway.all_suites, workspace.config, services, middleware)

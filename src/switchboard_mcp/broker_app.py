@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from switchboard_mcp import __version__
 from switchboard_mcp.app import (
     END_SIGNALS,
+    RELOAD_AFTER_S,
     CommandOptions,
     Switchboard,
     load,
@@ -44,6 +45,7 @@ from switchboard_mcp.gateway.status import child_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
 from switchboard_mcp.observability.log import Log, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import BrokerReport, SessionReport
 from switchboard_mcp.server.handed_over import HandedOverHost
 from switchboard_mcp.transport.journal import Journal, JournalError
@@ -233,18 +235,27 @@ class Broker:
     async def _serve_session(self, session: BrokerSession, connection: socket.socket) -> None:
         done = asyncio.Event()
         session.task = asyncio.current_task()
+        announcing = self._loop.call_later(RELOAD_AFTER_S, self._announce, session)
         control = connection.fileno()
         self._loop.add_reader(control, self._on_control, session, connection)
         try:
             await session.host.run(done)
         finally:
             self._loop.remove_reader(control)
+            announcing.cancel()
             if not session.abandoned:
+                stdio_info.remove(os.environ, session.pid)
                 session.host.close()
                 _reply(connection, "0")
                 connection.close()
             self._sessions.remove(session)
             self._wait_for_sessions()
+
+    def _announce(self, session: BrokerSession) -> None:
+        """Write the file by which `status` and `top` find a session."""
+        folder, started_ms = self._switchboard.workspace.folder, round(session.started_at * 1000)
+        info = stdio_info.StdioInfo(session.pid, folder, session.host.client, started_ms, os.getpid())
+        stdio_info.write(info, os.environ)
 
     def _on_control(self, session: BrokerSession, connection: socket.socket) -> None:
         """End a session whose process has gone. It sends nothing after its first message."""

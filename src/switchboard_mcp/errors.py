@@ -101,6 +101,7 @@ KINDS: dict[str, FailureKind] = {
         True, "Check that `url` is the address of an MCP server, or try again later."
     ),
     "child_answer_lost": FailureKind(True, "The call may have been executed: check before you try again."),
+    "broker_busy": FailureKind(True, "Close the sessions that use it, or add --force."),
     "interrupted": FailureKind(
         True, "Check if the call was carried out before you try again: Switchboard cannot tell."
     ),

@@ -32,6 +32,7 @@ COMMANDS = {
     "status": "commands.status:COMMAND",
     "top": "commands.top:COMMAND",
     "dashboard": "commands.top:DASHBOARD",
+    "broker": "broker:COMMAND",
     "mail": "mail.group:COMMAND",
     "terminal": "commands.terminal:COMMAND",
     "doctor": "doctor.doctor:COMMAND",

@@ -38,6 +38,8 @@ usage: switchboard [COMMAND] [OPTIONS]
   status                show the health of the children of a running server; starts nothing
   top                   the same, live: health, calls, latency, tokens saved; q quits
   dashboard             open its dashboard in a browser, or print the link
+  broker status|restart|stop
+                        the process that the stdio sessions of a workspace share
   doctor                check everything, and say how to fix it
   lock                  record what every child offers; --check, --accept CHILD
   audit verify|tail|…   verify, read or follow the audit record

@@ -60,6 +60,8 @@ class ClientRequestBroker:
         self.loop = loop
         self._workspace = workspace
         self._sessions = sessions
+        # Digits before the ids of requests to hosts, so that a response to an earlier process is not taken for one.
+        self.id_prefix = b""
 
     def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""
@@ -101,7 +103,7 @@ class ClientRequestBroker:
         origin: ChildRequest | None = None,
     ) -> None:
         """Send a request to a legacy host, on the channel of the request it belongs to."""
-        id = next_id()
+        id = self.id_prefix + next_id()
         params, token = client_requests.replace_progress_token(params, id)
         timer = self.loop.call_later(ANSWER_TIMEOUT_S, self._expire, session, id)
         session.pending_client_requests[id] = PendingClientRequest(on_response, request, timer, origin, token)

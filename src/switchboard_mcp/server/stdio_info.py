@@ -23,12 +23,16 @@ CLOCK_TOLERANCE_S = 2.0
 
 
 class StdioInfo(Struct, frozen=True, rename="camel"):
-    """Content of a file. `client` is the name of the host program; times are in milliseconds since the epoch."""
+    """Content of a file. `client` is the name of the host program; times are in milliseconds since the epoch.
+
+    `broker` is the process that serves the session, if it is not `pid` itself.
+    """
 
     pid: int
     workspace: str
     client: str = ""
     started_at: int = 0
+    broker: int = 0
 
 
 def write(info: StdioInfo, environ: Mapping[str, str]) -> None:
@@ -40,12 +44,12 @@ def write(info: StdioInfo, environ: Mapping[str, str]) -> None:
             write_atomically(os.path.join(folder, f"{info.pid}.json"), msgspec.json.encode(info), sync=False)
 
 
-def remove(environ: Mapping[str, str]) -> None:
-    """Remove the file of this process, if it has one."""
+def remove(environ: Mapping[str, str], pid: int = 0) -> None:
+    """Remove the file of a process, by default this one, if it has one."""
     folder = state_folder(environ, "servers")
     if folder:
         with suppress(OSError):
-            os.unlink(os.path.join(folder, f"{os.getpid()}.json"))
+            os.unlink(os.path.join(folder, f"{pid or os.getpid()}.json"))
 
 
 def read_all(workspace: str, environ: Mapping[str, str]) -> list[StdioInfo]:

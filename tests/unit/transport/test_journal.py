@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -65,7 +66,12 @@ def test_only_what_changes_nothing_is_served_again() -> None:
     assert ReceivedRequest(b"1", "tools/list", b"").repeatable
     call = ReceivedRequest(b"4", "tools/call", CALL)
     assert not call.repeatable
-    assert json.loads(call.shortened().line) == {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {}}
+    assert json.loads(call.shortened().line) == {
+        "jsonrpc": "2.0",
+        "id": 4,
+        "method": "tools/call",
+        "params": {},
+    }
 
 
 class Sides:
@@ -134,72 +140,93 @@ def in_loop() -> Callable[[Callable[[asyncio.AbstractEventLoop], None]], None]:
 InLoop = Callable[[Callable[[asyncio.AbstractEventLoop], None]], None]
 
 
-@pytest.mark.parametrize("seed", range(6))
+class Torture:
+    """A host that sends and reads in random pieces, a server that answers in random order, and random crashes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.sides = Sides(loop, sockets=bool(seed % 2))
+        self.pending: list[bytes] = []
+        self.requests = 0
+        self.unwritten = b""
+        self.start()
+
+    def start(self) -> None:
+        self.sides.link.start(self.receive, lambda: None, lambda piece: None)
+
+    def receive(self, message: bytes) -> None:
+        self.pending.append(b"%d" % json.loads(message)["id"])
+
+    def answer(self, id: bytes) -> None:
+        size = 300_000 if self.chance.random() < 0.05 else 10
+        self.sides.link.answer(b'{"jsonrpc":"2.0","id":%b,"result":{"x":"%b"}}' % (id, b"x" * size))
+
+    def ask(self) -> None:
+        size = 200_000 if self.chance.random() < 0.03 else 20
+        self.unwritten += line("tools/call", self.requests, text="y" * size) + b"\n"
+        self.requests += 1
+
+    def write(self, count: int) -> None:
+        try:
+            self.unwritten = self.unwritten[os.write(self.sides.host_out, self.unwritten[:count]) :]
+        except BlockingIOError:
+            pass
+
+    def read(self) -> None:
+        if _has_input(self.sides.link._read_fd):
+            self.sides.link._readable()
+
+    def crash(self) -> None:
+        self.sides.crash()
+        continued = self.sides.journal.continued()
+        self.sides.link.restore(continued)
+        self.start()
+        self.pending = []
+        for request in continued.record.open:
+            self.answer(request.id)
+
+    def step(self) -> None:
+        chance = self.chance.random()
+        if chance < 0.4:
+            self.ask()
+        self.write(self.chance.choice((7, 60, 70_000)))
+        if chance < 0.7:
+            self.read()
+        if self.pending and chance > 0.5:
+            self.answer(self.pending.pop(self.chance.randrange(len(self.pending))))
+        if chance > 0.3:
+            self.sides.hear()
+            self.sides.link.flush()
+        if self.chance.random() < 0.03:
+            self.crash()
+
+    def finish(self) -> None:
+        while self.unwritten or _has_input(self.sides.link._read_fd):
+            self.write(4096)
+            self.read()
+        self.crash()
+        while self.sides.journal.unsent:
+            self.sides.hear()
+            self.sides.link.flush()
+        self.sides.hear()
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_every_request_is_answered_once_over_any_number_of_crashes(in_loop: InLoop, seed: int) -> None:
     def test(loop: asyncio.AbstractEventLoop) -> None:
-        chance = random.Random(seed)
-        sides = Sides(loop, sockets=bool(seed % 2))
-        pending: list[bytes] = []
-        asked: list[int] = []
-        unwritten = b""
-
-        def receive(message: bytes) -> None:
-            pending.append(json.loads(message)["id"].__str__().encode())
-
-        def answer(id: bytes) -> None:
-            size = 300_000 if chance.random() < 0.05 else 10
-            sides.link.answer(b'{"jsonrpc":"2.0","id":%b,"result":{"x":"%b"}}' % (id, b"x" * size))
-
-        sides.link.start(receive, lambda: None, lambda piece: None)
-        for step in range(3000):
-            action = chance.random()
-            if action < 0.4 and len(asked) < 1500:
-                asked.append(len(asked))
-                big = 200_000 if chance.random() < 0.02 else 20
-                unwritten += line("tools/call", asked[-1], text="y" * big) + b"\n"
-            if unwritten:
-                try:
-                    unwritten = unwritten[os.write(sides.host_out, unwritten[: chance.choice((7, 60, 70_000))]) :]
-                except BlockingIOError:
-                    pass
-            if action < 0.7:
-                readable = [fd for fd in (sides.link._read_fd,) if _has_input(fd)]
-                if readable:
-                    sides.link._readable()
-            if pending and action > 0.5:
-                answer(pending.pop(chance.randrange(len(pending))))
-            if action > 0.3:
-                sides.hear()
-                sides.link.flush()
-            if chance.random() < 0.02 or step == 2999:
-                sides.crash()
-                continued = sides.journal.continued()
-                sides.link.restore(continued)
-                sides.link.start(receive, lambda: None, lambda piece: None)
-                pending[:] = []
-                for request in continued.record.open:
-                    answer(request.id)
-        while unwritten:
-            unwritten = unwritten[os.write(sides.host_out, unwritten[:4096]) :]
-            sides.link._readable()
-        while _has_input(sides.link._read_fd):
-            sides.link._readable()
-        for id in pending:
-            answer(id)
-        for _ in range(2000):
-            sides.hear()
-            sides.link.flush()
-        frames = FrameDecoder().feed(sides.received)
-        got = Counter(json.loads(frame)["id"] for frame in frames if isinstance(frame, bytes))
-        assert got == Counter(asked)
-        sides.close()
+        torture = Torture(loop, seed)
+        for _ in range(1000):
+            torture.step()
+        torture.finish()
+        frames = FrameDecoder().feed(torture.sides.received)
+        answered = Counter(json.loads(frame)["id"] for frame in frames if isinstance(frame, bytes))
+        assert answered == Counter(range(torture.requests))
+        torture.sides.close()
 
     in_loop(test)
 
 
 def _has_input(descriptor: int) -> bool:
-    import select
-
     return bool(select.select([descriptor], [], [], 0)[0])
 
 

@@ -39,6 +39,7 @@ from switchboard_mcp.protocol import (
     jsonrpc,
     message_meta,
     result_ids,
+    session_record,
     sse,
     trace_context,
 )
@@ -133,6 +134,14 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         MIB,
     ),
     "protocol.jsonrpc.parse (raw)": (lambda t: jsonrpc.parse(t.encode("utf-8", "replace")), MIB),
+    "protocol.session_record.read_session": (
+        lambda t: session_record.read_session(
+            [],
+            [jsonrpc.request(b"1", "resources/subscribe", json({"uri": t}))],
+            [jsonrpc.result(b"1", json(t))],
+        ),
+        MIB,
+    ),
     "protocol.jsonrpc.split_batch": (lambda t: jsonrpc.split_batch(f"[{t}{{}}]".encode()), MIB),
     "protocol.jsonrpc.parse_error": (
         lambda t: jsonrpc.parse_error(Raw(json({"code": 1, "message": t}))),

@@ -1,0 +1,285 @@
+"""Sessions of one workspace in one process: shared children, sessions apart, and nothing lost when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from switchboard_mcp.broker import address
+from tests.e2e.host import SWITCHBOARD, Host, Json, SilenceError, switchboard
+from tests.e2e.stress import until
+from tests.e2e.workspaces import add_child, configure, scripted
+from tests.patience import PATIENCE_S
+
+# Tells who it is, and waits until a file is there.
+CHILD = scripted(
+    """
+    import os, pathlib, time
+    class Kid(Child):
+        tools = ("who", "variable", "wait", "talk")
+        def result(self, method, params):
+            result = super().result(method, params)
+            if method == "initialize":
+                result["capabilities"]["logging"] = {}
+            return result
+        def receive(self, message, line):
+            if message["method"] == "logging/setLevel":
+                self.level = message["params"]["level"]
+                self.answer(message["id"], {})
+            else:
+                super().receive(message, line)
+        def call(self, request_id, params, line):
+            name, args = params["name"], params["arguments"]
+            said = str(os.getpid())
+            if name == "variable":
+                said = os.environ.get(args["name"], "")
+            elif name == "talk":
+                log = {"level": "debug", "data": getattr(self, "level", "none")}
+                send({"method": "notifications/message", "params": log})
+            elif name == "wait":
+                pathlib.Path(args["began"]).touch()
+                while not os.path.exists(args["file"]):
+                    time.sleep(0.01)
+                said = "waited"
+            self.answer(request_id, text(said))
+    Kid().serve()
+    """
+)
+ON: Json = {"broker": {"enabled": True, "lingerMs": 100}}
+
+
+@pytest.fixture
+def desk(workspace: Path) -> Path:
+    """A workspace whose sessions share a broker, with one child."""
+    configure(workspace, ON)
+    add_child(workspace, "kid", CHILD)
+    return workspace
+
+
+@pytest.fixture
+def hosts() -> Iterator[ExitStack]:
+    """Ends the sessions of a test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def joined(stack: ExitStack, desk: Path, *args: str, **env: str) -> Host:
+    host = stack.enter_context(switchboard(desk, *args, env={**os.environ, **env}))
+    host.initialize()
+    return host
+
+
+def reports(desk: Path) -> list[Any]:
+    """What the brokers of the workspace tell of themselves."""
+    ran = subprocess.run(
+        [*SWITCHBOARD, "broker", "status", "--json"],
+        cwd=desk,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    brokers: list[Any] = json.loads(ran.stdout)["brokers"]
+    return brokers
+
+
+def broker_pid(desk: Path) -> int:
+    (report,) = reports(desk)
+    pid: int = report["pid"]
+    return pid
+
+
+def say(host: Host, subtool: str, **args: str) -> str:
+    result = host.call("kid_suite", subtool, **args)
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def command(desk: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SWITCHBOARD, *words], cwd=desk, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStack) -> None:
+    one, two = joined(hosts, desk), joined(hosts, desk, TERM="dumb", VSCODE_PID="1")
+    assert say(one, "who") == say(two, "who")
+    assert say(two, "variable", name="VSCODE_PID") == ""
+    (report,) = reports(desk)
+    assert [session["client"] for session in report["sessions"]] == ["test-host", "test-host"]
+    assert {session["pid"] for session in report["sessions"]} == {one.process.pid, two.process.pid}
+    shim = psutil.Process(one.process.pid)
+    assert shim.memory_full_info().uss < 1024 * 1024, "it waits as a shell"
+    status = command(desk, "status").stdout
+    assert status.count("test-host") == 2
+    one.hang_up()
+    assert one.wait() == 0
+    assert say(two, "who")
+    two.hang_up()
+    assert two.wait() == 0
+    until(lambda: not psutil.pid_exists(report["pid"]), "the broker ends after its last session")
+    assert reports(desk) == []
+
+
+def test_sessions_with_different_environments_share_nothing(desk: Path, hosts: ExitStack) -> None:
+    one, two = joined(hosts, desk, API_TOKEN="mine"), joined(hosts, desk, API_TOKEN="yours")
+    other = joined(hosts, desk, API_TOKEN="mine", CLAUDE_CODE_OAUTH_TOKEN="secret")
+    assert [say(host, "variable", name="API_TOKEN") for host in (one, two, other)] == [
+        "mine",
+        "yours",
+        "mine",
+    ]
+    assert len({say(host, "who") for host in (one, two, other)}) == 3
+    assert len(reports(desk)) == 3
+
+
+def test_each_session_has_the_profile_it_was_started_with(desk: Path, hosts: ExitStack) -> None:
+    configure(desk, {**ON, "find": {"enabled": True}, "profiles": {"none": {"hide": ["kid"]}}})
+    one, two = joined(hosts, desk), joined(hosts, desk, "--profile", "none")
+    assert "kid_suite" in one.tool_names()
+    assert "kid_suite" not in two.tool_names()
+    assert two.error("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
+    found = two.use("switchboard_suite", action="call", subtool="find", args={"query": "who"})
+    assert "kid" not in json.dumps(found)
+    assert broker_pid(desk)
+    with switchboard(desk, "--profile", "no-such") as wrong:
+        assert wrong.wait() == 2
+        assert "no-such" in wrong.stderr
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "config"])
+def test_without_the_broker_a_session_is_served_alone(desk: Path, hosts: ExitStack, way: str) -> None:
+    if way == "config":
+        configure(desk, {"broker": {"enabled": False}})
+    flags = ["--alone"] if way == "flag" else []
+    env = {"SWITCHBOARD_BROKER": "off"} if way == "variable" else {}
+    host = joined(hosts, desk, *flags, **env)
+    assert say(host, "who")
+    assert reports(desk) == []
+
+
+def test_when_the_broker_is_killed_sessions_go_on_and_each_request_is_answered_once(
+    desk: Path, hosts: ExitStack, tmp_path: Path
+) -> None:
+    one, two = joined(hosts, desk), joined(hosts, desk)
+    one.result("logging/setLevel", {"level": "debug"})
+    before = say(one, "who")
+    began, never = tmp_path / "began", tmp_path / "never"
+    args = {"action": "call", "subtool": "wait", "args": {"began": str(began), "file": str(never)}}
+    waiting = one.ask("tools/call", {"name": "kid_suite", "arguments": args})
+    until(began.exists, "the call is with the child")
+    for _ in range(3):
+        os.kill(broker_pid(desk), signal.SIGKILL)
+        assert two.result("ping") == {}
+        assert one.result("ping") == {}
+    error = one.answer(waiting)["error"]
+    assert error["data"]["error"]["code"] == "interrupted"
+    assert "may or may not" in error["message"]
+    assert say(one, "who") == say(two, "who") != before
+    say(one, "talk")
+    assert one.notification("notifications/message")["data"] == "debug", "the log level is remembered"
+    assert [told.json["id"] for told in one.heard if told.json.get("id") == waiting] == [waiting]
+    never.touch()
+
+
+def test_a_session_whose_process_is_killed_ends_at_once(desk: Path, hosts: ExitStack) -> None:
+    one, two = joined(hosts, desk), joined(hosts, desk)
+    one.process.kill()
+    with pytest.raises(SilenceError, match="closed its stdout"):
+        one.next_message()
+    until(lambda: len(reports(desk)[0]["sessions"]) == 1, "the session has ended")
+    assert say(two, "who")
+
+
+def test_a_restart_lets_calls_finish_and_keeps_the_sessions(
+    desk: Path, hosts: ExitStack, tmp_path: Path
+) -> None:
+    host = joined(hosts, desk)
+    began, release = tmp_path / "began", tmp_path / "release"
+    args = {"action": "call", "subtool": "wait", "args": {"began": str(began), "file": str(release)}}
+    waiting = host.ask("tools/call", {"name": "kid_suite", "arguments": args})
+    until(began.exists, "the call is with the child")
+    before = broker_pid(desk)
+    assert command(desk, "broker", "restart").returncode == 0
+    later = host.ask("ping")
+    release.touch()
+    assert host.answer(waiting)["result"]["content"][0]["text"] == "waited"
+    assert host.answer(later)["result"] == {}
+    assert broker_pid(desk) != before
+    refused = command(desk, "broker", "stop")
+    assert refused.returncode == 1
+    assert "--force" in refused.stderr
+    assert command(desk, "broker", "stop", "--force").returncode == 0
+    assert host.wait() == 0
+    assert command(desk, "broker", "status").returncode == 1
+
+
+def test_many_starts_at_once_make_one_broker(desk: Path, hosts: ExitStack) -> None:
+    runtime = address.runtime_folder(os.environ, create=True)
+    name = address.broker_name(os.path.realpath(desk), None, os.environ, reload=True)
+    with socket.socket(socket.AF_UNIX) as stale:  # left by a broker that was killed
+        stale.bind(os.path.join(runtime, name))
+    started = [hosts.enter_context(switchboard(desk)) for _ in range(12)]
+    for host in started:
+        host.initialize()
+    assert len({say(host, "who") for host in started}) == 1
+    (report,) = reports(desk)
+    assert len(report["sessions"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"), [("version 999.0.0", "newer"), ("no it is full", "full"), ("no \x1b[31m", "31m")]
+)
+def test_a_broker_that_refuses_is_a_line_in_the_log_and_a_session_that_works(
+    desk: Path, hosts: ExitStack, reply: str, reason: str
+) -> None:
+    path = os.path.join(
+        address.runtime_folder(os.environ, create=True),
+        address.broker_name(os.path.realpath(desk), None, os.environ, reload=True),
+    )
+    answer = (
+        "import os,socket,sys\ns=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()\nprint()\n"
+    )
+    answer += "while 1:\n c,_=s.accept(); c.recv(1<<20); c.sendall(sys.argv[2].encode()+b'\\n'); c.close()"
+    script = [sys.executable, "-u", "-c", answer, path, reply]
+    with subprocess.Popen(script, stdout=subprocess.PIPE) as fake:
+        try:
+            assert fake.stdout is not None
+            fake.stdout.readline()
+            host = joined(hosts, desk)
+            assert say(host, "who")
+            (line,) = [line for line in host.stderr.splitlines() if "broker" in line]
+            assert reason in line
+            assert "\x1b" not in line
+        finally:
+            fake.kill()
+            os.unlink(path)
+
+
+def test_a_config_that_has_become_invalid_is_reported_when_no_broker_can_start(
+    desk: Path, hosts: ExitStack
+) -> None:
+    host = joined(hosts, desk)
+    pid = broker_pid(desk)
+    configure(desk, "{")
+    assert say(host, "who"), "the broker keeps the config that works"
+    os.kill(pid, signal.SIGKILL)
+    assert host.wait() == 2
+    assert "switchboard.config.json" in host.stderr
+
+
+def test_a_child_that_needs_a_variable_of_the_terminal_is_not_shared(desk: Path, hosts: ExitStack) -> None:
+    add_child(desk, "kid", CHILD, env={"SHELL_LEVEL": "${SHLVL}"})
+    host = joined(hosts, desk, SHLVL="7")
+    assert say(host, "variable", name="SHELL_LEVEL") == "7"
+    assert "SHLVL" in host.stderr
