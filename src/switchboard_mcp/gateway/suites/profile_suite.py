@@ -76,10 +76,10 @@ def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log, n
         return not hidden and (shown_names.match(child) or shown_names.match(suite))
 
     shown: dict[str, ChildSuite] = {}
-    for name, suite in suites.items():
-        if may_see(suite.source, name):
-            expose = profile.expose.get(suite.source) or profile.expose.get(name)
-            shown[name] = suite if expose is None else ProfileSuite(suite, expose)
+    for suite_name, suite in suites.items():
+        if may_see(suite.source, suite_name):
+            expose = profile.expose.get(suite.source) or profile.expose.get(suite_name)
+            shown[suite_name] = suite if expose is None else ProfileSuite(suite, expose)
     return View(shown, log, may_see, name)
 
 
@@ -97,7 +97,7 @@ def apply_profiles(
         chosen = {session.viewer: REVOKED_PROFILE for session in gateway.sessions if session.viewer}
         chosen |= {profile_viewer(name): name for name in profiles}
         for viewer, name in chosen.items():
-            gateway.views.setdefault(viewer, profile_view(gateway.all_suites, known[name], log))
+            gateway.views.setdefault(viewer, profile_view(gateway.all_suites, known[name], log, name))
 
 
 def profile_viewer(profile: str) -> str:
