@@ -48,7 +48,7 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import BrokerReport, SessionReport
 from switchboard_mcp.server.handed_over import HandedOverHost
-from switchboard_mcp.transport.journal import Journal, JournalError
+from switchboard_mcp.transport.session_journal import Journal, JournalError
 
 # A client sends its message at once; one that does not is no Switchboard.
 HELLO_TIMEOUT_S = 10.0

@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from os import _exit
 
 PROTOCOL = "1"
 # Descriptors of the waiting process, which a shell can name with one digit.
@@ -220,7 +221,7 @@ def _spawn(command: list[str], environ: Mapping[str, str], path: str, kept: tupl
     try:
         os.setsid()
         if os.fork():
-            os._exit(0)
+            _exit(0)
         log = os.open(
             f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600
         )
@@ -237,4 +238,4 @@ def _spawn(command: list[str], environ: Mapping[str, str], path: str, kept: tupl
             os.set_inheritable(descriptor, True)
         os.execve(command[0], command, dict(environ))
     finally:
-        os._exit(127)
+        _exit(127)

@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.broker.client import ask_broker, find_brokers
+from switchboard_mcp.broker.broker_client import ask_broker, find_brokers
 from switchboard_mcp.cli.console import Screen, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, flag, positional

@@ -9,7 +9,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.server.stdio import StdioServer
 from switchboard_mcp.transport.flow_control import FlowControl
-from switchboard_mcp.transport.journal import Journal, JournalTransport
+from switchboard_mcp.transport.session_journal import Journal, JournalTransport
 from switchboard_mcp.transport.stdio import Cork
 
 INTERRUPTED = "Switchboard was restarted during this request. It may or may not have been carried out."

@@ -15,8 +15,8 @@ import pytest
 
 from switchboard_mcp.protocol.framing import FrameDecoder
 from switchboard_mcp.protocol.session_record import ReceivedRequest, read_session
-from switchboard_mcp.transport import journal as journals
-from switchboard_mcp.transport.journal import Journal, JournalError, JournalTransport
+from switchboard_mcp.transport import session_journal as journals
+from switchboard_mcp.transport.session_journal import Journal, JournalError, JournalTransport
 from switchboard_mcp.transport.stdio import Cork
 
 
