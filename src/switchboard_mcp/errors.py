@@ -6,6 +6,7 @@ whether retrying may help, what to do about it, and the JSON-RPC code outside a 
 
 from __future__ import annotations
 
+import re
 from typing import final
 
 import msgspec
@@ -19,6 +20,26 @@ INTERNAL_ERROR = -32603
 KNOWN_FAILURE = -32000
 # Part of hints; the command itself shows what else to do.
 RUN_DOCTOR = "run `switchboard doctor`"
+# For a child's own error about its arguments.
+CORRECT_ARGUMENTS = "Correct the arguments according to the schema, or introspect this subtool."
+# For an error that a server reports in its handshake: it is an MCP server, and cannot work yet.
+FIX_SERVER = "The server reports this itself. Fix what it names, such as a key or an address in its entry."
+# Texts of failed network requests, as the libraries of servers write them.
+_NETWORK = re.compile(
+    r"\bE(?:NOTFOUND|AI_AGAIN|CONN(?:REFUSED|RESET|ABORTED)|HOSTUNREACH|NETUNREACH|TIMEDOUT)\b"
+    r"|fetch failed|getaddrinfo|socket hang up|endpoint unreachable|network error|no such host|i/o timeout"
+    r"|name or service not known|name resolution|nodename nor servname|could not resolve host"
+    r"|network is unreachable|no route to host|connection (?:refused|reset|timed out|aborted|error)"
+    r"|all connection attempts failed|max retries exceeded|connect(?:ion)? ?timeout|ConnectError",
+    re.IGNORECASE,
+)
+# Such a text is found at the beginning of an error; a longer search would take time.
+_SEARCHED_CHARS = 8_000
+
+
+def is_network_failure(text: str) -> bool:
+    """Return True if the text of a server's error is about a network request that failed."""
+    return _NETWORK.search(text[:_SEARCHED_CHARS]) is not None
 
 
 def shell_word(text: str) -> str:
@@ -115,8 +136,10 @@ KINDS: dict[str, FailureKind] = {
     "child_isolation_full": FailureKind(
         True, "End a host session that no longer needs it, or raise isolationMax for this suite."
     ),
-    "child_error": FailureKind(
-        False, "Correct the arguments according to the schema, or introspect this subtool."
+    "child_error": FailureKind(False, "The server failed by itself: its message, or its log, says why."),
+    "child_network_error": FailureKind(
+        True,
+        "The server could not reach a service that it needs. Check its network, proxy and addresses, then try again.",
     ),
     "host_refused": FailureKind(False, "The child needs a response that the host did not send."),
     "message_too_large": FailureKind(False, "Ask for less data at once."),
@@ -320,7 +343,7 @@ def as_text(problem: Failure) -> str:
     if problem.schema:
         lines.append("Schema: " + bytes(problem.schema).decode("utf-8", "replace"))
     if problem.stderr:
-        lines.append("Last lines of stderr:")
+        lines.append("Lines of stderr:")
         lines.extend("  " + line for line in problem.stderr)
     if problem.hint:
         lines.append(problem.hint)

@@ -179,7 +179,7 @@ class TestText:
             "Child 'git' has no subtool 'comit'.",
             "Nearest: commit, checkout",
             'Schema: {"type":"object","title":"é"}',
-            "Last lines of stderr:",
+            "Lines of stderr:",
             "  first",
             "  last",
             KINDS["subtool_unknown"].hint,

@@ -10,6 +10,7 @@ import re
 from typing import Protocol
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import ServerSnapshot, Tool, read_tools
 from switchboard_mcp.children.context import ChildContext
@@ -22,7 +23,7 @@ from switchboard_mcp.children.handshake import (
 )
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import KINDS, Failure, failure, is_network_failure
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
@@ -33,6 +34,9 @@ from switchboard_mcp.transport.stdio import PipeTransport
 # A child that sends requests without reading our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
 SHOWN_OUTPUT_CHARS = 200
+SHOWN_OUTPUT_LINES = 3
+# Failures of a start whose cause only the child's own lines name.
+EXPLAINED = frozenset({"child_start_timeout", "child_start_failed"})
 # A child that waits for headers has long been ready when its start times out, so it answers at once.
 FRAMING_PROBE_S = 1.0
 HEADER = re.compile(r"content-?length", re.IGNORECASE)
@@ -63,7 +67,7 @@ class ChildTransport(Protocol):
         """Return why the child ended by itself, and release everything."""
 
     def stderr_tail(self) -> list[str]:
-        """Return the last lines of stderr, redacted."""
+        """Return the first and the last lines of stderr, redacted: some programs print the cause first."""
 
 
 class ConnectionOwner(Protocol):
@@ -93,7 +97,7 @@ class Connection:
         self._opened = False
         self._protocol = ""
         self._capabilities = b"{}"
-        self._invalid_output: bytes | None = None
+        self._invalid_output: list[bytes] = []  # the first lines of it
         self.peer = Peer(context.loop, transport.link, self)
         transport.watch(self.connection_lost, self.peer.fail)
         self.peer.start()
@@ -105,7 +109,7 @@ class Connection:
         return self._transport.pid
 
     def stderr_tail(self) -> list[str]:
-        """Return the last lines of stderr, redacted."""
+        """Return the first and the last lines of stderr, redacted."""
         return self._transport.stderr_tail()
 
     async def open(
@@ -128,8 +132,10 @@ class Connection:
         )
         if snapshot is None:
             return await self.find_framing_problem() or self._start_timeout(limit_s)
-        if isinstance(snapshot, Failure | UnsupportedVersion):
-            return snapshot
+        if isinstance(snapshot, Failure):
+            return self._with_stderr(snapshot)
+        if isinstance(snapshot, UnsupportedVersion):
+            return replace(snapshot, problem=self._with_stderr(snapshot.problem))
         self._opened = True
         self._protocol = snapshot.protocol
         snapshot.tools = self._callable_entries(snapshot.tools)
@@ -172,9 +178,9 @@ class Connection:
         self._owner.on_notification(self, message)
 
     def invalid_received(self, noise: NonMessage | Oversized | Malformed) -> None:
-        """Log output that is not a message. The first is kept to explain a failed start."""
-        if self._invalid_output is None and isinstance(noise, NonMessage):
-            self._invalid_output = noise.line[: 4 * SHOWN_OUTPUT_CHARS]
+        """Log output that is not a message. The first lines are kept to explain a failed start."""
+        if len(self._invalid_output) < SHOWN_OUTPUT_LINES and isinstance(noise, NonMessage):
+            self._invalid_output.append(noise.line[: 4 * SHOWN_OUTPUT_CHARS])
         log = self._context.log
         if log.enabled("debug"):
             what = self._context.redactor.redact_and_clip(str(noise), SHOWN_OUTPUT_CHARS)
@@ -211,6 +217,8 @@ class Connection:
         problem = await self._transport.exit_reason(self._opened)
         if not self.peer.response_count and self._demands_headers(problem.stderr or []):
             problem = self._framing_problem(problem.stderr or [])
+        elif not self._opened:
+            problem = explain_start(replace(problem, message=problem.message + self._describe_output()))
         self._context.flow_control.discard(self._transport.link)
         # A server that lost our session has processed nothing since.
         unsent = self.peer.reclaim(ReadyWaiter) if problem.code == "child_session_lost" else []
@@ -242,8 +250,8 @@ class Connection:
 
     def _demands_headers(self, stderr: list[str]) -> bool:
         """Return True if a child that has not answered yet complains about missing headers."""
-        first = self._invalid_output.decode("utf-8", "replace") if self._invalid_output is not None else ""
-        return any(HEADER.search(text) and COMPLAINT.search(text) for text in (*stderr, first))
+        output = [line.decode("utf-8", "replace") for line in self._invalid_output]
+        return any(HEADER.search(text) and COMPLAINT.search(text) for text in (*stderr, *output))
 
     def _framing_problem(self, stderr: list[str]) -> Failure:
         return failure(
@@ -256,15 +264,30 @@ class Connection:
         )
 
     def _start_timeout(self, limit_s: float) -> Failure:
-        garbage = ""
-        if self._invalid_output is not None:
-            line = self._context.redactor.redact_and_clip(
-                self._invalid_output.decode("utf-8", "replace"), SHOWN_OUTPUT_CHARS
-            )
-            garbage = f" It wrote something other than MCP messages to stdout, first: {line!r}."
-        return failure(
+        problem = failure(
             "child_start_timeout",
-            f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{garbage}",
+            f"Child '{self._spec.name}' did not complete its handshake within {limit_s:g} s.{self._describe_output()}",
             child=self._spec.name,
             stderr=self._transport.stderr_tail(),
         )
+        return explain_start(problem)
+
+    def _describe_output(self) -> str:
+        """Return a sentence about output that is not a message, with its first lines, or an empty string."""
+        clip = self._context.redactor.redact_and_clip
+        lines = [clip(line.decode("utf-8", "replace"), SHOWN_OUTPUT_CHARS) for line in self._invalid_output]
+        if not lines:
+            return ""
+        quoted = ", ".join(map(repr, lines))
+        return f" It wrote something other than MCP messages to stdout, first: {quoted}."
+
+    def _with_stderr(self, problem: Failure) -> Failure:
+        """Return a failure of the handshake with what the child wrote to stderr."""
+        return problem if problem.stderr else replace(problem, stderr=self._transport.stderr_tail() or UNSET)
+
+
+def explain_start(problem: Failure) -> Failure:
+    """Return the failure of a start with the hint for the network, if the child's own lines are about it."""
+    if problem.code not in EXPLAINED or not is_network_failure("\n".join(problem.stderr or [])):
+        return problem
+    return replace(problem, hint=f"{KINDS['child_network_error'].hint} {problem.hint or ''}".rstrip())

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot
-from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, failure
+from switchboard_mcp.errors import FIX_SERVER, METHOD_NOT_FOUND, Failure, failure, is_network_failure
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Peer
@@ -155,7 +155,7 @@ async def fetch_list(
             error = jsonrpc.parse_error(failed)
             if error.code == METHOD_NOT_FOUND:
                 break
-            return _protocol_failure(child, f"answered {method} with an error: {error.message}")
+            return _server_failure(child, f"answered {method} with an error: {error.message}", error)
         try:
             page = decode_members(answer.result)  # type: ignore[arg-type]  # present, since there is no error
             listed.entries += _decode_entries(page.pop(MEMBERS[method], NOTHING))[
@@ -264,7 +264,8 @@ def _params(stateless: bool, capabilities: bytes, cursor: str | None = None) -> 
 def _read(answer: RpcMessage, child: str, method: str) -> ServerIntroduction | Failure:
     error = jsonrpc.get_error(answer)
     if error is not None:
-        return _protocol_failure(child, f"refused {method}: {jsonrpc.parse_error(error).message}")
+        refusal = jsonrpc.parse_error(error)
+        return _server_failure(child, f"refused {method}: {refusal.message}", refusal)
     try:
         return _decode_introduction(answer.result)  # type: ignore[arg-type]  # as above
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -292,5 +293,12 @@ def _read_server(introduction: ServerIntroduction) -> ServerIdentity:
         return ServerIdentity()
 
 
-def _protocol_failure(child: str, what: str) -> Failure:
-    return failure("child_protocol", f"Child '{child}' {what}.", child=child)
+def _protocol_failure(child: str, what: str, hint: str = "") -> Failure:
+    return failure("child_protocol", f"Child '{child}' {what.removesuffix('.')}.", child=child, hint=hint)
+
+
+def _server_failure(child: str, what: str, error: jsonrpc.RpcError) -> Failure:
+    """Return the failure for an error that the server reports itself: by it, it is an MCP server."""
+    if is_network_failure(error.message):
+        return failure("child_network_error", f"Child '{child}' {what.removesuffix('.')}.", child=child)
+    return _protocol_failure(child, what, "" if error.code in versions.NO_INITIALIZE_CODES else FIX_SERVER)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
@@ -27,6 +27,7 @@ REAPER_GRACE_S = 2.0
 # The wait status of a killed process, assumed for one that does not exit.
 KILLED = 9
 STDERR_LINES = 20
+FIRST_STDERR_LINES = 10
 STDERR_LINE_CHARS = 500
 
 
@@ -73,13 +74,23 @@ class ProcessTransport:
             "child_crashed" if opened else "child_start_failed",
             f"Child '{self._spec.name}' {describe_status(status)}{'' if opened else ' before it was ready'}.",
             child=self._spec.name,
-            stderr=self.stderr_tail(),
+            stderr=self._last_lines() if opened else self.stderr_tail(),
         )
 
     def stderr_tail(self) -> list[str]:
-        """Return the last lines of stderr, redacted."""
-        redactor = self._context.redactor
-        return [redactor.redact_and_clip(line, STDERR_LINE_CHARS) for line in self._stderr.lines]
+        """Return the first and the last lines of stderr, redacted: some programs print the cause first."""
+        stderr, last = self._stderr, self._last_lines()
+        left_out = stderr.count - len(stderr.first_lines) - len(last)
+        if left_out <= 0:  # together they are all lines, and some are in both
+            return self._redacted(stderr.first_lines)[: stderr.count - len(last)] + last
+        return [*self._redacted(stderr.first_lines), f"({left_out} lines left out)", *last]
+
+    def _last_lines(self) -> list[str]:
+        return self._redacted(self._stderr.lines)
+
+    def _redacted(self, lines: Iterable[str]) -> list[str]:
+        clip = self._context.redactor.redact_and_clip
+        return [clip(line, STDERR_LINE_CHARS) for line in lines]
 
     async def _exit(self, grace_s: float) -> int:
         """Wait for the process to exit, then for the reaper to kill it. Return its wait status."""
@@ -117,10 +128,12 @@ class ProcessTransport:
 
 
 class StderrTail:
-    """Reads a child's stderr to its end and keeps the last lines."""
+    """Reads a child's stderr to its end and keeps the first and the last lines. `count` is that of all lines."""
 
     def __init__(self, context: ChildContext, fd: int, on_line: Callable[[str], None]) -> None:
+        self.first_lines: list[str] = []
         self.lines: deque[str] = deque(maxlen=STDERR_LINES)
+        self.count = 0
         self._loop = context.loop
         self._redactor = context.redactor
         self._fd = fd
@@ -149,7 +162,10 @@ class StderrTail:
         # Longer than what is shown, since a secret cut in two would not be recognised.
         line = raw.decode("utf-8", "replace").strip()[: self._redactor.chars_to_keep(STDERR_LINE_CHARS)]
         if line:
+            if self.count < FIRST_STDERR_LINES:
+                self.first_lines.append(line)
             self.lines.append(line)
+            self.count += 1
             if self._on_line is not None:
                 self._on_line(line)
 

@@ -17,10 +17,11 @@ from msgspec import UNSET
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.handshake import initialize_params
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.protocol import versions
+from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
 from switchboard_mcp.system.installation import install_hint
 from switchboard_mcp.transport.base import OnClosed, OnResponseLost
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 MODULES = {"http": "streamable_http", "sse": "sse_transport", "ws": "websocket"}
 SCHEMES = {"http": ("http", "https"), "sse": ("http", "https"), "ws": ("ws", "wss")}
+TITLES = {"http": "Streamable HTTP", "sse": "HTTP+SSE"}
 # Time to end the session, within the two seconds that hosts wait for us.
 CLOSE_TIMEOUT_S = 1.0
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -72,6 +74,26 @@ async def connect(spec: ChildSpec, context: ChildContext) -> RemoteTransport | F
         options["auth"] = make_oauth(spec, server, context.environ, context.redactor.register)
     link: RemoteTransportBase = module.dial(server, context.start_task, **options)
     return RemoteTransport(context, spec, link)
+
+
+async def find_wrong_type(spec: ChildSpec, context: ChildContext) -> Failure | None:
+    """Return the failure if the server speaks another transport than the one that its entry names, or None."""
+    probe = import_module("switchboard_mcp.transport.http.type_probe")
+    server = RemoteServer(
+        name=spec.name, url=spec.url, headers=spec.headers, redact=context.redactor.redact_text
+    )
+    hello = jsonrpc.request(b'"type"', "initialize", initialize_params(b"{}"))
+    found = await probe.find_other_type(server, spec.kind, hello)
+    if not found:
+        return None
+    key = join_key(spec.key, "type")
+    return failure(
+        "config_invalid",
+        f"Child '{spec.name}': {spec.source}: {key} is \"{spec.kind}\", and the server at {server.display_url} "
+        f"speaks {TITLES[found]}.",
+        child=spec.name,
+        hint=f'Set {key} to "{found}".',
+    )
 
 
 def missing_package(spec: ChildSpec, problem: ImportError) -> Failure:

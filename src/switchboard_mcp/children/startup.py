@@ -7,6 +7,7 @@ not be started is decided in `health`; `child` does the rest.
 from __future__ import annotations
 
 from asyncio import Task, current_task, timeout
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.catalog import MAX_AGE_S, ServerSnapshot
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 # Long enough for a person to type the password of the keyring.
 KEYRING_TIMEOUT_S = 60.0
+
+
+# Types of remote servers that one URL may be mistaken for, and how a mistake shows.
+HTTP_TYPES = frozenset({"http", "sse"})
+MAYBE_WRONG_TYPE = frozenset({"child_http_error", "child_protocol", "child_start_timeout"})
 
 
 class Startup:
@@ -72,9 +78,8 @@ class Startup:
     async def open_transport(self, spec: ChildSpec, limit_s: float) -> ChildTransport | Failure:
         """Launch the process of a local child, or connect to a remote one."""
         if spec.kind != "stdio":
-            from switchboard_mcp.children import remote_transport  # Loaded only if there is a remote child.
-
-            return await remote_transport.connect(spec, self._context)
+            connected: ChildTransport | Failure = await _remote_transport().connect(spec, self._context)
+            return connected
         self._launching = current_task()
         try:
             launched = await launch(spec, self._context, limit_s)
@@ -98,6 +103,8 @@ class Startup:
         outcome = await self._try_versions(spec, limit_ms / 1000, stateless_first)
         if isinstance(outcome, Failure) and outcome.code == "child_start_timeout":
             inventory.remember_slow_start(longest_start_after_timeout(longest_ms, limit_ms, call_timeout_ms))
+        if spec.kind in HTTP_TYPES and isinstance(outcome, Failure) and outcome.code in MAYBE_WRONG_TYPE:
+            return await _remote_transport().find_wrong_type(spec, self._context) or outcome
         return outcome
 
     async def _try_versions(
@@ -167,3 +174,10 @@ class Startup:
         """Check that no approved file was replaced between its check and its use; by now all have been read."""
         policy, approved = self._context.launch_policy, self._approved
         return policy.check_unchanged(spec, approved) if policy is not None and approved is not None else None
+
+
+def _remote_transport() -> ModuleType:
+    """Return the module for remote children, which is loaded only if there is one."""
+    from switchboard_mcp.children import remote_transport
+
+    return remote_transport

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.secrets_file import is_keyring_reference
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.redaction.redactor import is_secret_name
 
 _REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
@@ -33,6 +33,17 @@ _WORD_LENGTH = 20
 # Under a name such as TOKEN, shorter values count too; even shorter ones would mask half of every log line.
 _NAMED_SECRET_LENGTH = 5
 _LINE_LENGTH = 16
+# Regions (us-east-1, europe-west4-a), locales (en_US.UTF-8), dates and times.
+_ORDINARY_VALUE = (
+    r"[a-z]{2,12}(?:-[a-z]{2,4})?-(?:north|south|east|west|central)(?:east|west|central)?-?[0-9]{1,2}(?:-?[a-f])?"
+    r"|[a-z]{2}[-_][A-Z]{2}(?:\.[A-Za-z0-9-]{2,12})?"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+(?:Z|[+-][0-9:]{4,6})?)?"
+)
+# Words in the names of variables whose values are settings.
+_ORDINARY_NAMES = frozenset(
+    "REGION ZONE TIMEZONE TZ LOCALE LANG LANGUAGE MODEL VERSION PROFILE HOST HOSTNAME ADDRESS DOMAIN ORIGIN "
+    "LEVEL MODE FORMAT ENCODING ENVIRONMENT TRANSPORT".split()
+)
 _PEM = "-----BEGIN "
 # A part of a URL is taken for a key from this length on, with so many digits.
 _KEY_LENGTH, _KEY_DIGITS = 16, 4
@@ -185,6 +196,17 @@ def joined_strings(spec: ChildSpec) -> str:
     )
 
 
+def shown_environment(spec: ChildSpec) -> dict[str, str]:
+    """Return the variables of a child's entry as a shell may set them. Values that may be secrets are left out."""
+    shown = {}
+    for name, text in spec.env.items():
+        if re.search(_REFERENCE, text):
+            shown[name] = "…" if not re.fullmatch(_REFERENCE, text) else f'"{text}"'
+        else:
+            shown[name] = "…" if any(_secrets_in(name, text, spec.cwd)) else shell_word(text)
+    return shown
+
+
 def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
     """Return the values of a child to register with the redactor, longest first, without duplicates."""
     environ = _values(spec, environ)
@@ -289,6 +311,14 @@ def _looks_random(text: str) -> bool:
     return digits >= _KEY_DIGITS or (digits > 0 and mixed and "-" not in text)
 
 
+def _is_ordinary(name: str, value: str) -> bool:
+    """Return True for a value that logs need to be readable: a region, a locale, a date, or what the name says."""
+    if re.fullmatch(_ORDINARY_VALUE, value):
+        return True
+    words = re.split(r"[^A-Z]+", name.upper())
+    return "://" not in value and not _looks_random(value) and not _ORDINARY_NAMES.isdisjoint(words)
+
+
 def _is_file(value: str, cwd: str) -> bool:
     """Return True for the path of an existing file: its content is secret, and its name is needed in logs."""
     return bool(re.match(_PATH, value)) and os.path.exists(os.path.join(cwd, os.path.expanduser(value)))
@@ -310,6 +340,8 @@ def _secrets_in(name: str, value: str, cwd: str = "") -> Iterator[str]:
             yield from _secrets_in_url(value)
         return
     if len(value) < _SECRET_LENGTH or re.match(_PATH, value):
+        return
+    if _is_ordinary(name, value):
         return
     if "://" in value:
         # A URL is not secret, but the password in it is.

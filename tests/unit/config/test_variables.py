@@ -127,6 +127,11 @@ def test_any_text_is_filled_or_told_but_never_raises(text: str, environ: dict[st
         ("DB_PASSWORD", "12345678"),
         ("ANYTHING", "q8Zr-77xy"),
         ("ANYTHING", "alongpassphraseoflettersalone"),
+        ("HOST_TOKEN", "us-east-1"),
+        ("MODEL_KEY", "gpt-4.1-mini"),
+        ("REGION", "AKIA1234567890ABCDEF"),
+        ("ANYTHING", "hunter2-hunter2"),
+        ("ANYTHING", "correct-horse-7-battery"),
     ],
 )
 def test_a_value_that_may_be_a_secret_is_registered(name: str, value: str) -> None:
@@ -149,6 +154,17 @@ def test_a_value_that_may_be_a_secret_is_registered(name: str, value: str) -> No
         ("SHORT", "a1b2"),
         ("API", "https://api.example.com/v1"),
         ("EMPTY", ""),
+        ("AWS_REGION", "us-east-1"),
+        ("ANYTHING", "ap-southeast-2"),
+        ("ANYTHING", "europe-west4-a"),
+        ("ANYTHING", "en_US.UTF-8"),
+        ("ANYTHING", "2025-01-31"),
+        ("ANYTHING", "2025-01-31T12:00:00Z"),
+        ("TZ", "Etc/GMT+12"),
+        ("OPENAI_MODEL", "gpt-4.1-mini"),
+        ("AWS_PROFILE", "team-7-dev"),
+        ("REDIS_HOST", "redis-01.internal"),
+        ("LOG_LEVEL", "debug,http=1"),
     ],
 )
 def test_a_value_that_is_plainly_none_is_not(name: str, value: str) -> None:

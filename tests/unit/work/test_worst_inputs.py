@@ -26,7 +26,7 @@ from switchboard_mcp.ask import schema_check
 from switchboard_mcp.children import catalog
 from switchboard_mcp.config import agent_names
 from switchboard_mcp.config.models import Expose
-from switchboard_mcp.errors import failure
+from switchboard_mcp.errors import failure, is_network_failure
 from switchboard_mcp.gateway.pipeline import result_pages
 from switchboard_mcp.mail import path_patterns
 from switchboard_mcp.mail.store import filenames, message_validation
@@ -185,6 +185,7 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         MIB,
     ),
     "suites.sanitize.for_model": (sanitize.for_model, MIB),
+    "errors.is_network_failure": (is_network_failure, MIB),
     "suites.sanitize.is_plain": (lambda t: sanitize.is_plain(Raw(json(t))), MIB),
     "suites.sanitize.clean": (sanitize.clean, 64 * 1024),  # longer ones come by way of `for_model`
     "suites.summary.summarise": (partial(summary.summarise, limit=160), MIB),

@@ -36,7 +36,7 @@ from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
-from switchboard_mcp.config.variables import missing_variables, secret_values
+from switchboard_mcp.config.variables import missing_variables, secret_values, shown_environment
 from switchboard_mcp.errors import RUN_DOCTOR, Failure, SwitchboardError, shell_word
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
@@ -247,7 +247,8 @@ def _finding(problem: Failure, spec: ChildSpec | None = None) -> Finding:
     remedy = problem.hint or ""
     if spec is not None and spec.command and RUN_DOCTOR in remedy:
         command = Redactor().redact_text(shlex.join([spec.command, *spec.args]))
-        by_hand = f"run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {command}"
+        variables = "".join(f"{name}={value} " for name, value in shown_environment(spec).items())
+        by_hand = f"run it by hand to see what it does: cd {shlex.quote(spec.cwd)} && {variables}{command}"
         remedy = remedy.removesuffix(".").replace(RUN_DOCTOR, by_hand)
     return Finding(PROBLEM, problem.message, remedy, problem.stderr or [])
 
@@ -559,7 +560,7 @@ def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
     mark, style = ("✗", "red") if finding.level == PROBLEM else ("!", "yellow")
     out.prose(finding.message if indent else f"{mark} {finding.message}", indent, style)
     if finding.stderr:
-        out.line(f"{indent}Last lines of stderr:", "dim")
+        out.line(f"{indent}Lines of stderr:", "dim")
         for line in finding.stderr:
             out.text(f"{indent}  {line}", "dim")
     if finding.remedy:

@@ -14,7 +14,14 @@ from msgspec import UNSET, Raw, UnsetType
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
-from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, tool_result
+from switchboard_mcp.errors import (
+    CORRECT_ARGUMENTS,
+    INVALID_PARAMS,
+    Failure,
+    failure,
+    is_network_failure,
+    tool_result,
+)
 from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
@@ -244,11 +251,13 @@ class SubtoolCall(HostRequest):
         if error.code == INVALID_PARAMS and tool is not None and tool.size <= work_thread.LOOP_BYTES:
             readable = tool.sanitized().input_schema
             schema = _compacted(readable) if readable is not UNSET else UNSET
+        invalid = error.code == INVALID_PARAMS
         return failure(
-            "child_error",
+            "child_network_error" if not invalid and is_network_failure(error.message) else "child_error",
             f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
             child=child.name,
             subtool=subtool,
+            hint=CORRECT_ARGUMENTS if invalid else "",
             schema=schema,
             data=error.data,
         )

@@ -6,6 +6,8 @@ and status. Not aware of what becomes of the transport.
 
 from __future__ import annotations
 
+import re
+
 import httpx2
 from msgspec import UNSET, Raw, UnsetType
 
@@ -19,6 +21,11 @@ from switchboard_mcp.transport.http.remote_base import RemoteServer
 # Enough of an error response to find an error in it and to show its start.
 MAX_ERROR_BYTES = 64 * 1024
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
+MISDIRECTED = 421
+# Servers check the Host header against DNS rebinding: "Access is only allowed at localhost:8931", "Invalid Host: x".
+_HOST_REFUSED = re.compile(
+    r"only allowed at|\bhost\b.{0,40}(?:header|allowed|invalid)|invalid host", re.IGNORECASE
+)
 # Upper bound for `Retry-After`.
 MAX_RETRY_S = 3600
 
@@ -47,6 +54,14 @@ def response_failure(server: RemoteServer, response: httpx2.Response, body: byte
     """Return the failure for a response without a message in it."""
     status = response.status_code
     detail = body.decode("utf-8", "replace") if content_type(response) != "text/html" else ""
+    if status in (FORBIDDEN, MISDIRECTED) and _HOST_REFUSED.search(detail):
+        return server.failure(
+            "child_unauthorized",
+            f"does not accept requests for the host in `url` (HTTP {status})",
+            detail=detail,
+            hint="Use the host that the server names in `url` (localhost instead of 127.0.0.1, for example), "
+            "or allow this one in the server's own options, such as --allowed-hosts.",
+        )
     if status in (UNAUTHORIZED, FORBIDDEN):
         what = "requires authorization" if status == UNAUTHORIZED else "forbids this request"
         hint = server.login_hint if _wants_login(server, response) else ""

@@ -89,7 +89,7 @@ async function detail(aside, id, close) {
     h("p", { class: "dim wrap" }, child.description),
     child.state === "disabled" && h("p", { class: "remedy wrap" }, "Hosts do not see it. Switch it on with ", h("code", {}, `switchboard enable ${child.child}`), "."),
     may && h("div", { class: "row" }, child.started ? button("restart", "Restart") : button("start", "Start", "main"), child.started && button("stop", "Stop")),
-    trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Last lines of stderr" }, trouble.stderr.join("\n"))),
+    trouble && h("section", { class: "callout bad" }, h("h4", {}, trouble.code), h("p", { class: "wrap" }, trouble.message), trouble.hint && h("p", { class: "remedy wrap" }, trouble.hint), trouble.stderr && h("pre", { tabIndex: 0, "aria-label": "Lines of stderr" }, trouble.stderr.join("\n"))),
     drifted && h("section", { class: "callout warn" }, h("h4", {}, `${plural(child.driftChanges.length, "difference")} from the lock`),
       h("ul", { class: "changes" }, child.driftChanges.map((change) => h("li", { class: "wrap" }, change.tool && h("code", {}, change.tool), " ", change.text))),
       may ? h("button", { type: "button", class: "main", onclick: async () => {
