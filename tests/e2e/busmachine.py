@@ -103,7 +103,7 @@ class Machine:
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for what another process does."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.05)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 needs_redis = pytest.mark.skipif(
     PROGRAM is None, reason="redis-server is not installed (Debian: apt-get install redis-server)"
@@ -60,7 +62,7 @@ class RedisServer:
 
     def _await_answer(self) -> None:
         assert self._process is not None
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while not self.ask("PING").startswith(("+PONG", "-NOAUTH")):
             assert self._process.poll() is None, "redis-server has ended"
             assert time.monotonic() < until, "redis-server does not answer"

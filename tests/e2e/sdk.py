@@ -33,8 +33,9 @@ class Sdk:
 
     client: Client
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, mode: Mode) -> None:
         self.name = name
+        self.mode = mode
         self.asked: list[str] = []
         self.logs: list[Json] = []
         self.notices: asyncio.Queue[Any] = asyncio.Queue()
@@ -146,7 +147,7 @@ async def sdk_web_host(web: Web, road: Road, *, name: str = "Al") -> AsyncIterat
 
 @asynccontextmanager
 async def _held(transport: Any, mode: Mode, name: str) -> AsyncIterator[Sdk]:
-    host = Sdk(name)
+    host = Sdk(name, mode)
     host.client = Client(
         _tapped(transport, host.heard),
         mode=mode,

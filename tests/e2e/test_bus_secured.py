@@ -22,6 +22,7 @@ from switchboard_mcp.observability.log import Log
 from tests.e2e.busmachine import Machine, until
 from tests.e2e.redisserver import RedisServer, free_port, needs_redis
 from tests.e2e.workspaces import REPO
+from tests.patience import PATIENCE_S
 
 pytestmark = needs_redis
 # Signs that have to be written otherwise in an address.
@@ -220,7 +221,7 @@ async def test_a_right_that_is_missing_shows_as_refused_with_the_command_it_is_f
         await post.register("ada")
         relay = BusRelay(post, BusClient(BusSettings(url=guarded.url)), Log(level="error"))
         running = tasks.create_task(relay.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while relay.status().state != "refused":
                 if relay.node.id:
                     await wire.send([(relay.node.id, {"kind": "stored", "from": "nobody"})])

@@ -20,6 +20,7 @@ from switchboard_mcp.mail.messages import Draft, MailMessage
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from tests.e2e.redisserver import RedisServer, needs_redis
+from tests.patience import PATIENCE_S
 
 pytestmark = needs_redis
 
@@ -33,7 +34,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 async def soon(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if await true():
                 return

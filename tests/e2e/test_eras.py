@@ -18,6 +18,7 @@ from tests.e2e.sdk import Mode, Sdk, sdk_host, sdk_web_host, text_of
 from tests.e2e.stress import until
 from tests.e2e.web import serving
 from tests.e2e.workspaces import REPO, add_child, configure, read_record, recorded, scripted
+from tests.patience import PATIENCE_S
 from tests.processes import lives
 
 EVERYTHING = [sys.executable, str(REPO / "tests" / "children" / "everything.py")]
@@ -47,6 +48,29 @@ class Asker(Child):
         self.answer(self.open, text("Hello " + name))
 
 Asker().serve()
+"""
+# Asks for the roots: in the middle of a call, or between two calls for the next.
+ROOTS = """
+class Rooted(Child):
+    tools = ("now", "later", "known")
+    known = None
+
+    def call(self, request_id, params, line):
+        self.open, name = request_id, params["name"]
+        if name == "later":
+            self.answer(request_id, text("I ask now"))
+            self.open = None
+        if name == "known":
+            self.answer(request_id, text(self.known or "nothing yet"))
+        else:
+            send({"id": "roots", "method": "roots/list"})
+
+    def hear(self, message):
+        self.known = message["result"]["roots"][0]["uri"]
+        if self.open is not None:
+            self.answer(self.open, text(self.known))
+
+Rooted().serve()
 """
 PID = """
 class Pid(Child):
@@ -188,15 +212,42 @@ async def use(sdk: Sdk, tool: str, **args: Any) -> str:
         ("trigger-sampling-request", {"prompt": "hi"}, "sampling", "said the model"),
         ("trigger-elicitation-request", {}, "form", "Al"),
         ("trigger-url-elicitation", {"url": "https://example.com/"}, "url", "accept"),
-        ("get-roots-list", {}, "roots", "file:///from/host"),
     ],
 )
 async def test_a_published_server_asks_hosts_of_both_eras(
     published: Sdk, tool: str, args: Json, asked: str, told: str
 ) -> None:
-    published.asked.clear()
+    before = len(published.asked)
     assert told in await use(published, tool, **args)
-    assert asked in published.asked or asked == "roots"  # it may know them from before
+    assert asked in published.asked[before:]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_published_server_knows_the_roots(published: Sdk) -> None:
+    # It asks once, 350 ms after its start. If that is between two calls, a host without a session cannot be asked.
+    known = await use(published, "get-roots-list")
+    assert ("file:///from/host" if "roots" in published.asked else "/published") in known
+    assert "roots" in published.asked or published.mode == "auto"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_roots_are_those_of_the_host_if_it_can_be_asked(workspace: Path, mode: Mode) -> None:
+    add_child(workspace, "kid", scripted(ROOTS))
+    async with sdk_host(SWITCHBOARD, cwd=workspace, mode=mode) as sdk:
+
+        async def call(subtool: str) -> str:
+            return text_of(await sdk.client.call_tool("kid_suite", {"action": "call", "subtool": subtool}))
+
+        assert await call("now") == "file:///from/host"
+        if mode == "legacy":
+            await call("later")
+            assert await call("known") == "file:///from/host"
+        else:
+            async with asyncio.timeout(PATIENCE_S):
+                while (
+                    await call("known") != workspace.as_uri()
+                ):  # unless the next call has come before the question
+                    await call("later")
 
 
 @pytest.mark.asyncio(loop_scope="module")

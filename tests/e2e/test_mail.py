@@ -105,7 +105,7 @@ async def test_hosts_of_either_era_hear_of_mail_by_following_their_inbox(desk: P
             async with bob.client.listen(resource_subscriptions=["switchboard://inbox/bob"]) as heard:
                 content = {"recipient": "bob", "action": "status_update", "payload": "hi"}
                 ada.call("mail_suite", "send_message", **content)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     event = await anext(aiter(heard))
                 assert "switchboard://inbox/bob" in str(event)
             await use(bob, "send_message", recipient="ada", action="status_update", payload="hi")

@@ -17,6 +17,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft, Receipt, StoredMessage
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.e2e.redisserver import RedisServer, needs_redis
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class Office:
 
 
 async def soon(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) -> T:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if enough(found := await look()):
                 return found

@@ -19,6 +19,7 @@ from tests.e2e.host import Json
 from tests.e2e.redisserver import free_port
 from tests.e2e.web import Web, call, headers_of, modern, request, serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
+from tests.patience import PATIENCE_S
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 CONF = Path(__file__).parents[2] / "examples" / "replicas" / "nginx.conf"
@@ -62,7 +63,7 @@ def nginx(folder: Path, a: Web, b: Web) -> Iterator[Balanced]:
     )
     try:
         balanced = Balanced(port)
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while True:
             try:
                 if balanced.ask("GET", "/health").status == 200:
@@ -74,7 +75,7 @@ def nginx(folder: Path, a: Web, b: Web) -> Iterator[Balanced]:
         yield balanced
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
         log.close()
 
 
@@ -189,7 +190,7 @@ def _event(body: bytes) -> Json:
 
 
 def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 40
+    end = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)

@@ -21,6 +21,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.transport import memory
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 RESULT = b'{"content":[{"type":"text","text":"hi"}],"x":[ 1 ]}'
@@ -59,7 +60,7 @@ class Client:
         self._link.close_sending()
 
     async def hear(self) -> Json:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._heard.get()
 
 

@@ -22,6 +22,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.stdio import Cork
+from tests.patience import PATIENCE_S
 
 
 class Nothing(Struct):
@@ -94,7 +95,7 @@ class House:
     async def visit(self, home: object) -> Child:
         visitor = Guestbook(home)
         self.child.acquire(visitor)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await visitor.met
 
 
@@ -171,6 +172,6 @@ async def test_it_is_never_stopped_for_being_idle_and_goes_with_its_host() -> No
         assert instance.state is State.READY
         assert instance.pid == 0
         built_in.child.release_session(host)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await built_in.program.guests[0].left.wait()
         assert built_in.child.processes() == []

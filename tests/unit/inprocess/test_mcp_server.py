@@ -23,6 +23,7 @@ from switchboard_mcp.inprocess.server_app import (
 )
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory
+from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -139,7 +140,7 @@ class Client:
         return await self.next()
 
     async def next(self) -> Json:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.heard.get()
 
     async def result(self, method: str, params: Json | None = None) -> Json:

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.transport.stdio import HIGH_WATER, LOW_WATER, Cork, PipeTransport
+from tests.patience import PATIENCE_S
 from tests.unit.transport.recorder import Recorder, settle
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -55,7 +56,7 @@ class Wire:
     async def take_all(self, size: int) -> bytes:
         """Read as the other side would, until `size` bytes have come."""
         got = bytearray()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(got) < size:
                 got += self.take()
                 await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from switchboard_mcp.bus.replicas.replicas import PROBE, RedisReplicas, child_ke
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import SwitchboardError, failure
 from switchboard_mcp.observability.log import Log
+from tests.patience import PATIENCE_S
 
 KID = ChildSpec(name="kid", source="test", command="kid")
 
@@ -111,7 +112,7 @@ async def settle() -> None:
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 

@@ -19,6 +19,7 @@ from switchboard_mcp.mail.store import dropped_files, file_operations, fsync, wa
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.system import inotify
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -504,7 +505,7 @@ class TestWaking:
         async with await MessageStore.open(str(workspace), report=lambda _: heard.set()) as store:
             await store.register("coder-1")
             TestDroppedFiles().drop(workspace)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await heard.wait()
             assert [each.in_reply_to for each in await store.receipts("shell")] == ["msg_1"]
 
@@ -538,7 +539,7 @@ class TestWaking:
             await store.register("lead")
             await store.send(draft(), sender="lead", recipient="coder")
             await store.update(lambda now: now.update(a=1))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await enough.wait()
             stop()
             stop()

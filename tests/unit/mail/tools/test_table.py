@@ -12,6 +12,7 @@ from switchboard_mcp.mail.messages import ACTIONS
 from switchboard_mcp.mail.terminal import registry
 from switchboard_mcp.mail.terminal.registry import TerminalEntry
 from switchboard_mcp.mail.tools.table import TOOLS
+from tests.patience import PATIENCE_S
 from tests.unit.mail.office import Client, Json, office
 
 LIMIT_CHARS = 12_000  # of the whole list, which hosts carry in every conversation
@@ -120,11 +121,11 @@ async def test_a_long_message_is_shown_in_brief_and_claimed_whole(tmp_path: Path
 async def test_waiting_ends_when_mail_comes(tmp_path: Path) -> None:
     async with office(tmp_path) as server, office(tmp_path) as other:
         ada, bob = await server.agent("ada"), await other.agent("bob")
-        _, answer = bob.begin("tools/call", {"name": "wait_for_mail", "arguments": {"seconds": 20}})
+        _, answer = bob.begin("tools/call", {"name": "wait_for_mail", "arguments": {"seconds": 60}})
         await bob.call("check_inbox")  # by now it waits
         assert not answer.done()
         await send(ada, "bob", "news")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             (message,) = (await answer)["result"]["structuredContent"]["messages"]
         assert message["payload"] == "news"
 

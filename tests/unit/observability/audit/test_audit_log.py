@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer import read_salt
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import MASK, Redactor
+from tests.patience import PATIENCE_S
 
 FOLDER = ".switchboard/audit"
 
@@ -55,9 +57,9 @@ def test_a_folder_of_the_workspace_that_is_a_link_is_not_followed(tmp_path: Path
 
 
 def until(true: Callable[[], bool]) -> bool:
-    """Another thread is at it: look until it is so, or for ten seconds."""
-    pause = threading.Event()
-    return any(true() or pause.wait(0.01) for _ in range(1000))
+    """Another thread is at it: look until it is so."""
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE_S
+    return any(true() or pause.wait(0.01) for _ in iter(lambda: time.monotonic() < deadline, False))
 
 
 def folder(workspace: Path) -> str:
@@ -261,7 +263,7 @@ def test_several_processes_write_one_chain(tmp_path: Path) -> None:
     names = ["alice", "bob", "carol"]
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     processes = [subprocess.Popen([*command, name]) for name in names]
-    assert [process.wait(50) for process in processes] == [0, 0, 0]
+    assert [process.wait(PATIENCE_S) for process in processes] == [0, 0, 0]
     assert verify(folder(tmp_path)).ok
     calls = [entry.principal for entry in entries(folder(tmp_path)) if entry.kind == "call"]
     assert {name: calls.count(name) for name in names} == dict.fromkeys(names, 300)
@@ -335,10 +337,10 @@ def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(
     with recording(tmp_path) as audit:
         for outcome in ("one", "two", "three"):
             audit.record(CallRecord("call", outcome=outcome))
-        assert failed.wait(10)
+        assert failed.wait(PATIENCE_S)
         assert until(lambda: audit._lost == 1)
         full = False
-        assert written.wait(10)
+        assert written.wait(PATIENCE_S)
     assert audit.write_failure is None
     shown = [line.get("outcome", line["kind"]) for line in lines(tmp_path)]
     assert shown == ["begin", "lost", "one", "two"]
