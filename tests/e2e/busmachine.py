@@ -19,10 +19,32 @@ from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.relay_status import BusStatus
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.store.store import MessageStore
+from tests.e2e.governed import safe_python, script
 from tests.e2e.host import SWITCHBOARD
 from tests.patience import PATIENCE_S
 
 PASSWORD = "correct-horse-battery-staple"
+
+# What it offers stands in a file, so that it can change between two starts; one of its tools never answers.
+KID = """
+import time
+
+class Kid(Child):
+    tools = ("echo", "hang")
+
+    def page(self, cursor):
+        page = super().page(cursor)
+        for one in page["tools"]:
+            one["description"] = open(__file__ + ".words").read()
+        return page
+
+    def call(self, request_id, params, line):
+        if params["name"] == "hang":
+            time.sleep(600)
+        super().call(request_id, params, line)
+
+Kid().serve()
+"""
 
 
 class Machine:
@@ -35,6 +57,12 @@ class Machine:
         self.env = {**os.environ, "SWITCHBOARD_BUS_URL": url, "XDG_CACHE_HOME": str(folder / "cache")}
         self.said = ""
         """All that its commands and relays have printed."""
+
+    def kid(self) -> dict[str, Any]:
+        """Write the program of a child that may be approved; return how it is started."""
+        path = script(self.folder, "kid", KID)
+        (self.folder / "kid.py.words").write_text("Says it again.")
+        return {"command": safe_python(), "args": ["-S", str(path)]}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*SWITCHBOARD, *words, "--workspace", str(self.folder)]

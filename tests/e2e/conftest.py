@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.faults import Serve, check_answers
 from tests.e2e.host import Host, Json, switchboard
+from tests.e2e.redisserver import RedisServer
 from tests.e2e.servers import Servers
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 
@@ -22,6 +23,15 @@ def mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     with switchboard(workspace, env={**os.environ, "XDG_CACHE_HOME": str(workspace / "cache")}) as host:
         host.initialize()
         yield host
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of this test alone."""
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture

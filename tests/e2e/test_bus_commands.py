@@ -6,49 +6,19 @@ import json
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
 from redis import Redis
 
 from switchboard_mcp.observability.audit.verification import entries
 from tests.e2e.busmachine import Machine, until
-from tests.e2e.governed import ON, safe_python, script
+from tests.e2e.governed import ON
 from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 pytestmark = needs_redis
-# What it offers stands in a file, so that it can change between two starts; one of its tools never answers.
-KID = """
-import time
-
-class Kid(Child):
-    tools = ("echo", "hang")
-
-    def page(self, cursor):
-        page = super().page(cursor)
-        for one in page["tools"]:
-            one["description"] = open(__file__ + ".words").read()
-        return page
-
-    def call(self, request_id, params, line):
-        if params["name"] == "hang":
-            time.sleep(600)
-        super().call(request_id, params, line)
-
-Kid().serve()
-"""
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
@@ -191,9 +161,7 @@ def test_all_that_is_recorded_and_every_phase_of_a_workflow_is_told_to_whoever_r
 
 
 def govern(machine: Machine) -> None:
-    path = script(machine.folder, "kid", KID)
-    (machine.folder / "kid.py.words").write_text("Says it again.")
-    server = {"command": safe_python(), "args": ["-S", str(path)]}
+    server = machine.kid()
     config = {
         "governance": {"mode": "governed"},
         "mail": {"enabled": True},

@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.busmachine import Machine, until
-from tests.e2e.governed import ON, safe_python, script
+from tests.e2e.governed import ON
 from tests.e2e.host import switchboard
 from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.e2e.web import call, serving
 
 pytestmark = needs_redis
-# One of its tools never answers, and what it offers stands in a file.
-KID = """
-import time
-
-class Kid(Child):
-    tools = ("echo", "hang")
-
-    def page(self, cursor):
-        page = super().page(cursor)
-        for one in page["tools"]:
-            one["description"] = open(__file__ + ".words").read()
-        return page
-
-    def call(self, request_id, params, line):
-        if params["name"] == "hang":
-            time.sleep(600)
-        super().call(request_id, params, line)
-
-Kid().serve()
-"""
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 def quiet_machine(folder: Path, url: str, **config: object) -> Machine:
     """A machine without mail whose child can be called."""
     machine = Machine(folder, url)
-    path = script(machine.folder, "kid", KID)
-    (machine.folder / "kid.py.words").write_text("Says it again.")
-    server = {"command": safe_python(), "args": ["-S", str(path)]}
+    server = machine.kid()
     settings: dict[str, Any] = {
         "mcpServers": {"kid": server},
         "suites": {"kid": {"expose": {"deny": ["secret_*"]}, "rpcMs": 300}},

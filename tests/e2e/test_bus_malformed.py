@@ -252,14 +252,6 @@ def test_the_counts_and_quarantine_of_replicas_go_on_beside_any_value(world: Wor
         world.run(check(1))
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
-
-
 def test_the_commands_show_what_they_can_and_name_what_they_skip(redis: RedisServer, tmp_path: Path) -> None:
     machine = Machine(tmp_path / "one", redis.url)
     machine.run("mail", "agents", "add", "ada")

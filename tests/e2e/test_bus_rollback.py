@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,6 @@ from tests.e2e.redisserver import RedisServer, needs_redis
 pytestmark = needs_redis
 BEGUN = {"id": "w1", "phase": "build", "completed": ["plan"]}
 DONE = {"id": "w1", "phase": "review", "completed": ["plan", "build"]}
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 class _Machine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,6 @@ from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.patience import PATIENCE_S
 
 pytestmark = needs_redis
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 async def soon(true: Callable[[], Awaitable[bool]]) -> None:

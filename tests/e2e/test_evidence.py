@@ -201,7 +201,38 @@ def test_verify_notices_that_the_workspace_has_moved_on(governed: Path) -> None:
 def test_open_mode_has_evidence_too(workspace: Path) -> None:
     command = {"cmd": sys.executable, "args": ["-S", str(SERVER)]}
     write_child(workspace, "mock", {"name": "mock", "command": command})
-    report = made(workspace, code=1)["report"]
+    report = made(workspace, code=0)["report"]
     assert report["posture"]["mode"] == "open"
     assert "ITEM:CLAIM-02" in [claim["id"] for claim in report["claims"] if not claim["holds"]]
     assert report["children"][0]["decision"] == "allowed"
+    text = cli(workspace, "evidence")
+    assert "– ITEM:CLAIM-02" in text
+    assert "mode: open, in governed mode governed" in text
+    assert "CLAIM-02 and CLAIM-04 are not claimed" in text
+    summary = json.loads(cli(workspace, "evidence", "--json"))
+    assert (summary["brokenClaims"], summary["notClaimed"]) == ([], ["ITEM:CLAIM-02", "ITEM:CLAIM-04"])
+    assert summary["failedChecks"] == []
+
+
+def test_a_check_of_the_evidence_needs_every_claim_in_open_mode_too(workspace: Path) -> None:
+    """Else whoever turns governed mode off, and writes the evidence again, would pass."""
+    command = {"cmd": sys.executable, "args": ["-S", str(SERVER)]}
+    write_child(workspace, "mock", {"name": "mock", "command": command})
+    cli(workspace, "evidence")
+    text = cli(workspace, "evidence", "--verify", code=1)
+    assert "matches the workspace" in text
+    assert "--verify needs every claim" in text
+    result = json.loads(cli(workspace, "evidence", "--verify", "--json", code=1))
+    assert (result["differences"], result["brokenClaims"]) == ([], ["ITEM:CLAIM-02", "ITEM:CLAIM-04"])
+
+
+def test_what_is_claimed_and_false_fails_in_open_mode_too(workspace: Path) -> None:
+    text = cli(workspace, "evidence", code=1)  # no child may run
+    assert "✗ ITEM:CLAIM-01" in text
+    assert "– ITEM:CLAIM-02" in text
+
+
+def test_a_governed_workspace_that_was_opened_has_a_false_claim(governed: Path) -> None:
+    path = governed / "switchboard.config.json"
+    path.write_text(path.read_text().replace('"governed"', '"open"'))
+    assert "✗ ITEM:CLAIM-02" in cli(governed, "evidence", code=1)

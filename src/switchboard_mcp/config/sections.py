@@ -60,7 +60,8 @@ class LimitSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """Limits of one suite. Values that are not set are unlimited."""
 
     calls_per_minute: Count | None = None
-    """Sustained rate in calls per minute. Calls beyond it are refused, with the time to wait."""
+    """Sustained rate in calls per minute. Calls beyond it are refused, with the time to wait. Polling a
+    task does not count."""
     burst: Count | None = None
     """Number of calls accepted at once. Default: one minute's worth."""
     concurrent: Count | None = None

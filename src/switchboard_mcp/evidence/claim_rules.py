@@ -140,6 +140,15 @@ CLAIMS: dict[str, ClaimRule] = {
 }
 
 
+# Claims about approvals and about the lock, where token figures come from; open mode needs neither.
+GOVERNANCE_CLAIMS = frozenset({"ITEM:CLAIM-02", "ITEM:CLAIM-04"})
+
+
+def not_claimed(evaluated: list[Claim]) -> list[str]:
+    """Return the claims that a workspace in open mode does not make. With approvals, it is a governed one opened."""
+    return [claim.id for claim in evaluated if claim.id in GOVERNANCE_CLAIMS and not claim.holds]
+
+
 def claims(facts: Facts) -> list[Claim]:
     """Evaluate every claim against the facts."""
     found = []

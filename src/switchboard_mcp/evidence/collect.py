@@ -21,7 +21,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import Tool, read_tools
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
-from switchboard_mcp.config.approvals import Approval, Approvals, FilePin
+from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, approvals_path
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
@@ -45,6 +45,7 @@ from switchboard_mcp.evidence.claim_rules import (
     PACKAGE,
     STANDARD,
     claims,
+    not_claimed,
 )
 from switchboard_mcp.gateway.suites.suite_tools import (
     SHAPES,
@@ -77,10 +78,11 @@ T = TypeVar("T")
 
 
 class CollectedEvidence(Struct, frozen=True):
-    """Report and metrics."""
+    """Report and metrics, and the ids of the claims that this workspace does not make."""
 
     report: EvidenceReport
     metrics: Metrics
+    not_claimed: list[str]
 
 
 def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int]) -> CollectedEvidence:
@@ -132,7 +134,10 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
         tokens=measured.tokens,
         latency=Latency(exercise=measured.exercise, recorded={name: recorded.get(name, 0) for name in NAMES}),
     )
-    return CollectedEvidence(_clean(report, redactor), _clean(metrics, redactor))
+    is_open = not governed and not os.path.lexists(approvals_path(folder))
+    return CollectedEvidence(
+        _clean(report, redactor), _clean(metrics, redactor), not_claimed(report.claims) if is_open else []
+    )
 
 
 def _settings(

@@ -43,6 +43,8 @@ class MethodTraits(Struct, frozen=True):
     awaits_task: bool = False
     # Changes nothing, or only what the session itself keeps, so it may be served again if its answer was lost.
     repeatable: bool = False
+    # Concerns the task of a call that was counted when it was made, so it does not count as a call itself.
+    follows_call: bool = False
 
 
 METHOD_TRAITS: dict[str, MethodTraits] = {
@@ -63,10 +65,10 @@ METHOD_TRAITS: dict[str, MethodTraits] = {
     "resources/read": MethodTraits(item_param="uri", may_request_input=True, cacheable=True, repeatable=True),
     "resources/subscribe": MethodTraits(item_param="uri", repeatable=True),
     "completion/complete": MethodTraits(prompt_name=_completed_prompt, repeatable=True),
-    "tasks/get": MethodTraits(item_param="taskId"),
-    "tasks/update": MethodTraits(item_param="taskId"),
-    "tasks/cancel": MethodTraits(item_param="taskId"),
-    "tasks/result": MethodTraits(awaits_task=True),
+    "tasks/get": MethodTraits(item_param="taskId", follows_call=True),
+    "tasks/update": MethodTraits(item_param="taskId", follows_call=True),
+    "tasks/cancel": MethodTraits(item_param="taskId", follows_call=True),
+    "tasks/result": MethodTraits(awaits_task=True, follows_call=True),
 }
 NO_TRAITS = MethodTraits()
 

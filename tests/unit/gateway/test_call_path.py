@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 from msgspec import Raw
@@ -22,13 +23,13 @@ from switchboard_mcp.config.gate import GateRule
 from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
-from switchboard_mcp.errors import failure
+from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.methods import METHODS
-from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
+from switchboard_mcp.gateway.pipeline.rate_limit import TASK_REQUESTS_PER_MINUTE, RateLimiter
 from switchboard_mcp.gateway.suites.profile_suite import profile_view
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse
 from switchboard_mcp.policy.access import access
-from switchboard_mcp.protocol.method_traits import METHOD_TRAITS
+from switchboard_mcp.protocol.method_traits import METHOD_TRAITS, traits_of
 from tests.unit.gateway.board import ECHO, EVERYTHING, FOLDER, PREFIX, Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import Recorder, chained
 
@@ -254,7 +255,21 @@ def test_not_past_the_limits(scene: Scene, case: Case) -> None:
     assert pipeline is not None
     assert pipeline.limiters is not None
     pipeline.limiters.for_principal("ann").acquire(Anything(), scene.board.loop.time())
-    assert scene.reaches(case) is case.released
+    assert scene.reaches(case) is (case.released or traits_of(case.method).follows_call)
+
+
+def test_requests_about_tasks_take_no_call_and_have_a_limit_of_their_own() -> None:
+    now, loop = 1000.0, Mock(time=lambda: 1000.0)
+    limiter = RateLimiter("kid", LimitSettings(calls_per_minute=1), loop)
+    polls = [limiter.acquire(Anything(follows_call=True), now) for _ in range(TASK_REQUESTS_PER_MINUTE)]
+    assert set(polls) == {True}
+    assert limiter.acquire(Anything(), now) is True
+    for follows_call, words in ((True, "polled more than 600 times"), (False, "limits.callsPerMinute")):
+        refusal = limiter.acquire(Anything(follows_call), now)
+        assert isinstance(refusal, Failure)
+        assert refusal.code == "rate_limited"
+        assert words in refusal.message
+    assert limiter.acquire(Anything(follows_call=True), now + 1) is True
 
 
 RULES = [
@@ -276,6 +291,9 @@ class Anything:
     """Takes the last token of a limiter."""
 
     limiter: RateLimiter | None = None
+
+    def __init__(self, follows_call: bool = False) -> None:
+        self.follows_call = follows_call
 
     def on_admitted(self) -> None: ...
 

@@ -48,7 +48,8 @@ COMMAND = Command(
     "evidence [OPTIONS]",
     "Write what is configured, allowed, denied, pinned and checked, and the proof of each claim of the standard, to\n"
     "report.json, metrics.json and stamp.json. Built from settings, approvals and lock alone; starts nothing.\n"
-    "Identical inputs give identical bytes on every machine. Exit code 1 if a claim does not hold.",
+    "Identical inputs give identical bytes on every machine. Exit code 1 if a claim does not hold; in open mode,\n"
+    "governance is not claimed. --verify needs every claim.",
     run=run,
     arguments=[
         option("--out", "DIR", "folder to write to (default: artifacts/switchboard-mcp)"),
@@ -93,7 +94,8 @@ def verify(folder: str, files: dict[str, bytes], gathered: CollectedEvidence, in
     differences = [
         f"{name}: {what}" for name, due in files.items() for what in differences_in(folder, name, due)
     ]
-    broken = _broken(gathered)
+    # Every claim, also in open mode: else turning governed mode off would pass.
+    broken = [claim.id for claim in gathered.report.claims if not claim.holds]
     code = 1 if differences or broken else 0
     console = invocation.console
     if invocation.as_json:
@@ -107,6 +109,8 @@ def verify(folder: str, files: dict[str, bytes], gathered: CollectedEvidence, in
         console.out.line(f"{console.out.paint('✓', 'green')} The evidence in {folder} matches the workspace.")
     if broken:
         show_claims(gathered, console.err)
+        if gathered.not_claimed:
+            console.err.line("  --verify needs every claim, so it fails in open mode.")
     return code
 
 
@@ -132,8 +136,22 @@ def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> in
     out = invocation.console.out
     content = stamp(gathered.report, gathered.metrics).content_hash
     if invocation.as_json:
-        failed = [check.name for claim in report.claims for check in claim.checks if not check.ok]
-        out.json({"folder": folder, "contentHash": content, "failedChecks": failed, "brokenClaims": broken})
+        failed = [
+            check.name
+            for claim in report.claims
+            if claim.id in broken
+            for check in claim.checks
+            if not check.ok
+        ]
+        out.json(
+            {
+                "folder": folder,
+                "contentHash": content,
+                "failedChecks": failed,
+                "brokenClaims": broken,
+                "notClaimed": gathered.not_claimed,
+            }
+        )
         return 1 if broken else 0
     out.line(f"Written: {REPORT}, {METRICS} and {STAMP} in {folder}")
     children = plural(counters["children"], "child", "children")
@@ -148,18 +166,34 @@ def show(folder: str, gathered: CollectedEvidence, invocation: Invocation) -> in
 
 
 def _broken(gathered: CollectedEvidence) -> list[str]:
-    return [claim.id for claim in gathered.report.claims if not claim.holds]
+    unclaimed = gathered.not_claimed
+    return [claim.id for claim in gathered.report.claims if not claim.holds and claim.id not in unclaimed]
 
 
 def show_claims(gathered: CollectedEvidence, out: Screen) -> None:
-    """Show every claim, and below it the checks that failed."""
+    """Show every claim, and below it the checks that failed; those of governed mode as what it would add."""
+    unclaimed = gathered.not_claimed
     for claim in gathered.report.claims:
-        mark = out.paint("✓", "green") if claim.holds else out.paint("✗", "red")
+        due, style = ("in governed mode", "dim") if claim.id in unclaimed else ("must be", "red")
+        mark = (
+            out.paint("✓", "green")
+            if claim.holds
+            else out.paint("–" if claim.id in unclaimed else "✗", style)
+        )
         out.line(f"  {mark} {claim.id}  {claim.claim}")
         for check in claim.checks:
             if not check.ok:
-                out.line(f"      {check.name}: {_shown(check.found)}, must be {_must(check)}", "red")
-    if _broken(gathered):
+                out.line(f"      {check.name}: {_shown(check.found)}, {due} {_must(check)}", style)
+    if unclaimed:
+        names = " and ".join(name.partition(":")[2] for name in unclaimed)
+        out.line("  Open mode: the files show what is configured. Nothing needs an approval or a lock, so")
+        out.line(
+            f"  {names} {'is' if len(unclaimed) == 1 else 'are'} not claimed. Governed mode adds: only what is"
+        )
+        out.line(
+            "  approved and pinned runs, slow starts fail, every call is recorded (`switchboard approve --help`)."
+        )
+    elif _broken(gathered):
         out.line(
             "  `switchboard approve --list` and `switchboard lock --check` name what is not as approved."
         )

@@ -69,6 +69,7 @@ class PipelineRequest(HostRequest):
     outcome: str  # empty until the child or a failure has settled it
     finished: bool
     kind = "call"  # as the audit log names it
+    follows_call = False
 
     @abstractmethod
     def target(self) -> tuple[str, bytes]:
@@ -520,6 +521,11 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
     def kind(self) -> str:  # type: ignore[override]
         """`call` for a tool, otherwise the method."""
         return "call" if self.method == CALL else self.method
+
+    @property
+    def follows_call(self) -> bool:  # type: ignore[override]
+        """True for a request about the task of an earlier call."""
+        return traits_of(self.method).follows_call
 
     def target(self) -> tuple[str, bytes]:
         """Return the item, as the child knows it, and the arguments, or the other params of a request without any."""

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 
 # It is unknown when a slot becomes free; retrying once a second costs little.
 BUSY_RETRY_MS = 1_000
+# Requests about tasks, such as polls, are no calls; enough for ten tasks that are polled every second.
+TASK_REQUESTS_PER_MINUTE = 600
 
 
 class Admission(Protocol):
     """A call that a limiter admits. `limiter` is set while it holds a slot."""
 
     limiter: RateLimiter | None
+
+    @property
+    def follows_call(self) -> bool:
+        """True for a request about the task of an earlier call."""
 
     def on_admitted(self) -> None:
         """Proceed: a slot is free after all."""
@@ -40,8 +46,10 @@ class RateLimiter:
         self._suite = suite
         self._loop = loop
         self._bucket: TokenBucket | None = None
+        self._task_bucket: TokenBucket | None = None
         if limits.calls_per_minute is not None:
             self._bucket = TokenBucket(limits.calls_per_minute, limits.burst, loop.time())
+            self._task_bucket = TokenBucket(TASK_REQUESTS_PER_MINUTE, None, loop.time())
         self._max_running = limits.concurrent
         self._max_waiting = limits.queue or 0
         self._running = 0
@@ -53,10 +61,11 @@ class RateLimiter:
         full = max_running is not None and self._running >= max_running
         if full and len(self._waiting) >= self._max_waiting:
             return self._busy()
-        if self._bucket is not None:
-            wait_s = self._bucket.take(now)
+        bucket = self._task_bucket if call.follows_call else self._bucket
+        if bucket is not None:
+            wait_s = bucket.take(now)
             if wait_s:
-                return self._rate_limited(wait_s)
+                return self._task_limited(wait_s) if call.follows_call else self._rate_limited(wait_s)
         if max_running is None:
             return True
         if full:
@@ -90,6 +99,12 @@ class RateLimiter:
 
     def _rate_limited(self, wait_s: float) -> Failure:
         message = f"Suite '{self._suite}' is called more often than limits.callsPerMinute allows."
+        return failure("rate_limited", message, retry_after_ms=max(1, round(wait_s * 1000)))
+
+    def _task_limited(self, wait_s: float) -> Failure:
+        message = (
+            f"Tasks of suite '{self._suite}' are polled more than {TASK_REQUESTS_PER_MINUTE} times a minute."
+        )
         return failure("rate_limited", message, retry_after_ms=max(1, round(wait_s * 1000)))
 
 

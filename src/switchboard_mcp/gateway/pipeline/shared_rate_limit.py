@@ -40,7 +40,7 @@ class SharedRateLimiter(RateLimiter):
 
     def acquire(self, call: Admission, now: float) -> Failure | bool:
         """Return False if the call waits for the replicas or a slot; otherwise as the base class."""
-        if not self._replicas.reachable:
+        if call.follows_call or not self._replicas.reachable:
             return super().acquire(call, now)
         if self._max_running is not None:
             places = self._max_running + self._max_waiting

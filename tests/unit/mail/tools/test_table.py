@@ -121,7 +121,7 @@ async def test_a_long_message_is_shown_in_brief_and_claimed_whole(tmp_path: Path
 async def test_waiting_ends_when_mail_comes(tmp_path: Path) -> None:
     async with office(tmp_path) as server, office(tmp_path) as other:
         ada, bob = await server.agent("ada"), await other.agent("bob")
-        _, answer = bob.begin("tools/call", {"name": "wait_for_mail", "arguments": {"seconds": 60}})
+        _, answer = bob.begin("tools/call", {"name": "wait_for_mail", "arguments": {"seconds": 20}})
         await bob.call("check_inbox")  # by now it waits
         assert not answer.done()
         await send(ada, "bob", "news")
