@@ -375,7 +375,7 @@ def test_tokens_compares_each_host_with_what_it_had(tmp_path: Path) -> None:
     assert hosts["claude-code"]["before"] == flat["one"] + flat["two"]
     assert hosts["cursor"]["before"] == flat["one"]
     assert 0 < hosts["cursor"]["after"] < hosts["claude-code"]["after"] < hosts["claude-code"]["before"]
-    assert {host["added"] for host in hosts.values()} == {1}
+    assert {(host["added"], host["unknown"]) for host in hosts.values()} == {(1, 0)}
     first, second = run(person, "tokens").out.splitlines()[:2]
     before, after = hosts["claude-code"]["before"], hosts["claude-code"]["after"]
     less = f"{after:,} ({100 * (1 - after / before):.0f} % less)"

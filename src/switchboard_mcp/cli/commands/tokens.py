@@ -66,19 +66,25 @@ class _Page(Struct):
 class HostTokens(Struct, frozen=True, rename="camel"):
     """Tokens of the tools that one host lists: those of the servers it had before `init`, and all it sees now.
 
-    `added` counts the children that it sees now and did not have.
+    `added` counts the children that it sees now and did not have, `unknown` those it had that could not be started,
+    which are counted on neither side.
     """
 
     host: str
     before: int
     after: int
     added: int = 0
+    unknown: int = 0
 
     @property
     def sentence(self) -> str:
         """The comparison in one sentence."""
-        more = f", with {plural(self.added, 'child', 'children')} added since" if self.added else ""
         title = HOST_TITLES.get(self.host, self.host)
+        unknown = f"{plural(self.unknown, 'server')} could not be measured"
+        if not self.before:
+            return f"{title}: {unknown}." if self.unknown else f"{title} listed no tools."
+        more = f", with {plural(self.added, 'child', 'children')} added since" if self.added else ""
+        more += f"; {unknown}" if self.unknown else ""
         now = _less(self.before, self.after)
         return f"{title} listed {self.before:,} tokens of tools; through Switchboard {now}{more}."
 
@@ -205,18 +211,25 @@ def host_tokens(switchboard: Switchboard, count: Count) -> list[HostTokens]:
         if profile is None:
             continue
         view = profile_view(gateway.all_suites, profile, switchboard.context.log)
+        known = {name: suite for name, suite in view.suites.items() if suite.child.snapshot is not None}
         own = [suite for suite in view.suites.values() if host in hosts_of.get(suite.source, ())]
-        before = [
-            tool for suite in own for tool in suite_tools(suite).tools if suite.child.snapshot is not None
-        ]
+        before = [tool for suite in own if suite.name in known for tool in suite_tools(suite).tools]
         listed = [
             tool
             for page in view.tool_list.pages(stateless=False)
             for tool in msgspec.json.decode(page, type=_Page).tools
+            if tool.name in known or tool.name not in view.suites
         ]
         after = [ToolView(tool.name, tool.description, tool.input_schema) for tool in listed]
+        own_known = sum(suite.name in known for suite in own)
         figures.append(
-            HostTokens(host, _tokens(before, count), _tokens(after, count), len(view.suites) - len(own))
+            HostTokens(
+                host=host,
+                before=_tokens(before, count),
+                after=_tokens(after, count),
+                added=len(known) - own_known,
+                unknown=len(own) - own_known,
+            )
         )
     return figures
 
