@@ -7,6 +7,8 @@ handshake), `StartQueue` (waiting callers), `Probe`, `Inventory` (tools, prompts
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Raw
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -243,6 +245,11 @@ class Child:
         if len(data) > MAX_ERROR_BYTES:
             data = jsonrpc.without_data(data, MAX_ERROR_CHARS)
         return self._context.redactor.mask_registered_json(data)
+
+    @property
+    def on_tool_call(self) -> Callable[[str, str, str], None] | None:
+        """Receives the principal, suite and subtool of each call; None if nothing learns from them."""
+        return self._context.on_tool_call
 
     def record_failure(self, problem: Failure, principal: str) -> Failure:
         """Add the failure of a call to the recent errors and return it without secrets."""

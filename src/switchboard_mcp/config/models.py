@@ -114,6 +114,9 @@ class FindSettings(ConfigModel, frozen=True):
 
     enabled: bool = False
     """Enable the switchboard suite."""
+    learn: bool = True
+    """Rank subtools higher that were called after similar searches. What is learned stays on this machine, separate for
+    each client; `switchboard find --forget` deletes it."""
 
 
 class HttpSettings(ConfigModel, frozen=True):

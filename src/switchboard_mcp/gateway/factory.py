@@ -85,13 +85,13 @@ def open_gate(config: Config, context: ChildContext) -> CallGate | None:
 
 
 def enable_switchboard_suite(config: Config, context: ChildContext) -> None:
-    """Add the switchboard suite and its record of recent errors, if enabled."""
-    if config.find.enabled and SWITCHBOARD_NAME not in context.builtin_apps:
+    """Add the switchboard suite, its record of recent errors and what it learns, if enabled."""
+    if config.find.enabled:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
-        server = SwitchboardServer.create(context.loop.time)
-        context.recent_errors = server.recent
-        context.builtin_apps = {**context.builtin_apps, SWITCHBOARD_NAME: server}
+        SwitchboardServer.attach(config.find, context)
+    else:
+        context.on_tool_call = None
 
 
 def apply_views(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from math import log
 
@@ -29,6 +29,8 @@ NAMES = ("name", "server")
 KIN_WORTH = 0.5
 BEGINNING_WORTH = 0.6
 SPELLING_WORTH = 0.6
+# Weight of what was learned: a tool that all words of a query led to before gains as much as the best match has.
+LEARNED_WORTH = 1.0
 # A deprecated tool usually has a better replacement.
 DATED_WORTH = 0.5
 _DATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
@@ -78,17 +80,23 @@ class Index:
         self._vocabulary: list[str] = []
         self._pieces: dict[str, list[str]] = {}
 
-    def search(self, query: str, limit: int = 0, floor: float = 0.0) -> list[SearchHit]:
+    def search(
+        self, query: str, limit: int = 0, floor: float = 0.0, learned: Mapping[int, float] = {}
+    ) -> list[SearchHit]:
         """Return the matching entries, best first; ties keep their order.
 
-        Only entries that share a word with the query and reach `floor` times the best score are returned.
+        Only entries that share a word with the query and reach `floor` times the best score are returned, and those in
+        `learned`, which has entries that similar queries led to, with the share of the query's words that did.
         """
         groups = [self._group(word) for word in sorted(query_stems(query))]
         scores = self._scores([group for group in groups if group])
-        if not scores:
+        if not scores and not learned:
             return []
         for place in self._dated & scores.keys():
             scores[place] *= DATED_WORTH
+        worth = LEARNED_WORTH * max(scores.values(), default=1.0)
+        for place, share in learned.items():
+            scores[place] = scores.get(place, 0.0) + worth * share
         least = max(scores.values()) * floor
         enough = [item for item in scores.items() if item[1] >= least] if least else scores.items()
         best = nsmallest(limit or len(enough), enough, key=lambda item: (-item[1], item[0]))

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
-from switchboard_mcp.cli.console import Screen, Styled
-from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_warnings
-from switchboard_mcp.cli.parser import Command, option, positional
+from switchboard_mcp.cli.console import Screen, Styled, plural
+from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_warnings, usage_error
+from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.gateway.suites.find_memory import FindMemory, forget, memory_folder
 from switchboard_mcp.gateway.suites.tool_search import (
     BRIEF_LEVELS,
     BUDGET_TOKENS,
     LEVELS,
+    NOTHING_LEARNED,
+    Found,
     IndexedTool,
     SubtoolMatch,
     ToolSearch,
@@ -23,7 +29,8 @@ from switchboard_mcp.gateway.suites.tool_search import (
     to_matches,
 )
 from switchboard_mcp.suites.detail_levels import Level
-from switchboard_mcp.suites.search import Index
+from switchboard_mcp.suites.learned_choices import ToolKey
+from switchboard_mcp.suites.search import Index, query_stems
 
 
 class FindReport(Struct, frozen=True):
@@ -37,6 +44,10 @@ class FindReport(Struct, frozen=True):
 
 def run(invocation: Invocation) -> int:
     """Search and show the matches; exit code 1 if there are none."""
+    if invocation.args.forget:
+        return forget_choices(invocation)
+    if not invocation.args.words:
+        raise usage_error("`find` needs a few words.", 'For example: `switchboard find "open an issue"`.')
     query = " ".join(invocation.args.words)
     if invocation.args.catalog:
         report = FindReport(query, search_catalog(invocation, query), [])
@@ -54,9 +65,10 @@ COMMAND = Command(
     "Find the subtools that match a sentence, in all suites, with how to call them. Starts nothing.",
     run=run,
     arguments=[
-        positional("words", "what you want to do", nargs="+"),
+        positional("words", "what you want to do", nargs="*"),
         option("--limit", "N", "how many to show (default: 5)", 5),
         option("--catalog", "FILE", "search a catalog file instead of the workspace"),
+        flag("--forget", "delete what was learned from searches and calls in this workspace"),
     ],
     epilog='example:\n  switchboard find "open an issue about a bug"',
 )
@@ -69,7 +81,7 @@ def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:
     index = Index(
         [search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places]
     )
-    hits = [(places[hit.place], hit.score) for hit in index.search(query, invocation.args.limit)]
+    hits = [Found(places[hit.place], hit.score) for hit in index.search(query, invocation.args.limit)]
     return to_matches(hits, BUDGET_TOKENS, levels(invocation))
 
 
@@ -89,8 +101,24 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
         finder.refresh(suites)
         budget = switchboard.workspace.config.introspection.budget_tokens
         unknown = [suite.child.name for suite in suites if suite.child.snapshot is None]
-        matches = finder.find(query, invocation.args.limit, budget, levels(invocation))
+        learned: Mapping[ToolKey, float] = NOTHING_LEARNED
+        folder = memory_folder(switchboard.context.environ, switchboard.workspace.folder)
+        if switchboard.workspace.config.find.learn and folder:
+            learned = await FindMemory(folder, time.monotonic).shares("", query_stems(query))
+        matches = finder.find(query, invocation.args.limit, budget, levels(invocation), learned)
         return FindReport(query, matches, unknown)
+
+
+def forget_choices(invocation: Invocation) -> int:
+    """Delete what was learned in the workspace, for all clients."""
+    folder = memory_folder(os.environ, load(invocation.options).folder)
+    count = forget(folder) if folder else 0
+    invocation.console.out.line(
+        f"Forgotten: the searches of {plural(count, 'client')}."
+        if count
+        else "Nothing had been learned here."
+    )
+    return 0
 
 
 def show(report: FindReport, out: Screen) -> None:
@@ -101,6 +129,8 @@ def show(report: FindReport, out: Screen) -> None:
         out.line(f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{one.signature}")
         if one.summary:
             out.prose(one.summary, "    ")
+        if one.reason:
+            out.line(f"    {one.reason}", "dim")
     if report.matches:
         best = report.matches[0]
         out.line(f"$ switchboard call {best.suite} {best.subtool} …", "dim")

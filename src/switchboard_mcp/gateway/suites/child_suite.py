@@ -142,10 +142,14 @@ class ChildSuite:
                     "decision", session, arguments.subtool, problem.code, bytes(arguments.args or b"")
                 )
             refuse_call(session, channel, id, params.meta, problem)
-        elif self.pipeline is not None:
-            self.pipeline.begin(session, channel, id, params)
         else:
-            SubtoolCall(session, channel, id, self, params).begin()
+            on_tool_call = self.child.on_tool_call
+            if on_tool_call is not None:
+                on_tool_call(session.principal, self.name, arguments.subtool)
+            if self.pipeline is not None:
+                self.pipeline.begin(session, channel, id, params)
+            else:
+                SubtoolCall(session, channel, id, self, params).begin()
 
     def redact_arguments(self, args: Raw | UnsetType, proceed: Callable[[], None]) -> None:
         """Redact the values that `redactArgs` names from everything that is logged or reported about the call.

@@ -6,7 +6,7 @@ neither found nor mentioned. None of the tools starts a child.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,13 @@ from switchboard_mcp import __version__
 from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
-from switchboard_mcp.gateway.suites.tool_search import BUDGET_TOKENS, SubtoolMatch, ToolSearch
+from switchboard_mcp.gateway.suites.find_memory import FindMemory, memory_folder
+from switchboard_mcp.gateway.suites.tool_search import (
+    BUDGET_TOKENS,
+    NOTHING_LEARNED,
+    SubtoolMatch,
+    ToolSearch,
+)
 from switchboard_mcp.inprocess.server_app import (
     ClientIdentity,
     ClientSession,
@@ -28,9 +34,12 @@ from switchboard_mcp.inprocess.server_app import (
 from switchboard_mcp.observability.recent_errors import RecentError, RecentErrors
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.suites.fuzzy import nearest
+from switchboard_mcp.suites.search import query_stems
 from switchboard_mcp.suites.token_estimate import estimate
 
 if TYPE_CHECKING:
+    from switchboard_mcp.children.context import ChildContext
+    from switchboard_mcp.config.models import FindSettings
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suites.views import View
@@ -77,6 +86,7 @@ class FindMatch(Struct, frozen=True, omit_defaults=True):
     tool: str = ""
     signature: str = ""
     summary: str = ""
+    reason: str = ""
 
 
 class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -125,12 +135,23 @@ class SwitchboardServer:
 
     def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
+        self.memory: FindMemory | None = None
         self._indexes: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
 
     @classmethod
-    def create(cls, now: Callable[[], float]) -> SwitchboardServer:
-        """Return a server with an empty record of errors; `now` is its clock."""
-        return cls(RecentErrors(now))
+    def attach(cls, settings: FindSettings, context: ChildContext) -> None:
+        """Add a server to the built-in ones, if there is none yet, and apply the settings."""
+        server = context.builtin_apps.get(SWITCHBOARD_NAME)
+        if not isinstance(server, cls):
+            server = cls(RecentErrors(context.loop.time))
+            context.recent_errors = server.recent
+            context.builtin_apps = {**context.builtin_apps, SWITCHBOARD_NAME: server}
+        folder = memory_folder(context.environ, context.workspace) if settings.learn else ""
+        if not folder:
+            server.memory = None
+        elif server.memory is None:
+            server.memory = FindMemory(folder, context.loop.time)
+        context.on_tool_call = server.memory.note_call if server.memory is not None else None
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -171,7 +192,12 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     unknown = [suite.name for suite in suites if suite.child.snapshot is None]
     named = _within(unknown, int(budget * NOT_SEARCHED_SHARE))
     room = budget - estimate(jsonrpc.encode(named)) - estimate(CALL_SUITE)
-    matches = await session.server.search_index(view).refresh_and_find(suites, args.query, args.limit, room)
+    memory, words = session.server.memory, query_stems(args.query)
+    learned = await memory.shares(session.principal, words) if memory is not None else NOTHING_LEARNED
+    index = session.server.search_index(view)
+    matches = await index.refresh_and_find(suites, args.query, args.limit, room, learned)
+    if memory is not None:
+        memory.note_search(session.principal, words, [(match.suite, match.subtool) for match in matches])
     direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
     hits = [_to_find_match(match, direct_names.get((match.suite, match.subtool), "")) for match in matches]
     next_steps = [
@@ -198,8 +224,14 @@ def _within(names: list[str], tokens: int) -> list[str]:
 
 def _to_find_match(match: SubtoolMatch, tool: str) -> FindMatch:
     if tool:
-        return FindMatch(tool=tool, signature=match.signature, summary=match.summary)
-    return FindMatch(match.suite, match.subtool, signature=match.signature, summary=match.summary)
+        return FindMatch(tool=tool, signature=match.signature, summary=match.summary, reason=match.reason)
+    return FindMatch(
+        match.suite,
+        match.subtool,
+        signature=match.signature,
+        summary=match.summary,
+        reason=match.reason,
+    )
 
 
 async def status(

@@ -5,7 +5,7 @@ Owns the index of the known tools and rebuilds it when they change. Denied subto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -15,6 +15,7 @@ from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.suites.detail_levels import LADDER, Level, ToolView, decoded_schema, fit_each
 from switchboard_mcp.suites.introspect import IntrospectSettings
+from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system.work_thread import LOOP_BYTES, run
@@ -40,6 +41,8 @@ class SubtoolMatch(Struct, frozen=True, rename="camel", omit_defaults=True):
     signature: str = ""
     summary: str = ""
     score: float = 0.0
+    reason: str = ""
+    """The reason for its rank, other than its words."""
 
 
 class IndexedTool(Struct, frozen=True):
@@ -51,8 +54,19 @@ class IndexedTool(Struct, frozen=True):
     """True if parameters are not shown, as `introspection.mode` says."""
 
 
+class Found(Struct, frozen=True):
+    """A tool that matches a query."""
+
+    indexed: IndexedTool
+    score: float
+    reason: str = ""
+
+
 BuiltIndex = tuple[list[IndexedTool], Index]
-Hit = tuple[IndexedTool, float]
+NOTHING_LEARNED: Mapping[ToolKey, float] = {}
+LEARNED = "called after a similar search"
+# A smaller share of the words is no reason to name.
+REASON_SHARE = 0.3
 
 
 class ToolSearch:
@@ -70,28 +84,48 @@ class ToolSearch:
             self._built = _build(stale)
 
     def find(
-        self, query: str, limit: int, budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
+        self,
+        query: str,
+        limit: int,
+        budget: int = BUDGET_TOKENS,
+        levels: Sequence[Level] = LEVELS,
+        learned: Mapping[ToolKey, float] = NOTHING_LEARNED,
     ) -> list[SubtoolMatch]:
-        """Return the best matches, best first, described within a token budget."""
+        """Return the best matches, best first, described within a token budget. `learned` has the tools to raise."""
         tools, index = self._built
-        hits = [(tools[hit.place], hit.score) for hit in index.search(query, limit)]
-        return to_matches(hits, budget, levels)
+        raised = _raised(tools, learned) if learned else {}
+        hits = index.search(query, limit, learned=raised)
+        found = [
+            Found(
+                tools[hit.place],
+                hit.score,
+                LEARNED if raised.get(hit.place, 0.0) >= REASON_SHARE else "",
+            )
+            for hit in hits
+        ]
+        return to_matches(found, budget, levels)
 
     async def refresh_and_find(
-        self, suites: Iterable[ChildSuite], query: str, limit: int, budget: int
+        self,
+        suites: Iterable[ChildSuite],
+        query: str,
+        limit: int,
+        budget: int,
+        learned: Mapping[ToolKey, float] = NOTHING_LEARNED,
     ) -> list[SubtoolMatch]:
         """Rebuild the index if necessary and return the best matches. The work on many tools leaves the event loop."""
         stale = self._stale_tools(suites)
+        find = partial(self.find, query, limit, budget, learned=learned)
         if self._size <= LOOP_BYTES:
             if stale is not None:
                 self._built = _build(stale)
-            return self.find(query, limit, budget)
+            return find()
         if stale is not None:
             states = self._states
             built = await run(partial(_build, stale))
             if self._states is states:  # not changed again meanwhile
                 self._built = built
-        return await run(partial(self.find, query, limit, budget))
+        return await run(find)
 
     def _stale_tools(self, suites: Iterable[ChildSuite]) -> list[SuiteTools] | None:
         """Return all tools if those of any suite have changed, or None."""
@@ -130,12 +164,21 @@ def search_document(tool: ToolView, server: str, about: str = "") -> SearchDocum
     return SearchDocument(tool.name, tool.description, server, about, parameter_text(tool))
 
 
+def _raised(tools: list[IndexedTool], learned: Mapping[ToolKey, float]) -> dict[int, float]:
+    """Return the places of the learned tools that exist, with their shares."""
+    places = {(indexed.suite, indexed.tool.name): place for place, indexed in enumerate(tools)}
+    return {places[key]: share for key, share in learned.items() if key in places}
+
+
 def to_matches(
-    hits: list[Hit], budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
+    hits: list[Found], budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
 ) -> list[SubtoolMatch]:
     """Describe hits within a token budget: the largest in less detail first, then without the last ones."""
-    named = [SubtoolMatch(found.suite, found.tool.name, score=round(score, 2)) for found, score in hits]
-    tools = [(found.tool, NAMES if found.is_redacted else levels) for found, _ in hits]
+    named = [
+        SubtoolMatch(hit.indexed.suite, hit.indexed.tool.name, score=round(hit.score, 2), reason=hit.reason)
+        for hit in hits
+    ]
+    tools = [(hit.indexed.tool, NAMES if hit.indexed.is_redacted else levels) for hit in hits]
     described = fit_each(tools, budget - estimate(msgspec.json.encode(named)))
     matches = [structs.replace(match, **members) for match, members in zip(named, described, strict=True)]
     while len(matches) > 1 and estimate(msgspec.json.encode(matches)) > budget:
