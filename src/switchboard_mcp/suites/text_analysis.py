@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from unicodedata import normalize
 
 # Plurals such as `URLs`, runs of capitals, capitalised or small words, numbers, and runs of any other letters.
 WORD = r"[A-Z]{2,}s(?![A-Za-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+"
@@ -295,6 +294,8 @@ def meanings() -> Mapping[str, tuple[str, ...]]:
 
 def _without_marks(match: re.Match[str]) -> str:
     """Return a letter without its marks: `e` for `é`."""
+    from unicodedata import normalize  # a large table, and most texts have no marks
+
     return normalize("NFKD", match.group())[0]
 
 

@@ -1,4 +1,4 @@
-"""`switchboard find`: search the subtools of all suites, or of a catalog file, by a sentence. Starts nothing."""
+"""The command `find`: searches the subtools of all suites, or of a catalog file, by a sentence. Starts nothing."""
 
 from __future__ import annotations
 
