@@ -93,6 +93,10 @@ KINDS: dict[str, FailureKind] = {
     "transport_unsupported": FailureKind(False, "Install the package that the message names."),
     "child_start_timeout": FailureKind(True, f"Raise timeouts.childSpawnMs above that, or {RUN_DOCTOR}."),
     "child_start_failed": FailureKind(True, f"Read what the child wrote to stderr, or {RUN_DOCTOR}."),
+    "sandbox_unavailable": FailureKind(
+        False,
+        "Run `switchboard sandbox show CHILD` to see what holds here; change the sandbox, or set `required` to false.",
+    ),
     "child_protocol": FailureKind(False, "Check that the command or url is that of an MCP server."),
     "child_crashed": FailureKind(True, "Try again: the child is restarted on the next call."),
     "child_timeout": FailureKind(True, "Ask for less work at once, or raise rpcMs for this suite."),

@@ -25,7 +25,7 @@ from switchboard_mcp.children.start_queue import StartQueue
 from switchboard_mcp.children.startup import Startup
 from switchboard_mcp.children.timeouts import call_timeout_s, is_start_hung
 from switchboard_mcp.children.waiter import FutureWaiter, ReadyWaiter
-from switchboard_mcp.config.models import ChildSpec, Config
+from switchboard_mcp.config.models import ChildSpec, Config, sandbox_of
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -72,7 +72,9 @@ class Child:
         self.subscriptions = ChildSubscriptions(context, self.call_timeout_s, self._replay)
         self._context = context
         self._health = HealthTracker(spec, config, context)
-        self._startup = Startup(self, context, config.timeouts.child_spawn_ms)
+        self.sandbox = sandbox_of(spec.name, config)
+        self.is_sandboxed = self.sandbox.is_on and spec.kind == "stdio" and not spec.wraps
+        self._startup = Startup(self, context, config.timeouts.child_spawn_ms, self.sandbox)
         self._queue = StartQueue(self, context)
         self._probe = Probe(self, context, self._health.rules.probe_s)
         self._idle_s = config.timeouts.idle_ms / 1000
@@ -250,6 +252,19 @@ class Child:
     def on_tool_call(self) -> Callable[[str, str, str], None] | None:
         """Receives the principal, suite and subtool of each call; None if nothing learns from them."""
         return self._context.on_tool_call
+
+    def explain_result(self, result: Raw) -> Raw | bytes:
+        """Return a tool result; if it is an error that the child's sandbox explains, with that explanation."""
+        running = self.connection.sandbox if self.connection is not None else None
+        if running is None or len(result) > MAX_ERROR_BYTES or b'"isError"' not in bytes(result):
+            return result
+        return running.explain_result(bytes(result)) or result
+
+    def explain_error(self, text: str) -> str:
+        """Return what the child's sandbox has to do with an error message, after a space; or an empty string."""
+        running = self.connection.sandbox if self.connection is not None else None
+        explanation = running.explanation(text) if running is not None else ""
+        return f" {explanation}" if explanation else ""
 
     def record_failure(self, problem: Failure, principal: str) -> Failure:
         """Add the failure of a call to the recent errors and return it without secrets."""

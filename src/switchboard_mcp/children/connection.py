@@ -7,7 +7,7 @@ A connection is opened once and ends once. It knows neither how messages are car
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -30,6 +30,9 @@ from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport, OnClosed, OnResponseLost
 from switchboard_mcp.transport.rpc import AwaitedRequest, Peer, PendingRequest
 from switchboard_mcp.transport.stdio import PipeTransport
+
+if TYPE_CHECKING:
+    from switchboard_mcp.sandbox.runner import RunningSandbox
 
 # A child that sends requests without reading our answers gets no more of them.
 MAX_UNREAD_ANSWERS = 1024 * 1024
@@ -107,6 +110,11 @@ class Connection:
     def pid(self) -> int:
         """The child's process id."""
         return self._transport.pid
+
+    @property
+    def sandbox(self) -> RunningSandbox | None:
+        """The sandbox of the child's process, if it has one."""
+        return getattr(self._transport, "sandbox", None)
 
     def stderr_tail(self) -> list[str]:
         """Return the first and the last lines of stderr, redacted."""

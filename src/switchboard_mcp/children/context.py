@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.observability.audit.audit_log import AuditLog
     from switchboard_mcp.observability.recent_errors import RecentErrors
     from switchboard_mcp.policy.launch.rules import LaunchPolicy
+    from switchboard_mcp.sandbox.runner import SandboxRunner
 
 
 class ChildHandle(Protocol):
@@ -80,6 +81,7 @@ class ChildContext(Struct, kw_only=True):
         None  # gets principal, suite and subtool of each call
     )
     replicas: Replicas | None = None
+    sandboxes: SandboxRunner | None = None
     audit: AuditLog | None = None
     records: AuditLog | None = (
         None  # receives call records: `audit`, or without it the log of events to publish

@@ -11,26 +11,33 @@ import os
 from asyncio import timeout, to_thread
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import OFF, SandboxWords
 from switchboard_mcp.config.sections import URL_VARIABLE
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.process.launcher import ChildProcess, SpawnError
 
 if TYPE_CHECKING:
     from switchboard_mcp.policy.launch.rules import ApprovedLaunch, LaunchPolicy
+    from switchboard_mcp.sandbox.denials import Denial
+    from switchboard_mcp.sandbox.runner import RunningSandbox
 
 
 class Launched(Struct, frozen=True):
-    """A running process, and in governed mode its approved launch."""
+    """A running process, in governed mode its approved launch, and its sandbox if it has one."""
 
     process: ChildProcess
     approved: ApprovedLaunch | None = None
+    sandbox: RunningSandbox | None = None
 
 
-async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Launched | Failure:
+async def launch(
+    spec: ChildSpec, context: ChildContext, limit_s: float, sandbox: SandboxWords = OFF
+) -> Launched | Failure:
     """Launch the command of a specification whose variables are expanded."""
     try:
         async with timeout(limit_s):
@@ -39,8 +46,8 @@ async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Laun
                 # The bus URL lets its holder send mail in any name, so children do not inherit it.
                 inherited = {name: value for name, value in context.environ.items() if name != URL_VARIABLE}
                 env = inherited | spec.env
-                return Launched(await context.launcher.spawn(command, env, spec.cwd))
-            return await _launch_approved(spec, context, context.launch_policy)
+                return await _spawn(spec, context, sandbox, command, env, spec.cwd)
+            return await _launch_approved(spec, context, context.launch_policy, sandbox)
     except SpawnError as problem:
         return spawn_failure(spec, problem)
     except TimeoutError:
@@ -55,17 +62,53 @@ async def launch(spec: ChildSpec, context: ChildContext, limit_s: float) -> Laun
         )
 
 
+async def _spawn(
+    spec: ChildSpec,
+    context: ChildContext,
+    sandbox: SandboxWords,
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+) -> Launched | Failure:
+    # A wrapper is Switchboard itself, which starts the wrapped child in that child's sandbox.
+    if not sandbox.is_on or spec.wraps:
+        return Launched(await context.launcher.spawn(argv, env, cwd))
+    from switchboard_mcp.sandbox import runner  # Only if a child has a sandbox.
+
+    if context.sandboxes is None:
+        cache = os.path.join(os.path.dirname(cache_folder(context.environ)), "sandbox")
+        context.sandboxes = runner.SandboxRunner(context.launcher, context.workspace, context.environ, cache)
+
+    def on_denial(denial: Denial) -> None:
+        context.log.warning("sandbox.denied", child=spec.name, problem=denial.sentence(spec.name))
+        context.audit_child(spec.name, f"sandbox denied {denial.kind} {denial.target}"[:200])
+
+    # Variables that governed mode lets through are approved by name.
+    inherited = (
+        [] if context.launch_policy is not None and sandbox.env is None else env.keys() - spec.env.keys()
+    )
+    started = await context.sandboxes.start(
+        spec.name, sandbox, runner.Launch(argv, env, cwd), inherited, on_denial
+    )
+    return started if isinstance(started, Failure) else Launched(started[0], sandbox=started[1])
+
+
 async def _launch_approved(
-    spec: ChildSpec, context: ChildContext, policy: LaunchPolicy
+    spec: ChildSpec, context: ChildContext, policy: LaunchPolicy, sandbox: SandboxWords
 ) -> Launched | Failure:
     # In a thread: hashing a program may mean reading a hundred megabytes.
     approved = await to_thread(policy.approve, spec)
     if isinstance(approved, Failure):
         return approved
-    process = await context.launcher.spawn(approved.argv, approved.env, approved.cwd)
+    launched = await _spawn(spec, context, sandbox, approved.argv, approved.env, approved.cwd)
+    if isinstance(launched, Failure):
+        return launched
+    process = launched.process
     if _runs(process.pid, approved):
-        return Launched(process, approved)
+        return structs.replace(launched, approved=approved)
     process.end()
+    if launched.sandbox is not None:
+        launched.sandbox.close()
     for fd in (process.stdin, process.stdout, process.stderr):
         os.close(fd)
     return failure(
@@ -91,6 +134,12 @@ def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
         return failure(
             "folder_not_found",
             f"Child '{spec.name}': folder '{spec.cwd}' ({where}): {problem}.",
+            child=spec.name,
+        )
+    if problem.where.startswith("sandbox"):
+        return failure(
+            "sandbox_unavailable",
+            f"Child '{spec.name}': its sandbox could not be set up ({problem.where.partition(':')[2]}: {problem}).",
             child=spec.name,
         )
     if problem.code == errno.ECHILD:

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
@@ -17,6 +18,9 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.transport.base import OnClosed, OnResponseLost
 from switchboard_mcp.transport.process.launcher import ChildProcess, describe_status
 from switchboard_mcp.transport.stdio import PipeTransport
+
+if TYPE_CHECKING:
+    from switchboard_mcp.sandbox.runner import RunningSandbox
 
 # Shutdown sequence: a well-behaved server exits when its stdin closes. Hosts give us about two seconds to exit.
 STDIN_GRACE_S = 1.0
@@ -34,7 +38,14 @@ STDERR_LINE_CHARS = 500
 class ProcessTransport:
     """A `ChildTransport` over the pipes of a child process."""
 
-    def __init__(self, context: ChildContext, spec: ChildSpec, process: ChildProcess) -> None:
+    def __init__(
+        self,
+        context: ChildContext,
+        spec: ChildSpec,
+        process: ChildProcess,
+        sandbox: RunningSandbox | None = None,
+    ) -> None:
+        self.sandbox = sandbox
         self._context = context
         self._spec = spec
         self._process = process
@@ -70,11 +81,14 @@ class ProcessTransport:
         status = await self._exit(EXIT_GRACE_S)
         self._stderr.drain()
         self._release()
+        stderr = self.stderr_tail()
+        explanation = self.sandbox.explanation("\n".join(stderr)) if self.sandbox is not None else ""
         return failure(
             "child_crashed" if opened else "child_start_failed",
-            f"Child '{self._spec.name}' {describe_status(status)}{'' if opened else ' before it was ready'}.",
+            f"Child '{self._spec.name}' {describe_status(status)}{'' if opened else ' before it was ready'}."
+            + (f" {explanation}" if explanation else ""),
             child=self._spec.name,
-            stderr=self._last_lines() if opened else self.stderr_tail(),
+            stderr=self._last_lines() if opened else stderr,
         )
 
     def stderr_tail(self) -> list[str]:
@@ -108,6 +122,8 @@ class ProcessTransport:
         self._released = True
         self._stderr.close()
         self.link.close()
+        if self.sandbox is not None:
+            self.sandbox.close()
 
     def _on_stdin_broken(self) -> None:
         """Handle a broken stdin. Usually the child has died and stdout closes next; if not, the child is unusable."""

@@ -9,6 +9,7 @@ import asyncio
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.per_session import PerSessionChild
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace, settings_of
 from switchboard_mcp.errors import failure
 
@@ -86,6 +87,4 @@ def _create_child(spec: ChildSpec, config: Config, context: ChildContext) -> Chi
     suite = config.suites.get(spec.name)
     if suite is None or suite.isolation == "shared":
         return Child(spec, config, context)
-    from switchboard_mcp.children.per_session import PerSessionChild  # Loaded only if used.
-
     return PerSessionChild(spec, config, context, suite.isolation_max)

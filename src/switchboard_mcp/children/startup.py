@@ -19,6 +19,7 @@ from switchboard_mcp.children.process_transport import ProcessTransport
 from switchboard_mcp.children.timeouts import longest_start_after_timeout, start_timeout_ms
 from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import SandboxWords
 from switchboard_mcp.config.variables import expand, keyring_variables, secret_values
 from switchboard_mcp.errors import RUN_DOCTOR, Failure, failure
 from switchboard_mcp.protocol import versions
@@ -40,10 +41,11 @@ MAYBE_WRONG_TYPE = frozenset({"child_http_error", "child_protocol", "child_start
 class Startup:
     """Starts one child, as often as it has to be restarted. Connections are handed to the child as they are made."""
 
-    def __init__(self, child: Child, context: ChildContext, spawn_ms: int) -> None:
+    def __init__(self, child: Child, context: ChildContext, spawn_ms: int, sandbox: SandboxWords) -> None:
         self._child = child
         self._context = context
         self._spawn_ms = spawn_ms
+        self._sandbox = sandbox
         self._capabilities = b"{}"
         self._needs_handshake = False  # it exits on any first request but `initialize`
         self._launching: Task[object] | None = None
@@ -82,13 +84,13 @@ class Startup:
             return connected
         self._launching = current_task()
         try:
-            launched = await launch(spec, self._context, limit_s)
+            launched = await launch(spec, self._context, limit_s, self._sandbox)
         finally:
             self._launching = None
         if isinstance(launched, Failure):
             return launched
         self._approved = launched.approved
-        return ProcessTransport(self._context, spec, launched.process)
+        return ProcessTransport(self._context, spec, launched.process, launched.sandbox)
 
     async def _start(self, stateless_first: bool) -> ServerSnapshot | Failure:
         child, environ = self._child, self._context.environ

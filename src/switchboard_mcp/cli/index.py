@@ -24,6 +24,7 @@ COMMANDS = {
     "lock": "commands.lock:COMMAND",
     "gate": "gate.check:COMMAND",
     "approvals": "gate.approvals:COMMAND",
+    "sandbox": "sandbox.command:COMMAND",
     "evidence": "commands.evidence:COMMAND",
     "bus": "commands.bus:COMMAND",
     "audit": "commands.audit:COMMAND",

@@ -42,6 +42,7 @@ usage: switchboard [COMMAND] [OPTIONS]
                         the process that the stdio sessions of a workspace share
   doctor                check everything, and say how to fix it
   lock                  record what every child offers; --check, --accept CHILD
+  sandbox               show what each child may do here, or learn the smallest sandbox: show, learn CHILD
   audit verify|tail|…   verify, read or follow the audit record
   bus status|relay|…    mail between machines: check, relay, read or resend it
   evidence              write report, metrics and stamp; identical for identical inputs

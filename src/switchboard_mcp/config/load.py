@@ -16,6 +16,7 @@ from switchboard_mcp.config.descriptions import describe_suites, read_descriptio
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
+from switchboard_mcp.config.sandbox import sandbox_mistakes
 from switchboard_mcp.config.sections import Token
 from switchboard_mcp.config.workspace_folder import JSON_NAME as JSON_NAME
 from switchboard_mcp.config.workspace_folder import TOML_NAME as TOML_NAME
@@ -121,10 +122,23 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
     for name, token in config.http.tokens.items():
         if isinstance(token, Token):
             require_profile(config, token.profile, f"{path}: http.tokens.{name}.profile")
+    _check_sandboxes(path, config)
     wrong_name = token_name_problem(config.http.tokens)
     if wrong_name:
         raise _invalid(f"{path}: http.tokens: {wrong_name}")
     return config
+
+
+def _check_sandboxes(path: str, config: Config) -> None:
+    sandboxes = {"sandbox": config.sandbox}
+    sandboxes |= {f"suites.{name}.sandbox": suite.sandbox for name, suite in config.suites.items()}
+    found = [
+        str(ConfigWarning(path, f"{key}.{place}", message))
+        for key, value in sandboxes.items()
+        for place, message in sandbox_mistakes(value)
+    ]
+    if found:
+        raise _invalid("\n".join(found))
 
 
 def require_profile(config: Config, name: str, where: str) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from switchboard_mcp.config.gate import GateSection
+from switchboard_mcp.config.sandbox import Sandbox, SandboxWords, effective
 from switchboard_mcp.config.sections import (
     AskSettings,
     AuditSettings,
@@ -79,6 +80,9 @@ class SuiteSettings(ConfigModel, frozen=True):
     """Middleware for calls of this suite, run after the middleware of all suites."""
     always_load: bool = False
     """Ask hosts that load tools on demand to always load this suite tool."""
+    sandbox: Sandbox | None = None
+    """Sandbox of this child's process: a preset (`strict`, `workspace`, `browser`, `off`), or an object. Default: the
+    top-level `sandbox`."""
 
 
 class Timeouts(ConfigModel, frozen=True):
@@ -246,6 +250,9 @@ class Config(ConfigModel, frozen=True):
     """Mail between machines."""
     ask: AskSettings = field(default_factory=AskSettings)
     """Natural-language requests."""
+    sandbox: Sandbox | None = None
+    """Sandbox of child processes that have no `sandbox` under `suites`: a preset, or an object. Default: `off`; in
+    governed mode `workspace`."""
 
 
 Rebuild = Literal["child", "suite", "restart"]
@@ -259,6 +266,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "suites.isolation": ("child",),
     "suites.isolation_max": ("child",),
     "suites.rpc_ms": ("child",),
+    "suites.sandbox": ("child",),
     "timeouts": ("child",),
     "introspection": ("suite",),
     "introspection.fresh_ms": ("child",),
@@ -276,6 +284,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "broker": (),
     "bus": ("restart",),
     "ask": ("restart",),
+    "sandbox": ("child",),
 }
 
 
@@ -301,6 +310,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "suites.cache": "developer",
     "suites.middleware": "approver",
     "suites.always_load": "developer",
+    "suites.sandbox": "approver",
     "timeouts": "developer",  # a start never takes longer than `health.spawnFailMs`
     "introspection": "developer",  # texts are sanitised and clipped in every mode
     "limits": "approver",
@@ -317,7 +327,15 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "broker": "approver",
     "bus": "approver",
     "ask": "approver",
+    "sandbox": "approver",
 }
+
+
+def sandbox_of(child: str, config: Config) -> SandboxWords:
+    """Return the effective sandbox of a child's process."""
+    suite = config.suites.get(child)
+    own = suite.sandbox if suite is not None else None
+    return effective(config.sandbox, own, governed=False)
 
 
 def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, ...]:

@@ -186,6 +186,8 @@ class ForwardedRequest(HostRequest):
         if error is None:
             result: Raw = answer.result  # type: ignore[assignment]  # set, since there is no error
             self.record_issued_ids(result)
+            if self.child.is_sandboxed and self.method == "tools/call":
+                result = Raw(self.child.explain_result(result))
             self.handle_result(self.relay.receive(self, result))
         elif not self.relist_and_retry(error) and not self.answer_host_error(error):
             native = self.child.is_stateless is self.is_stateless

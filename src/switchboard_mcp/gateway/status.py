@@ -53,6 +53,11 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     failures: int = 0
     retry_after_ms: int = 0
     last_failure: LastProblem | UnsetType = UNSET
+    sandbox: str = ""
+    """The preset of its sandbox; empty if it has none. `sandboxBroken` names the promises that do not hold here, once
+    the child has started; `sandboxDenied` counts what the sandbox has refused to this process."""
+    sandbox_broken: list[str] = []
+    sandbox_denied: int = 0
 
     @property
     def is_unavailable(self) -> bool:
@@ -95,6 +100,7 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
     last = child.last_failure if child.failures or health.value in UNAVAILABLE else None
     redacted = child.redact(last) if last is not None else None
     in_flight = len(child.peer.pending) if child.peer is not None else 0
+    sandbox = child.connection.sandbox if child.connection is not None else None
     return ChildStatus(
         suite=suite.name,
         child=child.name,
@@ -115,4 +121,7 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
         last_failure=LastProblem(redacted.code, redacted.message) if redacted is not None else UNSET,
+        sandbox=child.sandbox.preset if child.is_sandboxed else "",
+        sandbox_broken=[promise.name for promise in sandbox.plan.broken] if sandbox is not None else [],
+        sandbox_denied=sum(sandbox.denied.values()) if sandbox is not None else 0,
     )

@@ -188,6 +188,12 @@ def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:
     )
 
 
+def _sandbox(child: ChildStatus) -> str:
+    broken = f", without {' and '.join(child.sandbox_broken)}" if child.sandbox_broken else ""
+    denied = f", {child.sandbox_denied:,} refused" if child.sandbox_denied else ""
+    return f"sandbox {child.sandbox}{broken}{denied}"
+
+
 def _remark(child: ChildStatus) -> str:
     parts = [f"{plural(child.in_flight, 'call')} in flight"] if child.in_flight else []
     if child.failures:
@@ -196,4 +202,6 @@ def _remark(child: ChildStatus) -> str:
         parts.append(f"next try in {child.retry_after_ms / 1000:.1f} s")
     if child.last_failure is not UNSET:
         parts.append(child.last_failure.message)
+    if child.sandbox:
+        parts.append(_sandbox(child))
     return "; ".join(parts)

@@ -17,10 +17,12 @@ from msgspec import Struct
 
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
-from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.sandbox.promises import promises
+from switchboard_mcp.sandbox.report import find_support
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.hosts import HOSTS
@@ -46,7 +48,36 @@ class ProcessInfo(Struct, frozen=True):
 
 def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
     """Return the findings about processes and hosts."""
-    return [*_orphans(workspace, environ, processes()), *_hosts(workspace.folder, environ)]
+    return [
+        *_orphans(workspace, environ, processes()),
+        *_hosts(workspace.folder, environ),
+        *_sandboxes(workspace),
+    ]
+
+
+def _sandboxes(workspace: Workspace) -> Iterator[Finding]:
+    """Report promises of sandboxes that do not hold here, and offer sandboxes if no child has one."""
+    local = [spec for spec in workspace.children if spec.kind == "stdio" and not spec.wraps]
+    words = {spec.name: sandbox_of(spec.name, workspace.config) for spec in local}
+    if local and not any(own.is_on for own in words.values()):
+        message = (
+            f"{plural(len(local), 'child', 'children')} may do whatever you may do: no child has a sandbox."
+        )
+        yield Finding(
+            NOTE, message, 'Set `"sandbox": "workspace"` in the config; `switchboard sandbox show`.'
+        )
+    if not any(own.is_on for own in words.values()):
+        return
+    support = find_support()
+    reasons: dict[str, list[str]] = {}
+    for name, own in words.items():
+        for promise in promises(own, support):
+            if not promise.holds:
+                reasons.setdefault(f"{promise.text}: {promise.why}", []).append(name)
+    for reason, names in reasons.items():
+        required = [name for name in names if words[name].required]
+        message = f"The sandbox of {', '.join(names)} does not keep all it promises here; not kept: {reason}."
+        yield Finding(PROBLEM if required else NOTE, message, "`switchboard sandbox show` has the details.")
 
 
 def processes(proc: str = PROC) -> dict[int, ProcessInfo]:

@@ -212,6 +212,8 @@ class SubtoolCall(HostRequest):
                     self.on_failed(self._child_error(error))
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # present if there is no error
+        if self.child.is_sandboxed:
+            result = Raw(self.child.explain_result(result))
         if self.child.inventory.needs_result_check:
             self.record_issued_ids(result)
             self.handle_result(result)
@@ -254,7 +256,8 @@ class SubtoolCall(HostRequest):
         invalid = error.code == INVALID_PARAMS
         return failure(
             "child_network_error" if not invalid and is_network_failure(error.message) else "child_error",
-            f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})",
+            f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})"
+            + child.explain_error(error.message),
             child=child.name,
             subtool=subtool,
             hint=CORRECT_ARGUMENTS if invalid else "",

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from switchboard_mcp.transport.process import reaper
 
@@ -32,12 +32,20 @@ STRAYS_POLL_S = 0.05
 
 
 class SpawnError(Exception):
-    """The child could not be started. `where` is `exec` or `chdir`."""
+    """The child could not be started. `where` is `exec`, `chdir`, or `sandbox:` and its step."""
 
     def __init__(self, code: int, where: str) -> None:
         super().__init__(os.strerror(code))
         self.code = code
         self.where = where
+
+
+class SandboxRequest(NamedTuple):
+    """A sandbox for a child: the file of the module that applies it, its plan, and a socket for what it sends."""
+
+    file: str
+    plan: dict[str, Any]
+    channel: int
 
 
 class ChildProcess:
@@ -190,19 +198,26 @@ class Launcher:
         self._adopted: set[int] = set()  # orphans of dead launchers and reapers, to be waited for
         self._next_look: asyncio.TimerHandle | None = None
 
-    async def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChildProcess:
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        sandbox: SandboxRequest | None = None,
+    ) -> ChildProcess:
         """Start a child. Raises SpawnError if it cannot be started, OSError if we lack resources."""
-        request = _encode(argv, env, cwd)
+        request = _encode(argv, env, cwd, sandbox)
+        channel = None if sandbox is None else sandbox.channel
         try:
-            return await self._spawn(request)
+            return await self._spawn(request, channel)
         except SpawnError as problem:
             if problem.code != errno.ECHILD:
                 raise
             # The launcher was killed before it handled the request.
-            return await self._spawn(request)
+            return await self._spawn(request, channel)
 
-    async def _spawn(self, request: bytes) -> ChildProcess:
-        process = self._start_child(request)
+    async def _spawn(self, request: bytes, channel: int | None) -> ChildProcess:
+        process = self._start_child(request, channel)
         try:
             await process.started
         except BaseException:
@@ -212,7 +227,7 @@ class Launcher:
             raise
         return process
 
-    def _start_child(self, request: bytes) -> ChildProcess:
+    def _start_child(self, request: bytes, channel: int | None) -> ChildProcess:
         """Create the pipes, send their far ends with the request, keep ours. Leaves nothing open on failure."""
         theirs: list[int] = []
         ours: list[int] = []
@@ -224,6 +239,8 @@ class Launcher:
             lifeline, reaper_end = socket.socketpair()
             ours.append(lifeline.detach())
             theirs.append(reaper_end.detach())
+            if channel is not None:
+                theirs.append(os.dup(channel))
             self._request(request, theirs)
         except BaseException:
             for fd in ours:
@@ -361,11 +378,15 @@ def _has_left_session(pid: int) -> bool:
         return False
 
 
-def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
+def _encode(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, sandbox: SandboxRequest | None = None
+) -> bytes:
     """Encode a request for the launcher, as bytes since the launcher may have another file system encoding."""
     try:
         variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-        return marshal.dumps(([os.fsencode(argument) for argument in argv], variables, os.fsencode(cwd)))
+        words = [os.fsencode(argument) for argument in argv]
+        confined = None if sandbox is None else (sandbox.file, sandbox.plan)
+        return marshal.dumps((words, variables, os.fsencode(cwd), confined))
     except UnicodeEncodeError:
         raise SpawnError(errno.EINVAL, "exec") from None
 

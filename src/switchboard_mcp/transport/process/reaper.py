@@ -27,6 +27,7 @@ import signal
 import socket
 import sys
 import time
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 # Time to clean up after SIGTERM. Switchboard has already waited, after closing stdin.
@@ -38,11 +39,12 @@ SLOW_POLL_AFTER_S = 2.0
 # A reaper needs TERM_GRACE_S and a moment. One that takes longer after Switchboard has gone is stopped or traced.
 REAPER_PATIENCE_S = 3.0
 CONTINUE_S = 0.05
-FDS_IN_REQUEST = 4  # stdin, stdout, stderr, lifeline
+FDS_IN_REQUEST = 5  # stdin, stdout, stderr, lifeline, and with a sandbox the channel for its sockets
 # Python ignores the first two, a reaper handles or ignores the others; a child must start with the defaults.
 CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
 
-Request = tuple[list[bytes], dict[bytes, bytes], bytes]  # argv, environment, folder
+# argv, environment, folder, and perhaps the file of the sandbox module with its plan
+Request = tuple[list[bytes], dict[bytes, bytes], bytes, "tuple[str, dict[str, Any]] | None"]
 
 
 def become_subreaper(adopts: bool = True) -> None:
@@ -170,6 +172,8 @@ def serve(control: socket.socket) -> None:
             request, fds = receive(control)
             if request is None:
                 break
+            if request[3] is not None:
+                load_sandbox(request[3][0])
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -234,7 +238,7 @@ def run_reaper(request: Request, fds: list[int]) -> None:
     if child == 0:
         exec_child(request, fds, problem_write)
     os.close(problem_write)
-    for fd in fds[:3]:
+    for fd in (*fds[:3], *fds[4:]):
         os.close(fd)
     problem = os.read(problem_read, 100)
     os.close(problem_read)
@@ -257,7 +261,7 @@ def run_reaper(request: Request, fds: list[int]) -> None:
 
 def exec_child(request: Request, fds: list[int], problem_write: int) -> None:
     """Execute the child in the forked process. Never returns."""
-    argv, env, cwd = request
+    argv, env, cwd, sandbox = request
     where = b"exec"
     try:
         os.setsid()
@@ -267,18 +271,46 @@ def exec_child(request: Request, fds: list[int], problem_write: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target in range(3):
             os.dup2(fds[target], target)
-        for fd in fds:
+        for fd in fds[:4]:
             os.close(fd)
+        if sandbox is not None:
+            where = b"sandbox"
+            enter_sandbox(*sandbox, socket.socket(fileno=fds[4]))
         where = b"chdir"
         os.chdir(cwd)
         where = b"exec"
         os.execvpe(argv[0], argv, env)
     except OSError as problem:
-        os.write(problem_write, b"%d %b" % (problem.errno or errno.EINVAL, where))
+        step = os.fsencode(f":{problem.filename}") if where == b"sandbox" else b""
+        os.write(problem_write, b"%d %b%b" % (problem.errno or errno.EINVAL, where, step))
     except (ValueError, IndexError):  # a NUL byte, an equals sign in a variable's name, or an empty argv
         os.write(problem_write, b"%d %b" % (errno.EINVAL, where))
     finally:  # this process must never continue as a second reaper
         os._exit(127)
+
+
+def enter_sandbox(file: str, plan: dict[str, Any], channel: socket.socket) -> None:
+    """Confine this process by a plan. The module is loaded by its file: this interpreter has no packages."""
+    confine = load_sandbox(file)
+    if plan:
+        confine.confine(plan, channel)
+        channel.close()
+    else:
+        confine.answer_probe(channel)
+
+
+def load_sandbox(file: str) -> Any:
+    """Return the module that applies sandbox plans. Loaded in the launcher with the first plan, for all after it."""
+    if "sandbox" not in sys.modules:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        spec = spec_from_file_location("sandbox", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules["sandbox"] = module
+    return sys.modules["sandbox"]
 
 
 def kill_tree(child: int, status: int | None) -> int:

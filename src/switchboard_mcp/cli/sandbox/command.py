@@ -1,0 +1,150 @@
+"""`switchboard sandbox show|learn`: what each child may do here, and the smallest sandbox that a child works in."""
+
+from __future__ import annotations
+
+import os
+
+from switchboard_mcp.app import load
+from switchboard_mcp.children.catalog import cache_folder
+from switchboard_mcp.cli.console import Console, Screen, Styled
+from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
+from switchboard_mcp.cli.parser import Command, option, positional
+from switchboard_mcp.cli.sandbox.learn import learn
+from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.sandbox import describe_network
+from switchboard_mcp.sandbox.plan import Places
+from switchboard_mcp.sandbox.promises import Promise, Support
+from switchboard_mcp.sandbox.report import SandboxReport, describe_child, find_support
+from switchboard_mcp.sandbox.runner import child_places
+
+
+def run(invocation: Invocation) -> int:
+    """Show the sandboxes, or learn one."""
+    workspace = load(invocation.options)
+    name = invocation.args.child
+    if invocation.args.action == "learn":
+        if not name:
+            raise usage_error("`sandbox learn` needs a child.", "Name it: `switchboard sandbox learn CHILD`.")
+        spec = find_child(workspace, name, invocation.console)
+        return learn(invocation, workspace, spec, places_of(workspace, spec))
+    chosen = [find_child(workspace, name, invocation.console)] if name else local_children(workspace)
+    support = find_support()
+    reports = [
+        describe_child(workspace, spec, os.environ, places_of(workspace, spec), support) for spec in chosen
+    ]
+    if invocation.as_json:
+        invocation.console.out.json({"system": support, "children": reports})
+    else:
+        show(reports, support, invocation.console, detailed=bool(name))
+    required = any(report.broken for report in reports if report.words.required)
+    return 1 if required else 0
+
+
+COMMAND = Command(
+    "sandbox show|learn [CHILD] [OPTIONS]",
+    "`show` prints what this system offers, each child's sandbox, and which of its promises hold here; with a\n"
+    "child, all of it. Exit code 1 if a required sandbox cannot be kept. `learn` runs a child, watches what it uses,\n"
+    "and prints the smallest sandbox that it works in, with a reason for each line. Nothing is written.",
+    run=run,
+    arguments=[
+        positional("action", "show or learn", choices=("show", "learn")),
+        positional("child", "the child (show: default all)", metavar="CHILD", nargs="?", default=""),
+        option("--call", "SUBTOOL", "learn: call this subtool too"),
+        option("--args", "JSON", "learn: its arguments (default: {})", "{}"),
+    ],
+    epilog=(
+        "examples:\n"
+        "  switchboard sandbox show\n"
+        "  switchboard sandbox show github\n"
+        "  switchboard sandbox learn github --call get_me"
+    ),
+)
+
+
+def local_children(workspace: Workspace) -> list[ChildSpec]:
+    """Return the children that are processes."""
+    return sorted((one for one in workspace.children if one.kind == "stdio"), key=lambda one: one.name)
+
+
+def places_of(workspace: Workspace, spec: ChildSpec) -> Places:
+    """Return the folders of a child's sandbox."""
+    cache = os.path.join(os.path.dirname(cache_folder(os.environ)), "sandbox")
+    return child_places(workspace.folder, os.environ.get("HOME", ""), cache, spec.name)
+
+
+def show(reports: list[SandboxReport], support: Support, console: Console, *, detailed: bool) -> None:
+    """Print the reports."""
+    out = console.out
+    out.line(f"This system: {describe_support(support)}")
+    out.line()
+    if detailed:
+        for report in reports:
+            _show_child(report, out)
+        return
+    rows = [
+        (
+            Styled(report.child, "bold cyan"),
+            report.words.preset,
+            describe_network(report.words) if report.words.is_on else "",
+            Styled(_kept(report), "yellow" if report.broken else ""),
+        )
+        for report in reports
+    ]
+    out.table(rows, ("CHILD", "SANDBOX", "NETWORK", "PROMISES"))
+
+
+def _kept(report: SandboxReport) -> str:
+    if not report.words.is_on:
+        return ""
+    names = ", ".join(promise.name for promise in report.broken)
+    return f"not kept: {names}" if names else "all kept"
+
+
+def describe_support(support: Support) -> str:
+    """Return what a system offers in one line."""
+    if support.system != "linux":
+        return f"{support.system}: sandboxes are not applied here"
+    has = {
+        f"Landlock {support.landlock}" if support.landlock else "Landlock": bool(support.landlock),
+        "seccomp": support.seccomp,
+        "user namespaces": support.user,
+        "mounts": support.mount,
+        "own network": support.transparent,
+    }
+    offered = ", ".join(name for name, is_there in has.items() if is_there) or "nothing"
+    lacking = ", ".join(name for name, is_there in has.items() if not is_there)
+    return f"{offered}{f'; without {lacking}' if lacking else ''}{' (as root)' if support.is_root else ''}"
+
+
+def _show_child(report: SandboxReport, out: Screen) -> None:
+    words = report.words
+    out.line(report.child, "bold")
+    if not words.is_on:
+        out.prose("No sandbox: it may do whatever you may do.", "  ")
+        return
+    programs = words.processes
+    facts = {
+        "preset": f"{words.preset}{', required' if words.required else ''}",
+        "reads": ", ".join((*report.read, "programs and libraries of the system")),
+        "writes": ", ".join((*report.write, "a temporary folder of its own")),
+        "protected": ", ".join(report.protect),
+        "not there": ", ".join(report.missing),
+        "home": "a folder of its own" if words.home == "private" else "yours",
+        "network": describe_network(words),
+        "programs": "any" if programs is True else ", ".join(programs or ()) or "none",
+        "variables": ", ".join(report.env),
+        "limits": ", ".join(f"{name} {value}" for name, value in words.limits.items()),
+    }
+    for name, value in facts.items():
+        if value:
+            out.entry(f"{name}: ", value, "bold", "  ")
+    out.line()
+    for promise in report.promises:
+        _show_promise(promise, out)
+
+
+def _show_promise(promise: Promise, out: Screen) -> None:
+    if promise.holds:
+        out.entry("✓ ", f"{promise.text} ({promise.by})", "green", "  ")
+    else:
+        out.entry("✗ ", f"{promise.text}: {promise.why}", "red", "  ")

@@ -1,0 +1,285 @@
+"""The sandbox settings of a child: presets, and the effective words of one child. Pure.
+
+`effective` combines preset, default and suite into `SandboxWords`, which `sandbox.plan` turns into mechanisms and which
+an approval records. The docstring under a field is its description in the published JSON Schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field, structs
+
+Preset = Literal["strict", "workspace", "browser", "off"]
+Mebibytes = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=1)]
+Path = Annotated[str, Meta(min_length=1)]
+VARIABLES = ("workspace", "home", "cache", "tmp", "package")
+WEB_PORTS = (80, 443)
+ANY_HOST = "*"
+# Names of variables that no child needs a permission for: home, language, folders and certificates. None is a secret.
+BASIC_ENV = (
+    "COLUMNS", "HOME", "LANG", "LANGUAGE", "LC_*", "LINES", "LOGNAME", "NODE_EXTRA_CA_CERTS", "NO_COLOR", "PATH",
+    "REQUESTS_CA_BUNDLE", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TERM", "TMPDIR", "TZ", "USER",
+)  # fmt: skip
+# Files that other programs obey: a child that may write them leaves its sandbox through those programs.
+PROTECTED = tuple(
+    f"${{workspace}}/{name}"
+    for name in (
+        ".claude", ".codex", ".cursor", ".devcontainer", ".envrc", ".gemini", ".git", ".github", ".husky", ".idea",
+        ".mcp.json", ".pre-commit-config.yaml", ".vscode", "mcps", "switchboard.approvals.json",
+        "switchboard.config.json", "switchboard.config.toml", "switchboard.lock.json",
+    )
+)  # fmt: skip
+
+
+class SandboxFiles(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Files and folders beyond those of the preset."""
+
+    read: list[Path] = []
+    """Files and folders that the child may read and run. They may begin with `${workspace}`, `${home}`, `${cache}`,
+    `${tmp}` or `${package}`."""
+    write: list[Path] = []
+    """Files and folders that the child may read and write. Folders below `${cache}` are created."""
+    protect: list[Path] | None = None
+    """Files and folders that stay read-only within those the child may write. Default: what other programs obey, such
+    as `${workspace}/.git` and the files of editors and of Switchboard. `[]` protects nothing."""
+    home: Literal["private", "user"] | None = None
+    """`private`: HOME is a folder that this child alone uses, `${cache}`; it is kept. `user`: HOME is the user's, and
+    what may be read and written there is listed. Default: `private`."""
+
+
+class SandboxLimits(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Limits of the system for a child. Values that are not set come from the preset."""
+
+    memory_mb: Mebibytes | None = None
+    """Memory that each process may allocate, in MiB."""
+    cpu_seconds: Amount | None = None
+    """Processor time of each process, in seconds. Unlimited by default."""
+    open_files: Amount | None = None
+    """Files that each process may have open."""
+    processes: Amount | None = None
+    """Processes and threads of the child together."""
+    file_size_mb: Mebibytes | None = None
+    """Size of a file that the child may write, in MiB."""
+    tmp_mb: Mebibytes | None = None
+    """Size of the temporary folder, in MiB. It is kept in memory."""
+
+
+class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The sandbox of a child process."""
+
+    preset: Preset | None = None
+    """`strict`: reads its program, writes a temporary folder, no network. `workspace`: also writes the workspace and
+    its own cache, with a loopback of its own. `browser`: as `workspace`, for servers that start a browser, with
+    network. `off`: no sandbox. Default: `workspace` if anything is set here, and in governed mode; otherwise `off`."""
+    required: bool | None = None
+    """Refuse to start the child if this system cannot keep all promises of its sandbox. Default: false."""
+    files: SandboxFiles = field(default_factory=SandboxFiles)
+    """Files and folders beyond those of the preset."""
+    network: Literal["none", "loopback", "all"] | list[str] | None = None
+    """`none`; `loopback`: only its own processes; `all`; or hosts such as `api.github.com` (ports 80 and 443),
+    `*.example.com:443`, `192.0.2.7:5432`, `10.0.0.0/8:5432` and `localhost:5432` (this machine)."""
+    processes: bool | list[str] | None = None
+    """True: the child may start programs. False: it may not. A list: only these programs, by name or path."""
+    env: list[str] | None = None
+    """Names of environment variables that the child inherits; `*` matches any part of a name. Its own `env` is always
+    set. Default: home, language, PATH and certificates; in governed mode `governance.env`."""
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    """Limits of the system."""
+
+
+Sandbox = SandboxSettings | Preset
+
+
+class HostRule(Struct, frozen=True):
+    """A host that may be reached: a name, a pattern `*.example.com`, an address or a network, and its ports."""
+
+    host: str
+    ports: tuple[int, ...]
+
+
+class SandboxWords(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """The effective sandbox of one child, in the words of the config. Paths have their variables still."""
+
+    preset: Preset = "off"
+    """The preset."""
+    required: bool = False
+    """True if the child does not start unless all promises hold."""
+    read: list[str] = []
+    """What the child may read, beside its program and the system's."""
+    write: list[str] = []
+    """What the child may write."""
+    protect: list[str] = []
+    """What stays read-only."""
+    home: Literal["private", "user"] = "private"
+    """Its home folder."""
+    network: Literal["none", "loopback", "hosts", "all"] = "none"
+    """Its network."""
+    hosts: list[str] = []
+    """The hosts that it may reach."""
+    processes: bool | list[str] = True
+    """The programs that it may start."""
+    env: list[str] | None = None
+    """The variables that it inherits; the default if not set."""
+    limits: dict[str, int] = {}
+    """Its limits, by name."""
+
+    @property
+    def is_on(self) -> bool:
+        """True if there is a sandbox."""
+        return self.preset != "off"
+
+
+LIMITS = {"memoryMb": 8192, "openFiles": 4096, "processes": 512, "fileSizeMb": 2048, "tmpMb": 512}
+OFF = SandboxWords()
+PRESETS: dict[str, SandboxWords] = {
+    "off": OFF,
+    "strict": SandboxWords(
+        preset="strict", network="none", limits={**LIMITS, "memoryMb": 4096, "processes": 128, "tmpMb": 128}
+    ),
+    "workspace": SandboxWords(
+        preset="workspace",
+        write=["${workspace}", "${cache}"],
+        protect=list(PROTECTED),
+        network="loopback",
+        limits=dict(LIMITS),
+    ),
+    "browser": SandboxWords(
+        preset="browser",
+        write=["${workspace}", "${cache}"],
+        protect=list(PROTECTED),
+        network="all",
+        limits={**LIMITS, "memoryMb": 65536, "openFiles": 16384, "processes": 4096, "tmpMb": 2048},
+    ),
+}
+
+
+def effective(default: Sandbox | None, own: Sandbox | None, *, governed: bool) -> SandboxWords:
+    """Return the sandbox of a child from the workspace's default and its own settings."""
+    base, mine = _settings(default), _settings(own)
+    if isinstance(own, str) or mine.preset is not None:
+        preset = mine.preset
+    else:
+        preset = base.preset or ("workspace" if governed or default is not None or own is not None else "off")
+    assert preset is not None
+    if preset == "off":
+        return OFF
+    # A preset of its own starts afresh: what the default adds belongs to the default's preset.
+    layers = [mine] if mine.preset is not None and mine.preset != base.preset else [base, mine]
+    words = PRESETS[preset]
+    for layer in layers:
+        words = _add(words, layer)
+    return words
+
+
+def _settings(value: Sandbox | None) -> SandboxSettings:
+    if isinstance(value, SandboxSettings):
+        return value
+    return SandboxSettings(preset=value)
+
+
+def _add(words: SandboxWords, layer: SandboxSettings) -> SandboxWords:
+    """Return the words with one layer of settings: paths are added, everything else is replaced."""
+    changes: dict[str, Any] = {
+        "read": _joined(words.read, layer.files.read),
+        "write": _joined(words.write, layer.files.write),
+    }
+    if layer.files.protect is not None:
+        changes["protect"] = list(layer.files.protect)
+    if layer.files.home is not None:
+        changes["home"] = layer.files.home
+    if isinstance(layer.network, list):
+        changes |= {"network": "hosts", "hosts": list(layer.network)}
+    elif layer.network is not None:
+        changes |= {"network": layer.network, "hosts": []}
+    for name in ("required", "processes", "env"):
+        if getattr(layer, name) is not None:
+            changes[name] = getattr(layer, name)
+    names = zip(SandboxLimits.__struct_fields__, SandboxLimits.__struct_encode_fields__, strict=True)
+    limits = {encoded: getattr(layer.limits, name) for name, encoded in names}
+    changes["limits"] = words.limits | {name: value for name, value in limits.items() if value is not None}
+    return structs.replace(words, **changes)
+
+
+def _joined(first: list[str], second: list[str]) -> list[str]:
+    return list(dict.fromkeys((*first, *second)))
+
+
+def sandbox_mistakes(value: Sandbox | None) -> Iterator[tuple[str, str]]:
+    """Yield the key and the message of each mistake that the types of the settings do not rule out."""
+    if not isinstance(value, SandboxSettings):
+        return
+    lists = {"read": value.files.read, "write": value.files.write, "protect": value.files.protect or []}
+    for name, paths in lists.items():
+        for index, path in enumerate(paths):
+            if problem := path_problem(path):
+                yield f"files.{name}[{index}]", problem
+    for index, text in enumerate(value.network if isinstance(value.network, list) else ()):
+        rule = parse_host(text)
+        if isinstance(rule, str):
+            yield f"network[{index}]", rule
+
+
+def path_problem(path: str) -> str:
+    """Return the mistake in a path, or an empty string."""
+    start = re.match(r"\$\{([^}]*)\}(/|$)", path)
+    if start is None and not path.startswith(("/", "~/")):
+        return "must be absolute, or begin with ${workspace}, ${home}, ${cache}, ${tmp} or ${package}."
+    if start is not None and start[1] not in VARIABLES:
+        return f"has no variable ${{{start[1]}}}. Use ${{{'}, ${'.join(VARIABLES)}}}."
+    rest = path[start.end() :] if start is not None else path
+    if "${" in rest:
+        return "may have a variable at its beginning only."
+    if ".." in rest.split("/") or "\0" in rest:
+        return "must not contain `..`."
+    return ""
+
+
+_NAME = re.compile(
+    r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\.?"
+)
+_ADDRESS = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?:/(\d{1,2}))?")
+
+
+def parse_host(text: str) -> HostRule | str:
+    """Return the rule for a host, or the mistake in it."""
+    host, colon, ports = text.strip().lower().rpartition(":")
+    if not colon:
+        host, ports = ports, ""
+    numbers = (
+        tuple(int(one) if one.isdecimal() and len(one) < 6 else 0 for one in ports.split(","))
+        if ports
+        else ()
+    )
+    if colon and (not numbers or not all(0 < number < 65536 for number in numbers)):
+        return f"`{text}` needs a port between 1 and 65535 after the colon, or none."
+    if host == "localhost" and not numbers:
+        return "`localhost` needs a port, as in `localhost:5432`."
+    address = _ADDRESS.fullmatch(host)
+    is_address = address is not None and all(int(one) < 256 for one in address.groups()[:4])
+    is_address = is_address and int((address and address[5]) or 0) <= 32
+    is_name = len(host) <= 253 and _NAME.fullmatch(host) and not host.rpartition(".")[2].isdecimal()
+    if not (host == ANY_HOST or is_address or is_name):
+        return f"`{text}` is not a host. Write a name, `*.` and a name, an IPv4 address or a network."
+    return HostRule(host.rstrip("."), numbers or WEB_PORTS)
+
+
+def describe_network(words: SandboxWords) -> str:
+    """Return the network of a sandbox in a few words."""
+    return ", ".join(words.hosts) if words.network == "hosts" else words.network
+
+
+def fill_path(path: str, places: Mapping[str, str]) -> str:
+    """Return a path of the settings with its variable replaced; empty if this sandbox has no such folder."""
+    if path.startswith("~/"):
+        path = "${home}" + path[1:]
+    if not path.startswith("${"):
+        return path
+    name, _, rest = path[2:].partition("}")
+    folder = places.get(name, "")
+    return folder + rest if folder else ""

@@ -1,0 +1,365 @@
+"""Turns the effective words of a sandbox into a plan of system calls for `confine`.
+
+Looks at the file system, since mounts and rules need what exists; starts and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from switchboard_mcp.config.sandbox import BASIC_ENV, HostRule, SandboxWords, fill_path, parse_host
+from switchboard_mcp.sandbox import seccomp
+from switchboard_mcp.sandbox.programs import LOADERS, SYSTEM_FOLDERS, ProgramFiles, find_program, is_system
+from switchboard_mcp.sandbox.promises import Promise, Support, promises
+from switchboard_mcp.system.star_patterns import matches_stars
+
+NEWNS, NEWIPC, NEWUSER, NEWNET = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x4000_0000
+MIB = 1 << 20
+TMP = "/tmp"  # of the view
+SHARED_MEMORY = "/dev/shm"
+# Files of /etc that are often links to a folder that the view does not have.
+LINKED_FILES = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/ssl/certs")
+# What programs read in /etc: names, certificates, fonts, languages. Never passwords, keys or settings of services.
+ETC = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d", "crypto-policies",
+    "debian_version", "fonts", "gai.conf", "gitconfig", "group", "host.conf", "hosts", "inputrc", "ld.so.cache",
+    "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "machine-id", "magic", "mime.types",
+    "nsswitch.conf", "opt", "os-release", "passwd", "pki", "profile", "protocols", "resolv.conf", "services", "ssl",
+    "terminfo", "timezone", "xdg",
+)  # fmt: skip
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+KERNEL_FILES = ("/sys/devices/system/cpu", "/sys/fs/cgroup")
+BROWSER_FILES = ("/sys", "/var/cache/fontconfig", "/var/lib/dbus/machine-id")
+# Landlock rights by bit.
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, IOCTL_DEV = 1, 2, 4, 8, 1 << 15
+MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
+RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of bits; 16 from 5
+READ = READ_FILE | READ_DIR
+SCOPES = 0b11  # abstract sockets and signals
+# The folders of a server's state that no child sees: mail between agents, terminals, the audit log.
+HIDDEN = (".switchboard",)
+
+Mount = tuple[str, str, Any]
+
+
+class Places(Struct, frozen=True):
+    """The folders that variables of the settings stand for. `cache` is the child's own."""
+
+    workspace: str
+    home: str
+    cache: str
+
+
+class Launch(Struct, frozen=True):
+    """A command line with its environment and folder."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+
+
+class SandboxPlan(Struct, frozen=True):
+    """A launch inside its sandbox: `steps` is for `confine`, `folders` are created first."""
+
+    launch: Launch
+    steps: dict[str, Any]
+    folders: list[str]
+    rules: list[HostRule]
+    promises: list[Promise]
+    read: list[str]
+    write: list[str]
+    protect: list[str]
+
+    @property
+    def broken(self) -> list[Promise]:
+        """The promises that do not hold here."""
+        return [one for one in self.promises if not one.holds]
+
+
+def make_plan(
+    words: SandboxWords,
+    launch: Launch,
+    inherited: Iterable[str],
+    places: Places,
+    support: Support,
+    machine: str,
+) -> SandboxPlan:
+    """Return the plan for a launch. `inherited` are the names of variables that the child's entry does not set."""
+    has_view, has_network = support.mount, support.network and words.network != "all"
+    tmp = TMP if has_view else os.path.join(places.cache, "tmp")
+    cwd = os.path.realpath(launch.cwd)
+    program = find_program(launch.argv, launch.env, launch.cwd)
+    known = {
+        "workspace": os.path.realpath(places.workspace),
+        "home": os.path.realpath(places.home) if places.home else "",
+        "cache": os.path.realpath(places.cache),
+        "tmp": tmp,
+        "package": program.package,
+    }
+    write = _paths(words.write, known)
+    read = [*_paths(words.read, known), *program.read]
+    protect = [path for path in _paths(words.protect, known) if os.path.lexists(path)]
+    folders = [path for path in (*write, *([] if has_view else [tmp])) if _is_below(path, known["cache"])]
+    env = _environment(words, launch.env, inherited, known)
+    rules = [rule for text in words.hosts if isinstance(rule := parse_host(text), HostRule)]
+    flags = NEWUSER | NEWIPC if support.user else 0
+    flags |= NEWNS if has_view else 0
+    flags |= NEWNET if has_network else 0
+    is_transparent = has_network and words.network == "hosts" and support.transparent
+    families = _families(words, support)
+    steps = {
+        "namespaces": flags,
+        "view": _encoded(_view(words, read, write, protect, cwd, known, support)) if has_view else [],
+        "loopback": has_network and words.network != "none",
+        "listen": sorted({port for rule in rules for port in rule.ports}) if is_transparent else [],
+        "limits": _limits(words, support),
+        "landlock": _landlock(words, program, read, write, tmp, support),
+        "seccomp": seccomp.assemble(
+            machine, families, may_spawn=words.processes is not False, own_sandbox=words.preset == "browser"
+        )
+        if support.seccomp
+        else b"",
+    }
+    # The program by its path: the view has no other PATH, and what was looked at is what runs.
+    argv = [program.executables[0], *launch.argv[1:]] if program.executables else launch.argv
+    return SandboxPlan(
+        Launch(argv, env, cwd),
+        steps,
+        folders,
+        rules,
+        promises(words, support),
+        read,
+        write,
+        protect,
+    )
+
+
+def _paths(paths: Iterable[str], known: Mapping[str, str]) -> list[str]:
+    return [path for text in paths if (path := fill_path(text, known))]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
+def _encoded(mounts: Iterable[Mount]) -> list[tuple[str, bytes, object]]:
+    return [
+        (kind, os.fsencode(path), os.fsencode(argument) if isinstance(argument, str) else argument)
+        for kind, path, argument in mounts
+    ]
+
+
+def _environment(
+    words: SandboxWords, env: Mapping[str, str], inherited: Iterable[str], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the child's variables: its own, those it may inherit, and its home and temporary folder."""
+    patterns = [name.split("*") for name in (BASIC_ENV if words.env is None else words.env)]
+    dropped = {name for name in inherited if not any(_fits(name, parts) for parts in patterns)}
+    kept = {name: value for name, value in env.items() if name not in dropped}
+    if words.home == "private":
+        keeps = any(_is_below(known["cache"], path) for path in _paths(words.write, known))
+        kept["HOME"] = known["cache"] if keeps else known["tmp"]
+    return kept | {"TMPDIR": known["tmp"]}
+
+
+def _fits(name: str, parts: list[str]) -> bool:
+    return name == parts[0] if len(parts) == 1 else matches_stars(name, parts)
+
+
+def _families(words: SandboxWords, support: Support) -> list[int]:
+    families = [seccomp.AF_NETLINK]
+    # Without a view of its own, a path leads to any socket of the user: the broker's, Docker's, an agent's.
+    if support.mount or words.preset == "browser":
+        families.append(seccomp.AF_UNIX)
+    if support.network or words.network != "none":
+        families += [seccomp.AF_INET, seccomp.AF_INET6]
+    return families
+
+
+def _limits(words: SandboxWords, support: Support) -> list[tuple[int, int]]:
+    limits = words.limits
+    found = [(resource.RLIMIT_CORE, 0)]
+    # Not RLIMIT_AS: V8 and WebAssembly reserve address space that they never use.
+    for name, number, unit in (
+        ("memoryMb", resource.RLIMIT_DATA, MIB),
+        ("cpuSeconds", resource.RLIMIT_CPU, 1),
+        ("openFiles", resource.RLIMIT_NOFILE, 1),
+        ("fileSizeMb", resource.RLIMIT_FSIZE, MIB),
+    ):
+        if name in limits:
+            found.append((number, limits[name] * unit))
+    # Counted per user namespace: without one of its own, all processes of the user would count.
+    if support.user and "processes" in limits:
+        found.append((resource.RLIMIT_NPROC, limits["processes"]))
+    return found
+
+
+def _landlock(
+    words: SandboxWords,
+    program: ProgramFiles,
+    read: Sequence[str],
+    write: Sequence[str],
+    tmp: str,
+    support: Support,
+) -> tuple[bytes, list[tuple[bytes, int]]] | None:
+    abi = support.landlock
+    if not abi:
+        return None
+    handled = (1 << RIGHTS_BY_ABI.get(abi, 16)) - 1
+    attributes = struct.pack("QQQ", handled, 0, SCOPES if abi >= 6 else 0)[
+        : 8 if abi < 4 else 16 if abi < 6 else 24
+    ]
+    run = EXECUTE if words.processes is True else 0
+    change = handled & ~(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV) & ~(EXECUTE ^ run)
+    rules: list[tuple[str, int]] = [(path, READ | run) for path in (*SYSTEM_FOLDERS, *read)]
+    rules += [(f"/etc/{name}", READ) for name in ETC]
+    rules += [(path, READ) for path in KERNEL_FILES]
+    rules += [(f"/dev/{name}", READ | WRITE_FILE | IOCTL_DEV) for name in (*DEVICES, "ptmx", "pts")]
+    rules += [("/proc", READ)]
+    if words.preset == "browser":
+        rules += [(path, READ) for path in BROWSER_FILES]
+        rules += [("/proc", READ | WRITE_FILE)]
+    rules += [(SHARED_MEMORY, change)] if support.mount else []
+    rules += [(path, change) for path in (tmp, *write)]
+    if not run:
+        named = words.processes if isinstance(words.processes, list) else []
+        rules += [(path, READ_FILE | EXECUTE) for path in (*LOADERS, *program.executables, *_named(named))]
+    return attributes, [(os.fsencode(path), rights) for path, rights in rules]
+
+
+def _named(programs: Iterable[str]) -> Iterator[str]:
+    """Yield the files of programs by name or path."""
+    for name in programs:
+        folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+        for folder in folders:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                yield from (path, os.path.realpath(path))
+
+
+# The view
+
+
+class _View:
+    """Collects the mounts of the new root folder, and the links that lead to them."""
+
+    def __init__(self) -> None:
+        self.mounts: dict[str, Mount] = {}
+        self.links: dict[str, str] = {}
+
+    def show(self, path: str, kind: str, *, created: bool = False) -> None:
+        """Add a path, with the links that lead to it."""
+        self.links.update(_links_on(path))
+        real = os.path.realpath(path)
+        if real in ("/", TMP) or not (created or os.path.exists(real)):
+            return
+        if self.mounts.get(real, ("ro",))[0] in ("ro", "dir"):
+            self.mounts[real] = (kind, real, None)
+
+    def put(self, kind: str, path: str, argument: object = None) -> None:
+        """Add a mount as it is."""
+        self.mounts[path] = (kind, path, argument)
+
+    def sorted(self) -> list[Mount]:
+        """Return the mounts, parents first."""
+        # Nothing may be put below a link: it leads out of the folder in which the view is built.
+        taken = {place for path in self.mounts for place in (path, *_parents(path))}
+        links = [("link", path, target) for path, target in self.links.items() if path not in taken]
+        return list(_without_repeats([*self.mounts.values(), *links]))
+
+
+def _view(
+    words: SandboxWords,
+    read: Iterable[str],
+    write: Sequence[str],
+    protect: Iterable[str],
+    cwd: str,
+    known: Mapping[str, str],
+    support: Support,
+) -> list[Mount]:
+    """Return the mounts of the new root folder, parents first."""
+    view = _View()
+    view.put("dir", cwd)
+    _show_system(view, words, support)
+    for path in read:
+        view.show(path, "ro")
+    for path in write:
+        view.show(path, "rw", created=_is_below(path, known["cache"]))
+    for name in HIDDEN:
+        path = os.path.join(known["workspace"], name)
+        if os.path.isdir(path) and path not in view.mounts:
+            view.put("empty", path)
+    for path in protect:
+        real = os.path.realpath(path)
+        if any(_is_below(real, one) for one in write):
+            view.put("ro", real)
+    return view.sorted()
+
+
+def _show_system(view: _View, words: SandboxWords, support: Support) -> None:
+    """Show programs, libraries and devices, and new temporary folders."""
+    is_browser = words.preset == "browser"
+    for path in (*SYSTEM_FOLDERS, "/etc", *KERNEL_FILES, *(BROWSER_FILES if is_browser else ())):
+        view.show(path, "ro")
+    # A browser's own sandbox writes its uid map; a view of root shows no writable /proc.
+    view.show("/proc", "rw" if is_browser and not support.is_root else "ro")
+    for name in (*DEVICES, "pts"):
+        if os.path.exists(f"/dev/{name}"):
+            view.put("dev", f"/dev/{name}")
+    streams = enumerate(("stdin", "stdout", "stderr"))
+    view.links |= {f"/dev/{name}": f"/proc/self/fd/{number}" for number, name in streams}
+    view.links |= {"/dev/fd": "/proc/self/fd", "/dev/ptmx": "pts/ptmx", "/var/tmp": TMP, "/var/run": "/run"}
+    for path in (TMP, SHARED_MEMORY):
+        view.put("tmp", path, words.limits.get("tmpMb", 64) * MIB)
+    view.put("dir", "/run")
+    for path in LINKED_FILES:
+        real = os.path.realpath(path)
+        if not _is_below(real, "/etc"):
+            view.show(real, "ro")
+
+
+def _links_on(path: str) -> Iterator[tuple[str, str]]:
+    """Yield each symbolic link on the way to a path, with its target."""
+    for _ in range(40):  # as many as the kernel follows
+        parts = os.path.normpath(path).split("/")
+        for end in range(2, len(parts) + 1):
+            place = "/".join(parts[:end])
+            if os.path.islink(place):
+                target = os.readlink(place)
+                yield place, target
+                path = os.path.normpath(os.path.join(os.path.dirname(place), target, *parts[end:]))
+                break
+        else:
+            return
+
+
+def _without_repeats(mounts: Iterable[Mount]) -> Iterator[Mount]:
+    """Yield the mounts that a parent does not show already. Links are needed only where no mount has them."""
+    shown: dict[str, str] = {}
+    for mount in sorted(mounts, key=lambda mount: mount[1]):
+        kind, path, _ = mount
+        above = next((shown[parent] for parent in _parents(path) if parent in shown), "")
+        if kind == above and kind in ("ro", "rw"):
+            continue
+        if kind == "link" and above in ("ro", "rw"):
+            continue
+        if kind not in ("link", "dir"):
+            shown[path] = kind
+        yield mount
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path not in ("/", ""):
+        path = os.path.dirname(path)
+        yield path
+
+
+def is_covered(path: str, folders: Iterable[str]) -> bool:
+    """Return True if a path is one of these or below one; the system's folders count for reading."""
+    return is_system(path) or any(_is_below(path, folder) for folder in folders)

@@ -1,0 +1,171 @@
+"""The promises of a sandbox, and which of them hold on a system. Pure.
+
+`required` compares promise by promise, not mechanism by mechanism: several mechanisms may keep one promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from switchboard_mcp.config.sandbox import SandboxWords
+
+NO_NAMESPACES = "this system allows no user namespaces here"
+
+
+class Support(Struct, frozen=True):
+    """What a system offers, as `confine.probe` found it. `landlock` is the version of its interface, 0 if none."""
+
+    landlock: int = 0
+    seccomp: bool = False
+    user: bool = False
+    mount: bool = False
+    network: bool = False
+    transparent: bool = False
+    is_root: bool = False
+    system: str = "linux"
+
+    @classmethod
+    def of(cls, found: Mapping[str, int], *, is_root: bool, system: str = "linux") -> Support:
+        """Return the support that a probe reported."""
+        flags = {
+            name: bool(found.get(name)) for name in ("seccomp", "user", "mount", "network", "transparent")
+        }
+        return cls(landlock=found.get("landlock", 0), is_root=is_root, system=system, **flags)
+
+
+class Promise(Struct, frozen=True):
+    """One promise: its name, the mechanism that keeps it, or the reason why it does not hold."""
+
+    name: str
+    text: str
+    by: str = ""
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """True if it holds here."""
+        return not self.why
+
+
+def promises(words: SandboxWords, support: Support) -> list[Promise]:
+    """Return every promise that these words make, with what keeps it here."""
+    if not words.is_on:
+        return []
+    found = [
+        _files(support),
+        _attributes(support),
+        _unix(words, support),
+        _others(support),
+        _calls(support),
+        _privileges(support),
+    ]
+    if words.protect:
+        found.insert(2, _protect(support))
+    if words.network != "all":
+        found.append(_network(words, support))
+    if words.processes is not True:
+        found.append(_processes(words, support))
+    found.append(_limits(words, support))
+    return found
+
+
+def _files(support: Support) -> Promise:
+    text = "reads and writes only the listed files"
+    holders = (("mounts",) if support.mount else ()) + (
+        (f"Landlock {support.landlock}",) if support.landlock else ()
+    )
+    if support.landlock and support.landlock < 3 and not support.mount:
+        return Promise("files", text, why=f"Landlock {support.landlock} lets files be truncated; 3 is needed")
+    if not holders:
+        return Promise("files", text, why=f"no Landlock, and {NO_NAMESPACES}")
+    return Promise("files", text, by=" and ".join(holders))
+
+
+def _attributes(support: Support) -> Promise:
+    text = "sees no other files and changes none of their attributes"
+    if support.mount:
+        return Promise("attributes", text, by="mounts")
+    return Promise(
+        "attributes", text, why=f"names, dates and modes are open: it needs mounts, and {NO_NAMESPACES}"
+    )
+
+
+def _protect(support: Support) -> Promise:
+    text = "cannot change protected files in what it may write"
+    if support.mount:
+        return Promise("protect", text, by="mounts")
+    return Promise("protect", text, why=f"it needs mounts, and {NO_NAMESPACES}")
+
+
+def _unix(words: SandboxWords, support: Support) -> Promise:
+    text = "reaches no socket of another program by path or name"
+    names_apart = support.landlock >= 6 or (support.network and words.network != "all")
+    if support.mount and names_apart:
+        return Promise("sockets", text, by="mounts")
+    if support.mount:
+        return Promise("sockets", text, why="sockets without a path are open: Landlock 6 is needed")
+    if support.seccomp and words.preset != "browser":
+        return Promise("sockets", text, by="seccomp")
+    return Promise("sockets", text, why=f"it needs mounts, and {NO_NAMESPACES}")
+
+
+def _others(support: Support) -> Promise:
+    text = "cannot signal, trace or read other processes"
+    if support.landlock >= 6 and support.seccomp:
+        return Promise("others", text, by=f"Landlock {support.landlock} and seccomp")
+    missing = "Landlock 6 is needed" if support.landlock < 6 else "seccomp is needed"
+    return Promise("others", text, why=f"signals are open: {missing}")
+
+
+def _calls(support: Support) -> Promise:
+    text = "cannot mount, load code into the kernel, or use io_uring, keys and BPF"
+    if support.seccomp:
+        return Promise("calls", text, by="seccomp")
+    return Promise("calls", text, why="this system allows no seccomp filter here")
+
+
+def _privileges(support: Support) -> Promise:
+    text = "has no privileges and cannot gain any"
+    return Promise("privileges", text, by="no_new_privs")
+
+
+def _network(words: SandboxWords, support: Support) -> Promise:
+    if words.network == "none":
+        text = "has no network"
+        if support.network:
+            return Promise("network", text, by="network namespace")
+        if support.seccomp:
+            return Promise("network", text, by="seccomp")
+        return Promise("network", text, why=f"no seccomp, and {NO_NAMESPACES}")
+    text = "has a loopback of its own only"
+    if words.network == "hosts":
+        text = "reaches only the listed hosts"
+        held = support.network and support.transparent
+    else:
+        held = support.network
+    if held:
+        return Promise("network", text, by="network namespace")
+    return Promise("network", text, why=f"{NO_NAMESPACES}, so its network is open")
+
+
+def _processes(words: SandboxWords, support: Support) -> Promise:
+    if words.processes is False:
+        text = "starts no other program"
+        if support.seccomp:
+            return Promise("processes", text, by="seccomp")
+        return Promise("processes", text, why="this system allows no seccomp filter here")
+    text = "starts only the listed programs"
+    if support.landlock:
+        return Promise("processes", text, by=f"Landlock {support.landlock}")
+    return Promise("processes", text, why="this system has no Landlock")
+
+
+def _limits(words: SandboxWords, support: Support) -> Promise:
+    text = "stays within its limits"
+    if not support.user:
+        return Promise("limits", text, why=f"the number of processes is not limited: {NO_NAMESPACES}")
+    if support.is_root:
+        return Promise("limits", text, why="the number of processes of root is not limited")
+    return Promise("limits", text, by="rlimits")

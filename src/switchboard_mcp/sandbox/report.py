@@ -1,0 +1,95 @@
+"""Describes sandboxes for people: what this system offers, and what each child may do and which promises hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
+from switchboard_mcp.config.sandbox import SandboxWords, describe_network
+from switchboard_mcp.config.variables import expand
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan
+from switchboard_mcp.sandbox.promises import Promise, Support, promises
+from switchboard_mcp.sandbox.runner import CONFINE
+
+PROBE_TIMEOUT_S = 30
+
+
+class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The sandbox of one child on this system."""
+
+    child: str
+    words: SandboxWords
+    promises: list[Promise]
+    read: list[str] = []
+    write: list[str] = []
+    protect: list[str] = []
+    missing: list[str] = []
+    """Listed paths that do not exist, so nothing is allowed or protected there."""
+    env: list[str] = []
+    """Names of the variables that the child gets."""
+
+    @property
+    def broken(self) -> list[Promise]:
+        """The promises that do not hold here."""
+        return [promise for promise in self.promises if not promise.holds]
+
+
+def find_support() -> Support:
+    """Return what this system offers, tried in a process of its own."""
+    is_root = os.geteuid() == 0
+    if sys.platform != "linux":
+        return Support(is_root=is_root, system=sys.platform)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-I", "-S", CONFINE], capture_output=True, check=False, timeout=PROBE_TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return Support(is_root=is_root)
+    pairs = (word.partition("=") for word in ran.stdout.decode("ascii", "replace").split())
+    found = {name: int(value) for name, _, value in pairs if value.isdecimal()}
+    return Support.of(found, is_root=is_root)
+
+
+def describe_child(
+    workspace: Workspace, spec: ChildSpec, environ: Mapping[str, str], places: Places, support: Support
+) -> SandboxReport:
+    """Return the report of one child."""
+    words = sandbox_of(spec.name, workspace.config)
+    if not words.is_on or spec.kind != "stdio":
+        return SandboxReport(spec.name, words, [])
+    expanded = expand(spec, environ)
+    if isinstance(expanded, Failure):
+        return SandboxReport(spec.name, words, promises(words, support))
+    plan = plan_of(words, expanded, environ, places, support)
+    listed = (*plan.read, *plan.write)
+    missing = [path for path in listed if not os.path.lexists(path) and path not in plan.folders]
+    return SandboxReport(
+        spec.name,
+        words,
+        plan.promises,
+        read=[path for path in plan.read if path not in missing],
+        write=[path for path in plan.write if path not in missing],
+        protect=plan.protect,
+        missing=missing,
+        env=sorted(plan.launch.env),
+    )
+
+
+def plan_of(
+    words: SandboxWords, spec: ChildSpec, environ: Mapping[str, str], places: Places, support: Support
+) -> SandboxPlan:
+    """Return the plan of a child whose variables are expanded."""
+    env = {**environ, **spec.env}
+    launch = Launch([spec.command, *spec.args], env, spec.cwd)
+    return make_plan(words, launch, env.keys() - spec.env.keys(), places, support, os.uname().machine)
+
+
+def summary(words: SandboxWords) -> str:
+    """Return a sandbox in a few words."""
+    return "off" if not words.is_on else f"{words.preset}, network {describe_network(words)}"

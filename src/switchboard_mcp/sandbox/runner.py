@@ -1,0 +1,218 @@
+"""Runs children in their sandboxes.
+
+Finds what this system offers, makes the plan, starts the process and serves its network.
+Loaded with the first child that has a sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from time import monotonic
+
+import msgspec
+from msgspec import Raw, Struct
+
+from switchboard_mcp.config.sandbox import SandboxWords
+from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.sandbox.denials import (
+    MAX_CHARS,
+    NETWORK_REFUSALS,
+    Denial,
+    find_denials,
+    host_denial,
+    sentences,
+)
+from switchboard_mcp.sandbox.egress import Egress
+from switchboard_mcp.sandbox.plan import Launch as Launch
+from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan
+from switchboard_mcp.sandbox.promises import Support
+from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher, SandboxRequest
+
+CONFINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py")
+MAX_SOCKETS = 250  # the kernel passes 253 descriptors at once
+# A refused host explains an error of a call that ended within this time after it.
+RECENT_S = 60.0
+KEPT_DENIALS = 100
+PROBE_TIMEOUT_S = 10.0
+
+OnDenial = Callable[[Denial], None]
+
+
+class RunningSandbox:
+    """The sandbox of one running process: its plan, its connections, and what it has refused."""
+
+    def __init__(self, child: str, words: SandboxWords, plan: SandboxPlan, on_denial: OnDenial) -> None:
+        self.child = child
+        self.words = words
+        self.plan = plan
+        self.egress: Egress | None = None
+        self.denied: dict[Denial, int] = {}
+        self._recent: deque[tuple[float, Denial]] = deque(maxlen=20)
+        self._on_denial = on_denial
+
+    def open_network(self, channel: socket.socket) -> None:
+        """Take the sockets that the process has sent, and serve them."""
+        if not self.plan.steps["listen"]:
+            return
+        channel.setblocking(False)
+        _, fds, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS)
+        names, *listeners = (socket.socket(fileno=fd) for fd in fds)
+        loop = asyncio.get_running_loop()
+        self.egress = Egress(loop, self.plan.rules, names, listeners, self._host_denied)
+
+    def close(self) -> None:
+        """End its connections."""
+        if self.egress is not None:
+            self.egress.close()
+
+    def _host_denied(self, host: str, port: int) -> None:
+        denial = host_denial(host, port)
+        self._recent.append((monotonic(), denial))
+        self._count(denial)
+
+    def _count(self, denial: Denial) -> None:
+        if denial in self.denied:
+            self.denied[denial] += 1
+        elif len(self.denied) < KEPT_DENIALS:
+            self.denied[denial] = 1
+            self._on_denial(denial)  # once for each: a child may try in a loop
+
+    def explain(self, text: str) -> list[Denial]:
+        """Return what this sandbox has to do with an error message of its child."""
+        text = text[:MAX_CHARS]
+        found = find_denials(text, self.plan)
+        for denial in found:
+            self._count(denial)
+        if self.words.network in ("none", "loopback") and NETWORK_REFUSALS.search(text):
+            found.append(Denial("host", f"the network (it is `{self.words.network}`)", "network", ""))
+        since = monotonic() - RECENT_S
+        found += [denial for at, denial in self._recent if at > since and denial.target in text]
+        if not found and NETWORK_REFUSALS.search(text):
+            found += [denial for at, denial in self._recent if at > since][-1:]
+        return list(dict.fromkeys(found))[:3]
+
+    def explanation(self, text: str) -> str:
+        """Return what this sandbox has to do with an error message, or an empty string."""
+        return sentences(self.explain(text), self.child)
+
+    def explain_result(self, result: bytes) -> bytes:
+        """Return a failed tool result with the explanation added; empty if this sandbox does not explain it."""
+        try:
+            parsed = msgspec.json.decode(result, type=_ToolError)
+            rest = msgspec.json.decode(result, type=dict[str, Raw])
+        except msgspec.MsgspecError:
+            return b""
+        text = (
+            "\n".join(block.text for block in parsed.content if block.type == "text")
+            if parsed.is_error
+            else ""
+        )
+        explanation = self.explanation(text)
+        if not explanation:
+            return b""
+        blocks = msgspec.json.decode(rest["content"], type=list[Raw])
+        blocks.append(Raw(msgspec.json.encode({"type": "text", "text": explanation})))
+        return msgspec.json.encode(rest | {"content": blocks})
+
+
+class _Block(Struct):
+    type: str = ""
+    text: str = ""
+
+
+class _ToolError(Struct, rename="camel"):
+    content: list[_Block] = []
+    is_error: bool = False
+
+
+class SandboxRunner:
+    """Starts processes in sandboxes, with one launcher."""
+
+    def __init__(self, launcher: Launcher, workspace: str, environ: Mapping[str, str], cache: str) -> None:
+        self._launcher = launcher
+        self._workspace = workspace
+        self._home = environ.get("HOME", "")
+        self._cache = cache
+        self._support: asyncio.Future[Support] | None = None
+
+    async def support(self) -> Support:
+        """Return what this system offers; tried once, in a forked process."""
+        if self._support is None:
+            self._support = asyncio.get_running_loop().create_task(self._probe())
+        return await asyncio.shield(self._support)
+
+    def use_support(self, support: asyncio.Future[Support]) -> None:
+        """Take a system's support as known, instead of trying it."""
+        self._support = support
+
+    async def _probe(self) -> Support:
+        if sys.platform != "linux":
+            return Support(is_root=os.geteuid() == 0, system=sys.platform)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            request = SandboxRequest(CONFINE, {}, theirs.fileno())
+            process = await self._launcher.spawn([], {}, "/", request)
+            for fd in (process.stdin, process.stdout, process.stderr):
+                os.close(fd)
+            theirs.close()
+            ours.setblocking(False)
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                data = await loop.sock_recv(ours, 4096)
+        found = marshal.loads(data[1:]) if data[:1] == b"P" else {}
+        return Support.of(found, is_root=os.geteuid() == 0)
+
+    def places(self, child: str) -> Places:
+        """Return the folders of a child. Its cache is its own in every workspace."""
+        return child_places(self._workspace, self._home, self._cache, child)
+
+    async def start(
+        self,
+        child: str,
+        words: SandboxWords,
+        launch: Launch,
+        inherited: Iterable[str],
+        on_denial: OnDenial,
+    ) -> tuple[ChildProcess, RunningSandbox] | Failure:
+        """Start a process in its sandbox. Raises as `Launcher.spawn` does."""
+        support = await self.support()
+        plan = make_plan(words, launch, inherited, self.places(child), support, os.uname().machine)
+        if refused := unavailable(child, words, plan, support):
+            return refused
+        for folder in plan.folders:
+            os.makedirs(folder, 0o700, exist_ok=True)
+        sandbox = RunningSandbox(child, words, plan, on_denial)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            request = SandboxRequest(CONFINE, plan.steps, theirs.fileno())
+            inside = plan.launch
+            process = await self._launcher.spawn(inside.argv, inside.env, inside.cwd, request)
+            sandbox.open_network(ours)
+        return process, sandbox
+
+
+def unavailable(child: str, words: SandboxWords, plan: SandboxPlan, support: Support) -> Failure | None:
+    """Return the failure of a child that requires its sandbox, if a promise of it does not hold here."""
+    if not words.required or not plan.broken:
+        return None
+    reasons = "; ".join(f"{promise.text}: {promise.why}" for promise in plan.broken)
+    return failure(
+        "sandbox_unavailable",
+        f"Child '{child}' requires its sandbox, and this system cannot keep all of it: {reasons}.",
+        child=child,
+    )
+
+
+def child_places(workspace: str, home: str, cache: str, child: str) -> Places:
+    """Return the folders of a child in a workspace, below a cache folder for all of them."""
+    digest = sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:12]
+    name = "".join(char if char.isalnum() or char in "-_" else "_" for char in child)[:64]
+    mark = sha256(os.fsencode(child)).hexdigest()[:6]
+    return Places(workspace, home, os.path.join(cache, digest, f"{name}-{mark}"))

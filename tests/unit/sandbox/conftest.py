@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from switchboard_mcp.config.sandbox import PRESETS, SandboxWords
+from switchboard_mcp.errors import Failure
+from switchboard_mcp.sandbox.denials import Denial
+from switchboard_mcp.sandbox.runner import Launch, RunningSandbox, SandboxRunner
+from switchboard_mcp.transport.process.launcher import Launcher
+from tests.patience import PATIENCE_S
+
+OWN_PYTHON = os.path.realpath(sys.executable)
+
+
+class Sandboxed:
+    """Runs commands in sandboxes of one workspace, and returns what they print."""
+
+    def __init__(self, runner: SandboxRunner, workspace: Path) -> None:
+        self.runner = runner
+        self.workspace = workspace
+        self.denials: list[Denial] = []
+        self.last: RunningSandbox | None = None
+
+    async def run(
+        self, words: SandboxWords, *argv: str, env: dict[str, str] | None = None, child: str = "child"
+    ) -> str:
+        launch = Launch(list(argv), {**os.environ, **(env or {})}, str(self.workspace))
+        started = await self.runner.start(child, words, launch, os.environ, self.denials.append)
+        assert not isinstance(started, Failure), started
+        process, sandbox = started
+        self.last = sandbox
+        os.close(process.stdin)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                out, err = await asyncio.gather(
+                    asyncio.to_thread(_read, process.stdout), asyncio.to_thread(_read, process.stderr)
+                )
+                await process.exited
+        finally:
+            process.end()
+            sandbox.close()
+        assert out or not err, err
+        return out
+
+
+def _read(fd: int) -> str:
+    with open(fd, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+@pytest_asyncio.fixture
+async def sandboxed(tmp_path: Path) -> AsyncIterator[Sandboxed]:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    launcher = Launcher(asyncio.get_running_loop())
+    environ = {**os.environ, "HOME": str(tmp_path / "home")}
+    yield Sandboxed(SandboxRunner(launcher, str(workspace), environ, str(tmp_path / "cache")), workspace)
+    await launcher.aclose()
+
+
+@pytest.fixture
+def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Everything that a child could reach for: files, sockets and a process of the same user."""
+    outside, workspace = tmp_path / "home", tmp_path / "workspace"
+    (outside / ".ssh").mkdir(parents=True)
+    (outside / ".ssh" / "id").write_text("key")
+    (outside / "file").write_text("text")
+    workspace.mkdir(exist_ok=True)
+    (workspace / ".git" / "hooks").mkdir(parents=True)
+    (workspace / "switchboard.config.json").write_text("{}")
+    (workspace / ".switchboard").mkdir()
+    (workspace / ".switchboard" / "message").write_text("mail")
+    with contextlib.ExitStack() as stack:
+        tcp = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(("127.0.0.1", 0))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
+        unix = _listen(stack, f"{folder}/s")
+        os.symlink(workspace / ".switchboard", f"{folder}/b")
+        _listen(stack, f"{folder}/b/control.sock")
+        abstract = f"switchboard-test-{os.getpid()}"
+        _listen(stack, f"\0{abstract}")
+        shm = stack.enter_context(tempfile.NamedTemporaryFile(dir="/dev/shm"))
+        file = stack.enter_context(open(outside / "file"))
+        os.set_inheritable(file.fileno(), True)
+        victim = subprocess.Popen(["/bin/sleep", "1000"])
+        stack.callback(victim.wait)
+        stack.callback(victim.kill)
+        _serve(tcp, udp)
+        yield {
+            "outside": str(outside),
+            "workspace": str(workspace),
+            "pid": victim.pid,
+            "tcp": tcp.getsockname()[1],
+            "udp": udp.getsockname()[1],
+            "unix": unix,
+            "abstract": abstract,
+            "address": _own_address(),
+            "shm": os.path.basename(shm.name),
+            "fd": file.fileno(),
+            "forks": 200,
+            "memory": 5 << 30,
+            "disk": 200 << 20,
+            "files": 5000,
+        }
+
+
+def _listen(stack: contextlib.ExitStack, address: str) -> str:
+    listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+    listener.bind(address)
+    listener.listen()
+    return address
+
+
+def _own_address() -> str:
+    """Return an address of this machine that is not loopback, or loopback if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.2"
+        return str(probe.getsockname()[0])
+
+
+def _serve(tcp: socket.socket, udp: socket.socket) -> None:
+    """Answer one byte on each connection and datagram until the sockets are closed."""
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = tcp.accept()
+                with contextlib.suppress(OSError), connection:
+                    connection.send(b"x")
+
+    def echo() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                udp.sendto(b"x", udp.recvfrom(10)[1])
+
+    for serve in (accept, echo):
+        threading.Thread(target=serve, daemon=True).start()
+
+
+def words_of(preset: str, **changes: Any) -> SandboxWords:
+    """Return the words of a preset with changes."""
+    from msgspec.structs import replace
+
+    return replace(PRESETS[preset], **changes)
+
+
+def outcomes(text: str) -> dict[str, str]:
+    """Return the last line of an escape program's output."""
+    parsed: dict[str, str] = json.loads(text.strip().splitlines()[-1])
+    return parsed

@@ -1,0 +1,155 @@
+"""Host rules: names, addresses and ports; and connections of real processes through them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import struct
+import sys
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.config.sandbox import HostRule
+from switchboard_mcp.sandbox import egress
+from switchboard_mcp.sandbox.egress import NameTable, answer_query, find_rule, is_public, parse_query
+from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, words_of
+
+WEB = (80, 443)
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("host", "name", "port", "allowed"),
+        [
+            ("example.com", "example.com", 443, True),
+            ("example.com", "example.com", 22, False),
+            ("example.com", "a.example.com", 443, False),
+            ("*.example.com", "a.example.com", 443, True),
+            ("*.example.com", "a.b.example.com", 443, True),
+            ("*.example.com", "example.com", 443, False),
+            ("*.example.com", "badexample.com", 443, False),
+            ("*", "anything.org", 443, True),
+            ("*", "203.0.113.7", 443, False),
+            ("203.0.113.7", "203.0.113.7", 443, True),
+            ("203.0.113.0/24", "203.0.113.7", 443, True),
+            ("203.0.113.0/24", "203.0.114.7", 443, False),
+            ("localhost", "localhost", 443, True),
+            ("localhost", "127.0.0.1", 443, False),
+        ],
+    )
+    def test_a_rule_matches_names_and_addresses(self, host: str, name: str, port: int, allowed: bool) -> None:
+        assert (find_rule([HostRule(host, WEB)], name, port) is not None) == allowed
+
+    @pytest.mark.parametrize(
+        "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "0.0.0.0", "::1", "fe80::1", "fd00::1",
+                    "224.0.0.1", "100.64.0.1", "::ffff:127.0.0.1"]
+    )  # fmt: skip
+    def test_a_name_may_not_lead_to_this_machine_or_a_private_network(self, address: str) -> None:
+        assert not is_public(address, [HostRule("*", WEB)], 443)
+
+    def test_unless_a_rule_names_the_network(self) -> None:
+        rules = [HostRule("db.internal", (5432,)), HostRule("10.0.0.0/8", (5432,))]
+        assert is_public("10.1.2.3", rules, 5432)
+        assert not is_public("10.1.2.3", rules, 443)
+        assert is_public("93.184.216.34", rules, 443)
+
+
+def query(name: str, kind: int = 1) -> bytes:
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    return b"\x12\x34\x01\x00\x00\x01" + bytes(6) + labels + b"\0" + struct.pack(">HH", kind, 1)
+
+
+class TestNames:
+    def test_an_allowed_name_has_an_address_and_others_do_not_exist(self) -> None:
+        asked = query("Api.Example.com")
+        parsed = parse_query(asked)
+        assert parsed is not None
+        name, kind, end = parsed
+        assert (name, kind) == ("api.example.com", 1)
+        answer = answer_query(asked, end, "198.18.0.1", exists=True)
+        assert answer[:2] == asked[:2]
+        assert answer[3] & 15 == 0
+        assert answer.endswith(socket.inet_aton("198.18.0.1"))
+        assert answer_query(asked, end, None, exists=False)[3] & 15 == 3
+        assert answer_query(asked, end, None, exists=True)[6:8] == b"\0\0"
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"x" * 11, b"\0" * 40, query("a")[:-3], b"\xff" * 600, query("a" * 63)[:40]]
+    )
+    def test_what_is_no_query_is_ignored(self, data: bytes) -> None:
+        assert parse_query(data) is None
+
+    def test_each_name_gets_one_address_and_there_is_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(egress, "MAX_NAMES", 2)
+        table = NameTable()
+        first = table.address_of("a")
+        assert first == table.address_of("a")
+        assert table.name_of(first or "") == "a"
+        assert table.address_of("b") not in (None, first)
+        assert table.address_of("c") is None
+
+
+CLIENT = """
+import json, socket, sys
+found = {}
+for host, port in json.loads(sys.argv[1]):
+    try:
+        with socket.create_connection((host, port), 10) as sock:
+            found[f"{host}:{port}"] = sock.recv(1).decode() or "closed"
+    except OSError as problem:
+        found[f"{host}:{port}"] = type(problem).__name__
+print(json.dumps(found))
+"""
+NODE_CLIENT = """
+import net from "node:net";
+const found = {};
+for (const [host, port] of JSON.parse(process.argv[2])) {
+  found[`${host}:${port}`] = await new Promise((resolve) => {
+    const socket = net.connect({ host, port });
+    socket.on("data", (data) => { resolve(String(data)); socket.destroy(); });
+    socket.on("error", (problem) => resolve(problem.code)).on("end", () => resolve("closed"));
+  });
+}
+console.log(JSON.stringify(found));
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux")
+class TestConnections:
+    async def test_listed_hosts_are_reached_and_others_are_not(
+        self, sandboxed: Sandboxed, targets: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        port, address = targets["tcp"], targets["address"]
+        real = socket.getaddrinfo
+
+        def resolve(host: str, *more: Any, **options: Any) -> Any:
+            made_up = {"api.example.com": address, "evil.example.com": "127.0.0.1"}
+            return real(made_up.get(host, host), *more, **options)
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        hosts = [f"localhost:{port}", f"*.example.com:{port}", f"{address}/32:{port}"]
+        words = words_of("workspace", network="hosts", hosts=hosts)
+        wanted = [
+            ("localhost", port), ("api.example.com", port), ("evil.example.com", port), ("example.org", port),
+            (address, port), ("192.0.2.9", port), ("localhost", 1),
+        ]  # fmt: skip
+        found = json.loads(await sandboxed.run(words, OWN_PYTHON, "-c", CLIENT, json.dumps(wanted)))
+        reached = {host for host, result in found.items() if result == "x"}
+        assert reached == {f"localhost:{port}", f"api.example.com:{port}", f"{address}:{port}"}
+        denied = {denial.target for denial in sandboxed.denials}
+        assert denied == {"evil.example.com", "example.org", "192.0.2.9"}
+
+    @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+    async def test_a_program_on_node_is_treated_alike(
+        self, sandboxed: Sandboxed, targets: dict[str, Any]
+    ) -> None:
+        port = targets["tcp"]
+        script = sandboxed.workspace / "client.mjs"
+        script.write_text(NODE_CLIENT)
+        words = words_of("workspace", network="hosts", hosts=[f"localhost:{port}"])
+        wanted = json.dumps([("127.0.0.1", port), ("example.org", port)])
+        found = json.loads(await sandboxed.run(words, "node", str(script), wanted))
+        assert found[f"127.0.0.1:{port}"] == "x"
+        assert found[f"example.org:{port}"] in ("ENOTFOUND", "EAI_AGAIN")
