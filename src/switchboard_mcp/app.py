@@ -181,6 +181,7 @@ async def running(
             pins=pins,
             replicas=replicas,
             shared_capabilities=SHARED_CAPABILITIES if several_hosts else b"",
+            several_hosts=several_hosts,
         )
         if recorder is not None:
             services.recorder = recorder(services)

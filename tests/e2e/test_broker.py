@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -283,3 +283,86 @@ def test_a_child_that_needs_a_variable_of_the_terminal_is_not_shared(desk: Path,
     host = joined(hosts, desk, SHLVL="7")
     assert say(host, "variable", name="SHELL_LEVEL") == "7"
     assert "SHLVL" in host.stderr
+
+
+CHATTY = scripted(
+    """
+    class Chatty(Child):
+        tools = ("chat", "answer")
+        held = []
+        def result(self, method, params):
+            result = super().result(method, params)
+            if method == "initialize":
+                result["capabilities"] |= {"logging": {}, "resources": {"subscribe": True}}
+            return result
+        def receive(self, message, line):
+            if message["method"] in ("logging/setLevel", "resources/subscribe"):
+                self.answer(message["id"], {})
+            else:
+                super().receive(message, line)
+        def call(self, request_id, params, line):
+            word = params["arguments"]["word"]
+            token = params.get("_meta", {}).get("progressToken")
+            if token is not None:
+                progress = {"progressToken": token, "progress": 1, "message": word}
+                send({"method": "notifications/progress", "params": progress})
+            send({"method": "notifications/message", "params": {"level": "error", "data": word}})
+            send({"method": "vendor/news", "params": {"word": word}})
+            ask = {"messages": [], "maxTokens": 1, "systemPrompt": word}
+            send({"id": "q-" + word, "method": "sampling/createMessage", "params": ask})
+            self.held.append((request_id, word))
+            if params["name"] == "answer":
+                for request_id, word in self.held:
+                    self.answer(request_id, text(word))
+                self.held.clear()
+    Chatty().serve()
+    """
+)
+
+
+def test_nothing_of_one_session_reaches_another(desk: Path, hosts: ExitStack) -> None:
+    add_child(desk, "chatty", CHATTY)
+    both = [joined(hosts, desk) for _ in range(2)]
+    asked = []
+    for word, subtool, host in (("mine", "chat", both[0]), ("yours", "answer", both[1])):
+        args = {"action": "call", "subtool": subtool, "args": {"word": word}}
+        params = {"name": "chatty_suite", "arguments": args, "_meta": {"progressToken": word}}
+        asked.append(host.ask("tools/call", params, id=7))
+        if subtool == "chat":
+            assert host.notification("notifications/progress") == {
+                "progressToken": "mine",
+                "progress": 1,
+                "message": "mine",
+            }
+    for host, word, other in ((both[0], "mine", "yours"), (both[1], "yours", "mine")):
+        assert host.answer(7)["result"]["content"][0]["text"] == word
+        host.result("ping")
+        assert not [told for told in host.heard if other.encode() in told.body]
+
+
+def test_a_server_with_the_state_of_one_user_runs_once_per_session(desk: Path, hosts: ExitStack) -> None:
+    add_child(desk, "browser", CHILD)
+    configure(desk, {**ON, "suites": {"kid": {"isolation": "session"}, "browser": {}}})
+    one, two = joined(hosts, desk), joined(hosts, desk)
+    for suite in ("kid_suite", "browser_suite"):
+        first, second = (host.call(suite, "who")["content"][0]["text"] for host in (one, two))
+        assert first != second
+        assert one.call(suite, "who")["content"][0]["text"] == first
+    configure(desk, {**ON, "suites": {"browser": {"isolation": "shared"}}})
+    three, four = joined(hosts, desk, OTHER="1"), joined(hosts, desk, OTHER="1")
+    for suite in ("kid_suite", "browser_suite"):
+        assert len({host.call(suite, "who")["content"][0]["text"] for host in (three, four)}) == 1
+
+
+def test_a_task_is_that_of_the_session_that_started_it(
+    desk: Path, hosts: ExitStack, npm_bin: Callable[[str], str]
+) -> None:
+    add_child(desk, "kid", [npm_bin("mcp-server-everything")])
+    configure(desk, {**ON, "suites": {"kid": {"exposure": "direct"}}})
+    own, other = joined(hosts, desk), joined(hosts, desk)
+    query = {"name": "simulate-research-query", "arguments": {"topic": "honey"}, "task": {"ttl": 60000}}
+    task = own.result("tools/call", query)["task"]["taskId"]
+    for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+        assert other.error(method, {"taskId": task})["code"] == -32602
+    assert task not in [one["taskId"] for one in other.result("tasks/list", {})["tasks"]]
+    assert own.result("tasks/get", {"taskId": task})["taskId"] == task

@@ -54,6 +54,8 @@ class Child:
     callers, `successor` if a reload has replaced it.
     """
 
+    per_session = False  # each host session has a process of its own
+
     inventory: Inventory
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:

@@ -71,6 +71,8 @@ class ChildContext(Struct, kw_only=True):
     events: ChildEvents | None = None
     # Client capabilities announced to children that serve several hosts; empty if there is only one host.
     shared_capabilities: bytes = b""
+    # Hosts may connect that know nothing of each other, over stdio.
+    several_hosts: bool = False
     # Governed mode only: approves each launch; the reason nothing is routed while the kill switch is off.
     launch_policy: LaunchPolicy | None = None
     disabled: Failure | None = None

@@ -71,7 +71,7 @@ class HealthTracker:
         self._remote_quarantine: RemoteQuarantine | None = None
         # Only a child that all hosts share is the same child on every replica.
         suite = config.suites.get(spec.name)
-        alone = spec.kind == "builtin" or (suite is not None and suite.isolation != "shared")
+        alone = spec.kind == "builtin" or (suite is not None and suite.isolation == "session")
         self._replicas: Replicas | None = None if alone else context.replicas
 
     def apply(self, event: LifecycleEvent) -> Action:

@@ -38,6 +38,8 @@ class MergedInventory(Inventory):
 class PerSessionChild(Child):
     """Routes each session to its own `Child`, at most `max_sessions` of them."""
 
+    per_session = True
+
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, max_sessions: int) -> None:
         super().__init__(spec, config, context)
         self.inventory = MergedInventory(spec, context, self.call_timeout_s)

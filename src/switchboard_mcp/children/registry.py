@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 
+from switchboard_mcp.children.catalog import read_tools
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.per_session import PerSessionChild
-from switchboard_mcp.config.models import ChildSpec, Config, Workspace, settings_of
+from switchboard_mcp.config.isolation import decide_isolation
+from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings, Workspace, settings_of
 from switchboard_mcp.errors import failure
 
+MAX_AUTO_PROCESSES = 10_000
 # Often enough to stop an idle child soon after its time, seldom enough to cost nothing.
 LONGEST_SWEEP_S = 30.0
 SWEEPS_PER_IDLE_TIME = 4
@@ -84,7 +87,18 @@ def _create_child(spec: ChildSpec, config: Config, context: ChildContext) -> Chi
         from switchboard_mcp.children.builtin import BuiltinChild  # Loaded only if used.
 
         return BuiltinChild(spec, config, context)
-    suite = config.suites.get(spec.name)
-    if suite is None or suite.isolation == "shared":
+    suite = config.suites.get(spec.name) or SuiteSettings()
+    if suite.isolation == "shared" or (suite.isolation == "auto" and not _holds_state(spec, context)):
         return Child(spec, config, context)
-    return PerSessionChild(spec, config, context, suite.isolation_max)
+    # With `auto`, nobody has chosen a limit: without the broker, each host would have a process of its own too.
+    limit = suite.isolation_max if suite.isolation == "session" else MAX_AUTO_PROCESSES
+    return PerSessionChild(spec, config, context, limit)
+
+
+def _holds_state(spec: ChildSpec, context: ChildContext) -> bool:
+    """Return True if several hosts are served and the child seems to hold the state of one of them."""
+    if not context.several_hosts:
+        return False
+    snapshot = context.catalog.get(spec)
+    tools = [] if snapshot is None else [tool.name for tool in read_tools(snapshot.tools)]
+    return decide_isolation(spec, tools) == "session"

@@ -60,9 +60,10 @@ class SuiteSettings(ConfigModel, frozen=True):
     picks whichever costs fewer tokens for the tools the child has."""
     pin: list[str] = []
     """Subtools that are also listed directly, next to the suite tool: names or globs."""
-    isolation: Literal["shared", "session"] = "shared"
+    isolation: Literal["auto", "shared", "session"] = "auto"
     """`shared`: one process serves all hosts. `session`: each host session gets its own process; use it for browsers,
-    shells and servers that keep a login."""
+    shells and servers that keep a login. `auto`: with the broker, `session` for servers known or named to hold the
+    state of one user, otherwise `shared`; over HTTP `shared`."""
     isolation_max: Annotated[int, Meta(ge=1)] = 16
     """Maximum number of processes at once if `isolation` is `session`."""
     summary_max_chars: Annotated[int, Meta(ge=1)] | None = None

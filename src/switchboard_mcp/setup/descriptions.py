@@ -14,6 +14,8 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.config.isolation import package_name
+
 PATH = os.path.join(os.path.dirname(__file__), "mcp-descriptions.json")
 
 
@@ -41,21 +43,9 @@ def load_library() -> Library:
 
 def find_known_server(command: str, args: Sequence[str], url: str = "") -> KnownServer | None:
     """Return the known server with this command line or URL, or None."""
-    names = {_package_name(word) for word in (command, *args)}
+    names = {package_name(word) for word in (command, *args)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
     for known in load_library().mcps.values():
         if names.intersection(known.packages) or (host and host in known.urls):
             return known
     return None
-
-
-def _package_name(word: str) -> str:
-    """Return the package name in a word of a command line, without version, path and extension."""
-    if word.startswith("@") and "/" in word:
-        scope, _, rest = word.partition("/")
-        return f"{scope}/{rest.partition('@')[0]}"
-    if "/" in word and not word.startswith((".", "/", "~")) and "\\" not in word:
-        # A container image, such as ghcr.io/owner/name:tag.
-        return re.sub(r"[:@].*$", "", word)
-    base = os.path.basename(word.replace("\\", "/"))
-    return re.sub(r"(?:==|@|\[).*$", "", base).removesuffix(".exe").removesuffix(".cmd")

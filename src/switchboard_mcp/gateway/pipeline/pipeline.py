@@ -60,7 +60,7 @@ class CallPipeline:
         # Durations on the dashboard need a finer clock than the whole milliseconds of some loops, which limiters use.
         on_dashboard = services.recorder is not None and self.limiters is None
         self.now = monotonic if on_dashboard else clock(services.loop)
-        self.isolated = settings.isolation == "session"
+        self.isolated = settings.isolation == "session" or suite.child.per_session
         self.context = services
         self.source = suite.source
         self._log = services.log
