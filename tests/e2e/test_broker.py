@@ -366,3 +366,18 @@ def test_a_task_is_that_of_the_session_that_started_it(
         assert other.error(method, {"taskId": task})["code"] == -32602
     assert task not in [one["taskId"] for one in other.result("tasks/list", {})["tasks"]]
     assert own.result("tasks/get", {"taskId": task})["taskId"] == task
+
+
+def test_a_process_with_fewer_rights_is_served_alone(desk: Path, hosts: ExitStack) -> None:
+    joined(hosts, desk)
+    pid = broker_pid(desk)
+    limit = (
+        "import ctypes,os,sys; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    limited = hosts.enter_context(Host([sys.executable, "-c", limit, *SWITCHBOARD], cwd=desk))
+    limited.initialize()
+    assert say(limited, "who")
+    (report,) = reports(desk)
+    assert report["pid"] == pid
+    assert len(report["sessions"]) == 1
+    assert "rights differ" in limited.stderr

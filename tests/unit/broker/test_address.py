@@ -1,0 +1,114 @@
+"""The address of a broker: equal for sessions that may share children, and in a folder of the user alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.broker import address, shim
+from switchboard_mcp.broker.hello import decode_hello
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        ("TERM", True),
+        ("SHLVL", True),
+        ("VSCODE_PID", True),
+        ("CLAUDE_CODE_SSE_PORT", True),
+        ("npm_config_cache", True),
+        ("CLAUDE_CODE_OAUTH_TOKEN", False),
+        ("npm_config__authToken", False),
+        ("CODEX_API_KEY", False),
+        ("PATH", False),
+        ("HOME", False),
+        ("LANG", False),
+        ("SSH_AUTH_SOCK", False),
+        ("AWS_PROFILE", False),
+        ("XDG_RUNTIME_DIR", False),
+        ("TERMINAL_COLOUR", False),
+        ("MY_TERM", False),
+        ("", False),
+    ],
+)
+def test_variables_of_terminals_do_not_count_and_all_others_do(name: str, noise: bool) -> None:
+    assert address.is_noise(name) is noise
+    with_it, without = {"A": "1", name: "x"}, {"A": "1"}
+    same = address.broker_name("/w", None, with_it, reload=True) == address.broker_name(
+        "/w", None, without, reload=True
+    )
+    assert same is noise
+
+
+def test_each_workspace_config_file_and_umask_has_a_broker_of_its_own() -> None:
+    names = {
+        address.broker_name("/w", None, {}, reload=True),
+        address.broker_name("/v", None, {}, reload=True),
+        address.broker_name("/w", "/c", {}, reload=True),
+        address.broker_name("/w", None, {}, reload=False),
+    }
+    before = os.umask(0o027)
+    try:
+        names.add(address.broker_name("/w", None, {}, reload=True))
+    finally:
+        os.umask(before)
+    assert len(names) == 5
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(0o700)
+    folder = tmp_path / "switchboard"
+    assert address.runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) == ""
+    assert address.runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}, create=True) == str(folder)
+    folder.chmod(mode)
+    assert address.runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}, create=True) == ""
+    tmp_path.chmod(mode)
+    assert not address.runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}, create=True).startswith(
+        str(tmp_path)
+    )
+
+
+def test_a_link_in_place_of_the_folder_is_not_used(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(0o700)
+    (tmp_path / "switchboard").symlink_to(elsewhere)
+    assert address.runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}, create=True) == ""
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_named_by_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    place = address.socket_address(str(folder / "sb-1"))
+    assert len(place) < address.MAX_SOCKET_PATH
+    Path(place).touch()
+    assert (folder / "sb-1").exists()
+    os.close(int(place.split("/")[4]))
+    assert address.socket_address("/short") == "/short"
+
+
+def test_the_first_message_is_read_as_it_was_written() -> None:
+    environ = {"A": "1=2", "B": "", "C": "\udcff"}
+    hello = decode_hello(shim.encode_hello("join", "1.2", ["--profile", "a b"], environ))
+    assert hello is not None
+    assert (hello.kind, hello.version, hello.arguments) == ("join", "1.2", ["--profile", "a b"])
+    assert hello.environ == environ
+    assert hello.folder == os.getcwd()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0",
+        b"1\0join\0",
+        b"2\0join\x001\0/\x000\0",
+        b"1\0dance\x001\0/\x000\0",
+        b"1\0join\x001\0/\x009\0",
+    ],
+)
+def test_any_other_message_is_none(data: bytes) -> None:
+    assert decode_hello(data) is None
