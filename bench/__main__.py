@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import ask, bus, calls, find, governed, mail, over_http, savings, start
+from bench import ask, broker, bus, calls, find, governed, mail, over_http, savings, start
 from bench.client import BenchError
 from bench.report import Goal, Options, Report, render_goals, render_table
 
@@ -24,6 +24,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "start": start.run,
     "calls": calls.run,
     "http": over_http.run,
+    "broker": broker.run,
     "governed": governed.run,
     "savings": savings.run,
     "find": find.run,

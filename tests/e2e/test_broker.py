@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from bench.broker_kills import torture
 from switchboard_mcp.broker import address
 from tests.e2e.host import SWITCHBOARD, Host, Json, SilenceError, switchboard
 from tests.e2e.stress import until
@@ -381,3 +383,11 @@ def test_a_process_with_fewer_rights_is_served_alone(desk: Path, hosts: ExitStac
     assert report["pid"] == pid
     assert len(report["sessions"]) == 1
     assert "rights differ" in limited.stderr
+
+
+def test_whatever_is_killed_every_request_is_answered_once_and_nobody_is_left() -> None:
+    """A short form of `python -m bench.broker_kills`."""
+    counts = asyncio.run(torture(rounds=5, sessions=2, seed=5))
+    assert counts.problems == []
+    assert counts.unaccounted == 0
+    assert counts.results > 0
