@@ -6,8 +6,10 @@ skipped promise is a broken one.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import resource
 import signal
 import sys
 import uuid
@@ -67,10 +69,18 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders by number. `mktemp` would list all folders of earlier tests for each, which are thousands."""
+    base = tmp_path_factory.mktemp("xdg", numbered=False)
+    return (base / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def isolated_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def isolated_cache(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Caches, state and settings of this test alone, for this process and all it starts."""
-    home = tmp_path_factory.mktemp("xdg")
+    home = next(homes)
+    home.mkdir()
     for name in ("CACHE", "CONFIG", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
     return home / "cache"
@@ -101,16 +111,20 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     A process belongs to the test when it descends from this one, or carries the test's mark in its
     environment. The mark finds those that were orphaned; so pass the environment on
-    (`env=dict(os.environ)`) where a library does not.
+    (`env=dict(os.environ)`) where a library does not. The environments of all processes are read only after a test
+    that has started one: it is among the descendants, or has been waited for.
     """
     if sys.platform != "linux":
         yield
         return
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
-    before = _descendants(skip=frozenset())
+    before, waited_for = _descendants(skip=frozenset()), _faults_of_children()
     yield
-    _, alive = psutil.wait_procs(living(_descendants(skip=before) | _marked(mark)), timeout=GRACE_SECONDS)
+    left = _descendants(skip=before)
+    if left or before != _descendants(skip=frozenset()) or waited_for != _faults_of_children():
+        left |= _marked(mark)
+    _, alive = psutil.wait_procs(living(left), timeout=GRACE_SECONDS)
     if adopts_orphans():
         pytest.fail("the test left this process a subreaper: close the Launcher", pytrace=False)
     if not alive:
@@ -131,6 +145,11 @@ def _descendants(*, skip: frozenset[int]) -> frozenset[int]:
         found |= children
         todo += children
     return frozenset(found)
+
+
+def _faults_of_children() -> int:
+    """Page faults of all processes that were waited for: no process runs without one."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
 def _children(pid: int) -> set[int]:

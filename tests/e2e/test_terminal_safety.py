@@ -217,10 +217,10 @@ def test_the_table_has_every_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_lets_a_text_take_over_the_terminal(hostile: Path, name: str) -> None:
-    messages = json.loads(
-        run(hostile, "mail", "inbox", "--as", "ada", "--json", **environment(hostile)).stdout
-    )
-    id = re.search(r'"id": ?"([^"]+)"', json.dumps(messages))
+    id = None
+    if any("{id}" in arguments for arguments in COMMANDS[name]):
+        inbox = run(hostile, "mail", "inbox", "--as", "ada", "--json", **environment(hostile))
+        id = re.search(r'"id": ?"([^"]+)"', inbox.stdout)
     kinds = [[], ["--json"]] if "--json" in parser_for(name).format_help() else [[]]
     everything = ""
     for arguments in COMMANDS[name]:
