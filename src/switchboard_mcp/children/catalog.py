@@ -62,6 +62,19 @@ class Tool(Struct, rename="camel"):
             self.is_sanitized = True  # last: another thread may look meanwhile
         return self
 
+    def whole(self) -> Tool:
+        """Return the tool with its texts cleaned as `sanitized` does, but not truncated."""
+        try:
+            sent = _decode_tool(self.raw) if self.raw is not UNSET else self
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self.sanitized()
+        schema = sent.input_schema
+        return Tool(
+            self.name,
+            sanitize.for_model(sent.description or "", sanitize.MAX_SCHEMA_BYTES),
+            sanitize.clean_schema(schema, whole=True) if schema is not UNSET else UNSET,
+        )
+
     @property
     def task_required(self) -> bool:
         """True if a server with handshakes runs it as a task only."""

@@ -26,6 +26,7 @@ from switchboard_mcp.suites.detail_levels import (
     describe,
 )
 from switchboard_mcp.suites.fuzzy import nearest, rank
+from switchboard_mcp.suites.sanitize import ELLIPSIS
 from switchboard_mcp.suites.summary import one_line
 from switchboard_mcp.suites.token_estimate import estimate
 
@@ -33,6 +34,7 @@ VERBOSITIES = ("names", "signature", "summary", "full")
 PAGE_TOOLS = 200
 # Claude Code cuts the output of a tool at 25,000 tokens; the estimate and the wrapping need room below that.
 PAGE_TOKENS = 20_000
+PART_TOKENS = PAGE_TOKENS - 200
 # Share of the budget for the child's instructions.
 INSTRUCTIONS_SHARE = 0.25
 # Matches below this share of the best score are usually noise.
@@ -68,6 +70,9 @@ PAGED = Level("names", 60)
 REDACTED = Level("names", WHOLE)
 CURSOR_MARKS = {"names": "n", "signature": "s", "summary": "c", "full": "f"}
 
+PART_MARK = "p"
+NEXT_PART = "The parts joined are the tool as JSON. Next part: the same subtool with this cursor."
+CUT_TEXTS = "A text that ends with … is whole with subtool=NAME."
 NO_TOOLS = "This child offers no tools."
 REDACTED_NOTE = "Parameters are not shown here."
 MORE = {
@@ -101,7 +106,7 @@ def answer(
         message = f"Child {child!r}: verbosity must be one of {allowed}, not {request.verbosity!r}."
         return failure("bad_arguments", message, child=child, hint="Use one of these, or omit it.")
     if request.subtool:
-        return _one(child, tools, request.subtool, settings)
+        return _one(child, tools, request, settings)
     plan = _plan(child, tools, request, settings)
     if isinstance(plan, Failure):
         return plan
@@ -110,8 +115,11 @@ def answer(
     return _Pages(plan, settings, instructions if plan.start == 0 else "").best()
 
 
-def _one(child: str, tools: Sequence[ToolView], name: str, settings: IntrospectSettings) -> bytes | Failure:
-    """Return one tool in full, regardless of the budget."""
+def _one(
+    child: str, tools: Sequence[ToolView], request: IntrospectRequest, settings: IntrospectSettings
+) -> bytes | Failure:
+    """Return one tool in full, regardless of the budget; in parts if it is too large for hosts."""
+    name = request.subtool
     tool = next((tool for tool in tools if tool.name == name), None)
     if tool is None:
         return failure(
@@ -123,7 +131,38 @@ def _one(child: str, tools: Sequence[ToolView], name: str, settings: IntrospectS
         )
     if settings.mode == "redacted":
         return _assemble([_entry(tool, None, REDACTED, settings)], {"detail": "names", "more": REDACTED_NOTE})
-    return _assemble([_entry(tool, None, FORCED["full"], settings)], {"detail": "full"})
+    entry = _entry(tool, None, FORCED["full"], settings)
+    if not request.cursor and estimate(entry) <= PAGE_TOKENS:
+        return _assemble([entry], {"detail": "full"})
+    return _part(child, name, entry, request.cursor)
+
+
+def _part(child: str, name: str, entry: bytes, cursor: str) -> bytes | Failure:
+    """Return one part of a tool that is too large for one result. All parts together are the tool as JSON."""
+    text, stamp = entry.decode(), f"{crc32(entry):08x}"
+    start = 0
+    if cursor:
+        mark, _, known = cursor.partition(".")
+        number = mark.removeprefix(PART_MARK)
+        if mark == number or not (number.isascii() and number.isdigit() and len(number) < 10):
+            return _bad_cursor(child, f"It was not issued for subtool {name!r}.")
+        start = int(number)
+        if known != stamp or not 0 < start < len(text):
+            return _bad_cursor(child, "The child's tools have changed since it was issued.")
+    end = start + _part_chars(text[start:])
+    shown = {"name": name, "from": start, "to": end, "of": len(text), "json": text[start:end]}
+    tail: dict[str, object] = {"detail": "full"}
+    if end < len(text):
+        tail |= {"truncated": True, "cursor": f"{PART_MARK}{end}.{stamp}", "more": NEXT_PART}
+    return _assemble([msgspec.json.encode(shown)], tail)
+
+
+def _part_chars(text: str) -> int:
+    """Return how many characters of a text fit into one result. JSON in JSON is longer, by its quotation marks."""
+    chars = len(text)
+    while (cost := estimate(msgspec.json.encode(text[:chars]))) > PART_TOKENS:
+        chars = min(chars - 1, int(chars * PART_TOKENS / cost))
+    return max(chars, 1)
 
 
 def _plan(
@@ -223,6 +262,11 @@ class _Pages:
         plan = self.plan
         tail: dict[str, object] = {"detail": level.detail}
         more = REDACTED_NOTE if self.settings.mode == "redacted" else MORE.get(level.detail, "")
+        if level.detail == "full" and any(
+            ELLIPSIS in tool.description or ELLIPSIS.encode() in bytes(tool.input_schema or b"")
+            for tool in plan.tools[plan.start : plan.start + shown]
+        ):
+            more = CUT_TEXTS
         end = plan.start + shown
         if end < len(plan.tools):
             tail["truncated"] = True

@@ -8,6 +8,7 @@ characters) are removed, and very long texts are truncated. The wording is not j
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -58,6 +59,8 @@ _PROSE = {
     "title": TITLE_CHARS,
     "$comment": DOC_CHARS,
 }
+
+_WHOLE_PROSE = dict.fromkeys(_PROSE, MAX_SCHEMA_BYTES)
 
 
 def clean(text: str) -> str:
@@ -115,10 +118,11 @@ def is_plain(raw: Raw) -> bool:
     return not quoted and max(map(len, data.split(b'"'))) <= (TITLE_CHARS if titled else DOC_CHARS)
 
 
-def clean_schema(raw: Raw) -> Raw:
-    """Clean all descriptions in a schema. Returns the same object if nothing changes.
+def clean_schema(raw: Raw, *, whole: bool = False) -> Raw:
+    """Clean all descriptions in a schema, and truncate them unless `whole` is set.
 
-    A schema that cannot be decoded, or is too large to be, is replaced by one that accepts any object.
+    Returns the same object if nothing changes. A schema that cannot be decoded, or is too large to be, is replaced by
+    one that accepts any object.
     """
     data = bytes(raw)
     if len(data) > MAX_SCHEMA_BYTES:
@@ -127,7 +131,7 @@ def clean_schema(raw: Raw) -> Raw:
         return raw
     try:
         before = msgspec.json.decode(data)
-        after = _clean_node(before, 0)
+        after = _clean_node(before, 0, _WHOLE_PROSE if whole else _PROSE)
         return raw if after is before else Raw(msgspec.json.encode(after))
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
         return UNREADABLE  # otherwise one broken character would bypass all of this
@@ -180,7 +184,7 @@ def _clean_arguments(arguments: object) -> object:
     """Clean the titles and descriptions of a prompt's arguments."""
     if not isinstance(arguments, list):
         return arguments
-    return [_clean_node(argument, 0) for argument in arguments]
+    return [_clean_node(argument, 0, _PROSE) for argument in arguments]
 
 
 def _annotations(raw: Raw) -> Raw:
@@ -190,35 +194,35 @@ def _annotations(raw: Raw) -> Raw:
     return raw
 
 
-def _clean_node(node: object, depth: int) -> object:
-    """Clean a part of a schema. Returns the same object if nothing changes."""
+def _clean_node(node: object, depth: int, limits: Mapping[str, int]) -> object:
+    """Clean a part of a schema, each text to its limit. Returns the same object if nothing changes."""
     if not isinstance(node, dict) or depth > MAX_DEPTH:
         return node
     changed: dict[str, object] = {}
     for key, value in node.items():
         done = value
         if isinstance(value, str):
-            limit = _PROSE.get(key)
+            limit = limits.get(key)
             if limit is not None:
                 done = for_model(value, limit)
         elif isinstance(value, dict):
             done = (
-                _clean_map(value, depth)
+                _clean_map(value, depth, limits)
                 if key in MAPS
-                else _clean_node(value, depth + 1)
+                else _clean_node(value, depth + 1, limits)
                 if key in ONE
                 else value
             )
         elif isinstance(value, list) and key in MANY:
-            parts = [_clean_node(one, depth + 1) for one in value]
+            parts = [_clean_node(one, depth + 1, limits) for one in value]
             done = value if all(one is other for one, other in zip(parts, value, strict=True)) else parts
         if done is not value:
             changed[key] = done
     return {**node, **changed} if changed else node
 
 
-def _clean_map(members: dict[str, object], depth: int) -> object:
-    done = {name: _clean_node(one, depth + 1) for name, one in members.items()}
+def _clean_map(members: dict[str, object], depth: int, limits: Mapping[str, int]) -> object:
+    done = {name: _clean_node(one, depth + 1, limits) for name, one in members.items()}
     return members if all(done[name] is one for name, one in members.items()) else done
 
 

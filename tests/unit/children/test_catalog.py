@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import (
@@ -14,6 +16,7 @@ from switchboard_mcp.children.catalog import (
     TEMP_FILE_MAX_AGE_S,
     Catalog,
     ServerSnapshot,
+    read_tools,
     remove_stale_files,
 )
 from switchboard_mcp.config.models import ChildSpec
@@ -155,3 +158,17 @@ def test_a_slow_start_of_a_child_never_seen_is_not_remembered(tmp_path: Path) ->
     catalog = Catalog(str(tmp_path))
     catalog.remember_slow_start(spec(tmp_path), 8000)
     assert catalog.get(spec(tmp_path)) is None
+
+
+def test_a_tool_is_cut_for_a_list_and_whole_when_it_is_asked_for_by_name() -> None:
+    text = "A long manual.\u200b " * 3_000
+    schema = {"type": "object", "properties": {"p": {"type": "string", "description": text}}}
+    raw = Raw(msgspec.json.encode({"name": "t", "description": text, "inputSchema": schema}))
+    for cut_first in (False, True):
+        (tool,) = read_tools([raw])
+        if cut_first:
+            assert len(tool.sanitized().description or "") < 10_000
+        whole = tool.whole()
+        clean = text.replace("\u200b", "")
+        assert whole.description == clean
+        assert msgspec.json.decode(whole.input_schema)["properties"]["p"]["description"] == clean  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.introspect import (
     PAGE_TOKENS,
@@ -445,3 +446,46 @@ def test_a_tool_without_a_schema_takes_nothing() -> None:
         {"name": "bare", "signature": "()"}
     ]
     assert ask([view], IntrospectRequest(verbosity="full"))["tools"] == [{"name": "bare", "description": ""}]
+
+
+@pytest.mark.parametrize("chars", [10, 9_000, 100_000, 250_000])
+@pytest.mark.parametrize("piece", ["word ", 'say "x" \\ ', "漢字"])
+def test_one_tool_comes_whole_in_parts_if_it_must(chars: int, piece: str) -> None:
+    text = (piece * chars)[:chars]
+    schema = {"type": "object", "properties": {"p": {"type": "string", "description": text}}}
+    tool = ToolView("big", text, Raw(json.dumps(schema).encode()))
+    parts, cursor = [], ""
+    while True:
+        shown = introspect.answer(
+            "kid", [tool], IntrospectRequest("big", cursor=cursor), IntrospectSettings()
+        )
+        assert isinstance(shown, bytes)
+        assert estimate(shown) <= introspect.PAGE_TOKENS
+        page = json.loads(shown)
+        assert page["detail"] == "full"
+        parts.append(page["tools"][0])
+        cursor = page.get("cursor", "")
+        assert bool(cursor) is page.get("truncated", False)
+        if not cursor:
+            break
+    whole = parts[0] if "json" not in parts[0] else json.loads("".join(part["json"] for part in parts))
+    assert (whole["description"], whole["inputSchema"]) == (text, schema)
+
+
+@pytest.mark.parametrize(
+    "cursor", ["p5", "p5.00000000", "p0.x", "p-1.x", "x", "p", "5.00000000", "p99999999999.x"]
+)
+def test_a_cursor_of_another_tool_is_refused(cursor: str) -> None:
+    request = IntrospectRequest("big", cursor=cursor)
+    tool = ToolView("big", "x" * 200_000)
+    problem = introspect.answer("kid", [tool], request, IntrospectSettings())
+    assert isinstance(problem, Failure)
+    assert problem.code == "cursor_invalid"
+
+
+def test_full_says_where_the_rest_of_a_cut_text_is() -> None:
+    cut = ToolView("long", "begins and …")
+    for tools, expected in (([cut], True), ([ToolView("short", "all")], False)):
+        shown = introspect.answer("kid", tools, IntrospectRequest(verbosity="full"), IntrospectSettings())
+        assert isinstance(shown, bytes)
+        assert (introspect.CUT_TEXTS in json.loads(shown).get("more", "")) is expected

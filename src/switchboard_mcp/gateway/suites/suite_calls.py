@@ -320,7 +320,8 @@ def _render_tools(
     if_none: str = introspect.NO_TOOLS,
 ) -> bytes | Failure:
     views = [
-        ToolView(tool.name, tool.description or "", tool.input_schema) for tool in map(Tool.sanitized, tools)
+        ToolView(tool.name, tool.description or "", tool.input_schema)
+        for tool in (tool.whole() if tool.name == request.subtool else tool.sanitized() for tool in tools)
     ]
     return introspect.answer(child, views, request, settings, instructions, if_none)
 
