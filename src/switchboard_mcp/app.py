@@ -63,6 +63,9 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RELOAD_AFTER_S = 0.5
 # A child that serves several hosts is told of all capabilities; each of its requests is checked against the host's own.
 SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
+# Some servers hide tools from clients that cannot serve them. Commands show all of them; a governed child is locked
+# with all of them, so it must offer them to every host.
+FULL_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}'
 
 
 class CommandOptions(Struct, frozen=True):
@@ -141,6 +144,7 @@ async def running(
     redactor: Redactor,
     *,
     pinned: bool = True,
+    full_client: bool = False,
     profile: str = "",
     several_hosts: bool = False,
     replicas: Replicas | None = None,
@@ -150,6 +154,7 @@ async def running(
 
     `several_hosts` may connect over stdio, each with a profile of its own. With `pinned=False`, for inspecting
     children, neither the lock nor the switch of governed mode is enforced.
+    With `full_client`, children are told of all client capabilities, whatever the host has.
     `recorder` creates an observer of finished calls that wraps the audit log.
     """
     loop = asyncio.get_running_loop()
@@ -182,6 +187,7 @@ async def running(
             replicas=replicas,
             shared_capabilities=SHARED_CAPABILITIES if several_hosts else b"",
             several_hosts=several_hosts,
+            full_capabilities=FULL_CAPABILITIES if full_client or governed is not None else b"",
         )
         if recorder is not None:
             services.recorder = recorder(services)
@@ -190,6 +196,7 @@ async def running(
         gateway = Gateway(registry.children.values(), workspace.config, log, loop, workspace.folder)
         services.events = gateway
         gateway.records = services.records
+        gateway.broker.declares_roots = bool(services.full_capabilities)
         gateway.serves_profiles = several_hosts
         if several_hosts:
             gateway.broker.id_prefix = b"%d" % (10**8 + int(time.time() * 10) % 10**8)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from zlib import crc32
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -24,6 +26,8 @@ MAX_AGE_S = 90 * 24 * 3600.0
 TEMP_FILE_MAX_AGE_S = 3600.0
 # A tool with a longer name does not exist for us: the specification allows 128 characters.
 MAX_NAME_CHARS = 1_024
+# The name of the empty set of client capabilities.
+NO_CAPABILITIES = "none"
 # Arguments beyond this many are not checked for changed files.
 MAX_CHECKED_ARGS = 32
 
@@ -122,6 +126,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     server: ServerIdentity = msgspec.field(default_factory=ServerIdentity)
     protocol: str = ""
     requested: str = ""  # the protocol version to request, if the child refuses the newest
+    client: str = ""  # the set of client capabilities that the server was told of
     longest_start_ms: int = 0  # of all starts that are remembered; 0 if none is
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
@@ -169,6 +174,11 @@ def fingerprint(spec: ChildSpec) -> str:
     return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
+def _file_name(spec: ChildSpec, client: str) -> str:
+    """Return the name of the file for a set of client capabilities that is not the latest."""
+    return f"{fingerprint(spec)}-{crc32(client.encode()):08x}"
+
+
 def cache_folder(environ: Mapping[str, str]) -> str:
     """Return the catalog folder of this user, or an empty string without a home folder."""
     base = environ.get("XDG_CACHE_HOME") or (
@@ -177,12 +187,39 @@ def cache_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(base, "switchboard-mcp", "catalog") if base else ""
 
 
+@lru_cache(maxsize=16)
+def capability_set(capabilities: bytes) -> str:
+    """Return the name of a set of client capabilities: those that a server may choose its tools by."""
+    try:
+        members = msgspec.json.decode(capabilities)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return NO_CAPABILITIES
+    if not isinstance(members, dict):
+        return NO_CAPABILITIES
+    names = [name for name, value in members.items() if value is not None and value is not False]
+    names += [
+        f"{name}.{part}"
+        for name, value in members.items()
+        if isinstance(value, dict)
+        for part in value
+        if part != "listChanged"
+    ]
+    return " ".join(sorted(names)) or NO_CAPABILITIES
+
+
 class _CatalogEntry(Struct, eq=False):
-    """The snapshot of one child, for one configuration of it."""
+    """The latest snapshot of one child, for one configuration of it, and those for other client capabilities."""
 
     spec: ChildSpec
     snapshot: ServerSnapshot | None
     learned_at: float = 0.0
+    others: dict[str, tuple[ServerSnapshot | None, float]] = {}
+
+    def take(self, snapshot: ServerSnapshot, now: float) -> None:
+        """Make a snapshot the latest; one for other client capabilities stays."""
+        if self.snapshot is not None and self.snapshot.client != snapshot.client:
+            self.others = {**self.others, self.snapshot.client: (self.snapshot, self.learned_at)}
+        self.snapshot, self.learned_at = snapshot, now
 
 
 class Catalog:
@@ -195,40 +232,58 @@ class Catalog:
         # By name. After a reload the old configuration of a child stays here until that child has stopped.
         self._entries: dict[str, list[_CatalogEntry]] = {}
 
-    def get(self, spec: ChildSpec) -> ServerSnapshot | None:
-        """Return the snapshot of a child from this run or an earlier one, or None."""
+    def get(self, spec: ChildSpec, client: str = "") -> ServerSnapshot | None:
+        """Return the snapshot of a child from this run or an earlier one, or None.
+
+        That for a set of client capabilities if there is one, else the latest.
+        """
+        return (self._for_client(spec, client)[0] if client else None) or self._entry(spec).snapshot
+
+    def is_fresh(self, spec: ChildSpec, within_s: float, client: str = "") -> bool:
+        """Return True if the snapshot for these capabilities is recent, and the child's files have not changed."""
+        snapshot, learned_at = self._for_client(spec, client)
+        age_s = self._clock() - learned_at
+        return snapshot is not None and 0 <= age_s < within_s and not changed_since(spec, learned_at)
+
+    def _for_client(self, spec: ChildSpec, client: str) -> tuple[ServerSnapshot | None, float]:
+        """Return the snapshot for a set of client capabilities and its time, or (None, 0.0)."""
+        known = self._entry(spec)
+        if known.snapshot is not None and known.snapshot.client == client:
+            return known.snapshot, known.learned_at
+        if client not in known.others:
+            read = self._read(_file_name(spec, client)) if self._is_kept(spec) else (None, 0.0)
+            known.others = {**known.others, client: read}
+        return known.others[client]
+
+    def _entry(self, spec: ChildSpec) -> _CatalogEntry:
         known = self._find(spec)
         if known is None:
-            kept = self._folder and spec.kind != "builtin"
-            known = self._add(spec, *(self._read(fingerprint(spec)) if kept else (None, 0.0)))
-        return known.snapshot
+            read = self._read(fingerprint(spec)) if self._is_kept(spec) else (None, 0.0)
+            known = self._add(spec, *read)
+        return known
 
-    def is_fresh(self, spec: ChildSpec, within_s: float) -> bool:
-        """Return True if the snapshot is recent and the child's files have not changed since."""
-        if self.get(spec) is None:
-            return False
-        known = self._find(spec)
-        assert known is not None
-        age_s = self._clock() - known.learned_at
-        return 0 <= age_s < within_s and not changed_since(spec, known.learned_at)
+    def _is_kept(self, spec: ChildSpec) -> bool:
+        """Return True if a child has files. Builtin ones change only with this program."""
+        return bool(self._folder) and spec.kind != "builtin"
 
     def store(self, spec: ChildSpec, snapshot: ServerSnapshot) -> None:
         """Store the snapshot of a child."""
-        known = self._find(spec)
-        if known is None:
-            self._add(spec, snapshot, self._clock())
-        else:
-            known.snapshot, known.learned_at = snapshot, self._clock()
-        if self._folder and spec.kind != "builtin":  # builtin children change only with this program
+        known = self._entry(spec)
+        before, learned_at = known.snapshot, known.learned_at
+        known.take(snapshot, self._clock())
+        if self._is_kept(spec):
+            if before is not None and before.client != snapshot.client:
+                self._write(_file_name(spec, before.client), msgspec.json.encode(before), learned_at)
             self._write(fingerprint(spec), msgspec.json.encode(snapshot))
 
     def remember_slow_start(self, spec: ChildSpec, longest_ms: int) -> None:
         """Remember that a start took at least this long. The snapshot stays as old as it is."""
-        snapshot, known = self.get(spec), self._find(spec)
-        if snapshot is None or known is None or snapshot.longest_start_ms >= longest_ms:
+        known = self._entry(spec)
+        snapshot = known.snapshot
+        if snapshot is None or snapshot.longest_start_ms >= longest_ms:
             return
         snapshot.longest_start_ms = longest_ms
-        if self._folder and spec.kind != "builtin":
+        if self._is_kept(spec):
             self._write(fingerprint(spec), msgspec.json.encode(snapshot), known.learned_at)
 
     def discard(self, spec: ChildSpec) -> None:

@@ -153,7 +153,7 @@ class Child:
         if blocked is not None:
             self._redirect(waiter, blocked)
             return
-        if waiter.catalog_is_enough and self._catalog_is_enough():
+        if waiter.catalog_is_enough and self._catalog_is_enough(waiter):
             waiter.on_ready(self)
             return
         action = self._health.on_call()
@@ -170,11 +170,12 @@ class Child:
         """Remove a waiter from the queue."""
         self._queue.discard(waiter)
 
-    def _catalog_is_enough(self) -> bool:
+    def _catalog_is_enough(self, waiter: ReadyWaiter) -> bool:
         """Return True if the inventory is known well enough to be listed without starting the child."""
-        return self.inventory.locked or (
-            self.state not in HAS_PROCESS and self.inventory.is_fresh(self._fresh_s)
-        )
+        if self.inventory.locked:
+            return True
+        announced = self._startup.announced_capabilities(waiter.capabilities)
+        return self.state not in HAS_PROCESS and self.inventory.is_fresh(self._fresh_s, announced)
 
     def _redirect(self, waiter: ReadyWaiter, problem: Failure) -> None:
         """Send the waiter to the successor, or fail it if there is none."""

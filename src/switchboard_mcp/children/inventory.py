@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import ServerSnapshot, Tool, read_tools
+from switchboard_mcp.children.catalog import ServerSnapshot, Tool, capability_set, read_tools
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import Listed
 from switchboard_mcp.config.models import ChildSpec
@@ -75,6 +75,7 @@ class Inventory:
         self._context = context
         self._timeout_s = timeout_s
         self._snapshot: ServerSnapshot | None = None
+        self._client = ""  # the capability set of the snapshot to use; empty for the latest
         self._known: list[Tool] | None = None
         self._instructions: tuple[ServerSnapshot | None, str] = (None, "")
         self._pin: LockPin | None = context.pins.pin_for(spec) if context.pins is not None else None
@@ -90,8 +91,10 @@ class Inventory:
         """The snapshot of this run or an earlier one, or that of the lock."""
         pin = self._pin
         if self._snapshot is not None or pin is None:
-            return self._snapshot or self._context.catalog.get(self._spec)
-        return pin.snapshot if pin.governed else self._context.catalog.get(self._spec) or pin.snapshot
+            return self._snapshot or self._context.catalog.get(self._spec, self._client)
+        if pin.governed:
+            return pin.snapshot
+        return self._context.catalog.get(self._spec, self._client) or pin.snapshot
 
     @property
     def longest_start_ms(self) -> int:
@@ -108,9 +111,17 @@ class Inventory:
         """True if the lock describes the inventory, so the child need not be started."""
         return self._pin is not None and self._pin.snapshot is not None
 
-    def is_fresh(self, within_s: float) -> bool:
-        """Return True if the cached snapshot is recent enough to be listed without a start."""
-        return not self.governed and self._context.catalog.is_fresh(self._spec, within_s)
+    def is_fresh(self, within_s: float, announced: bytes) -> bool:
+        """Return True if the cached snapshot for these client capabilities may be listed without a start.
+
+        If so, that snapshot is used from now on.
+        """
+        client = capability_set(announced)
+        if self.governed or not self._context.catalog.is_fresh(self._spec, within_s, client):
+            return False
+        if client != self._client:
+            self._client, self._known = client, None
+        return True
 
     @property
     def governed(self) -> bool:

@@ -53,7 +53,11 @@ class PerSessionChild(Child):
             self._redirect(waiter, self.closing)
             return
         child = self._children.get(waiter.owner)
-        if waiter.catalog_is_enough and self.inventory.blocked_reason() is None and self._is_known(child):
+        if (
+            waiter.catalog_is_enough
+            and self.inventory.blocked_reason() is None
+            and self._is_known(child, waiter)
+        ):
             waiter.on_ready(self)
             return
         if child is None:
@@ -71,9 +75,11 @@ class PerSessionChild(Child):
         waiter.rebind(child)
         child.acquire(waiter)
 
-    def _is_known(self, child: Child | None) -> bool:
+    def _is_known(self, child: Child | None, waiter: ReadyWaiter) -> bool:
         """Return True if no process need be asked. A running one knows better than the catalog."""
-        return self.inventory.locked or (child is None and self.closing is None and self._catalog_is_enough())
+        return self.inventory.locked or (
+            child is None and self.closing is None and self._catalog_is_enough(waiter)
+        )
 
     def create_child(self) -> Child:
         """Create the child of one session."""

@@ -10,7 +10,7 @@ from asyncio import Task, current_task, timeout
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.children.catalog import MAX_AGE_S, ServerSnapshot
+from switchboard_mcp.children.catalog import MAX_AGE_S, ServerSnapshot, capability_set
 from switchboard_mcp.children.connection import ChildTransport, Connection
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import UnsupportedVersion
@@ -76,6 +76,13 @@ class Startup:
         """Stop waiting for a process that is being launched."""
         if self._launching is not None:
             self._launching.cancel()
+
+    def announced_capabilities(self, host: bytes) -> bytes:
+        """Return the client capabilities that the child is told of, if its host has these."""
+        owner, context = self._child.owner, self._context
+        # The hosts of one principal may differ in what they can do, so they count as several.
+        shared = owner is None or isinstance(owner, EphemeralOwner)
+        return context.full_capabilities or (shared and context.shared_capabilities) or host
 
     async def open_transport(self, spec: ChildSpec, limit_s: float) -> ChildTransport | Failure:
         """Launch the process of a local child, or connect to a remote one."""
@@ -150,7 +157,9 @@ class Startup:
         """Return the version that the child accepted after refusing the newest, unless its program has changed."""
         catalog, spec = self._context.catalog, self._child.spec
         snapshot = catalog.get(spec)
-        if snapshot is None or not snapshot.requested or not catalog.is_fresh(spec, MAX_AGE_S):
+        if snapshot is None or not snapshot.requested:
+            return ""
+        if not catalog.is_fresh(spec, MAX_AGE_S, snapshot.client):
             return ""
         return versions.newest_legacy([snapshot.requested])
 
@@ -164,13 +173,14 @@ class Startup:
         connection = child.connection = Connection(self._context, spec, transport, child)
         if child.closing is not None:
             return child.closing
-        # The hosts of one principal may differ in what they can do, so they count as several.
-        shared = child.owner is None or isinstance(child.owner, EphemeralOwner)
-        capabilities = (shared and self._context.shared_capabilities) or self._capabilities
+        capabilities = self.announced_capabilities(self._capabilities)
         outcome = await connection.open(
             limit_s, capabilities, stateless_first=stateless_first, version=version
         )
-        return (isinstance(outcome, ServerSnapshot) and self._find_tampering(spec)) or outcome
+        if not isinstance(outcome, ServerSnapshot):
+            return outcome
+        outcome.client = capability_set(capabilities)
+        return self._find_tampering(spec) or outcome
 
     def _find_tampering(self, spec: ChildSpec) -> Failure | None:
         """Check that no approved file was replaced between its check and its use; by now all have been read."""

@@ -96,7 +96,9 @@ async def open_switchboard(
     workspace = workspace or load(invocation.options)
     # A lock covers what children offer to everyone, so no profile applies.
     profile = invocation.options.profile if pinned else ""
-    async with running(workspace, log, redactor, pinned=pinned, profile=profile) as switchboard:
+    async with running(
+        workspace, log, redactor, pinned=pinned, full_client=True, profile=profile
+    ) as switchboard:
         try:
             yield switchboard
         except SwitchboardError as problem:  # a task group would wrap it

@@ -62,6 +62,8 @@ class ClientRequestBroker:
         self._sessions = sessions
         # Digits before the ids of requests to hosts, so that a response to an earlier process is not taken for one.
         self.id_prefix = b""
+        # True if children are told of roots for hosts that have none: then there are no roots.
+        self.declares_roots = False
 
     def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""
@@ -179,7 +181,7 @@ class ClientRequestBroker:
     def _answer_without_host(self, child: ChildHandle, origin: ChildRequest, method: str) -> None:
         """Answer a client request that no host can answer; the roots are known without one."""
         if method == ROOTS:
-            origin.answer(roots(self._workspace))
+            origin.answer(b'{"roots":[]}' if self.declares_roots else roots(self._workspace))
             return
         message = f"No host can answer {method}."
         if len(self._sessions) > 1 and child.owner is None:

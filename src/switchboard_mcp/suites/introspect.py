@@ -72,6 +72,7 @@ CURSOR_MARKS = {"names": "n", "signature": "s", "summary": "c", "full": "f"}
 
 PART_MARK = "p"
 NEXT_PART = "The parts joined are the tool as JSON. Next part: the same subtool with this cursor."
+FIRST_PART = "Its texts are cut. All of it comes in parts: the same subtool with this cursor."
 CUT_TEXTS = "A text that ends with … is whole with subtool=NAME."
 NO_TOOLS = "This child offers no tools."
 REDACTED_NOTE = "Parameters are not shown here."
@@ -99,14 +100,18 @@ def answer(
     settings: IntrospectSettings,
     instructions: str = "",
     if_none: str = NO_TOOLS,
+    whole: ToolView | None = None,
 ) -> bytes | Failure:
-    """Return the introspect result as compact JSON, or a failure. `if_none` is the text if there are no tools."""
+    """Return the introspect result as compact JSON, or a failure.
+
+    `if_none` is the text if there are no tools, `whole` the requested subtool without truncated texts.
+    """
     if request.verbosity and request.verbosity not in VERBOSITIES:
         allowed = ", ".join(VERBOSITIES)
         message = f"Child {child!r}: verbosity must be one of {allowed}, not {request.verbosity!r}."
         return failure("bad_arguments", message, child=child, hint="Use one of these, or omit it.")
     if request.subtool:
-        return _one(child, tools, request, settings)
+        return _one(child, tools, request, settings, whole)
     plan = _plan(child, tools, request, settings)
     if isinstance(plan, Failure):
         return plan
@@ -116,9 +121,16 @@ def answer(
 
 
 def _one(
-    child: str, tools: Sequence[ToolView], request: IntrospectRequest, settings: IntrospectSettings
+    child: str,
+    tools: Sequence[ToolView],
+    request: IntrospectRequest,
+    settings: IntrospectSettings,
+    whole: ToolView | None,
 ) -> bytes | Failure:
-    """Return one tool in full, regardless of the budget; in parts if it is too large for hosts."""
+    """Return one tool in full, regardless of the budget.
+
+    A tool too large for hosts comes with truncated texts, and a cursor for all of it in parts.
+    """
     name = request.subtool
     tool = next((tool for tool in tools if tool.name == name), None)
     if tool is None:
@@ -131,30 +143,39 @@ def _one(
         )
     if settings.mode == "redacted":
         return _assemble([_entry(tool, None, REDACTED, settings)], {"detail": "names", "more": REDACTED_NOTE})
-    entry = _entry(tool, None, FORCED["full"], settings)
-    if not request.cursor and estimate(entry) <= PAGE_TOKENS:
+    entry = _entry(whole or tool, None, FORCED["full"], settings)
+    if request.cursor:
+        return _part(child, name, entry, request.cursor)
+    if estimate(entry) <= PAGE_TOKENS:
         return _assemble([entry], {"detail": "full"})
-    return _part(child, name, entry, request.cursor)
+    cut = _entry(tool, None, FORCED["full"], settings)
+    first = f"{PART_MARK}0.{_entry_stamp(entry)}"
+    if estimate(cut) > PAGE_TOKENS:
+        return _part(child, name, entry, first)
+    return _assemble([cut], {"detail": "full", "truncated": True, "cursor": first, "more": FIRST_PART})
 
 
 def _part(child: str, name: str, entry: bytes, cursor: str) -> bytes | Failure:
     """Return one part of a tool that is too large for one result. All parts together are the tool as JSON."""
-    text, stamp = entry.decode(), f"{crc32(entry):08x}"
-    start = 0
-    if cursor:
-        mark, _, known = cursor.partition(".")
-        number = mark.removeprefix(PART_MARK)
-        if mark == number or not (number.isascii() and number.isdigit() and len(number) < 10):
-            return _bad_cursor(child, f"It was not issued for subtool {name!r}.")
-        start = int(number)
-        if known != stamp or not 0 < start < len(text):
-            return _bad_cursor(child, "The child's tools have changed since it was issued.")
+    text, stamp = entry.decode(), _entry_stamp(entry)
+    mark, _, known = cursor.partition(".")
+    number = mark.removeprefix(PART_MARK)
+    if mark == number or not (number.isascii() and number.isdigit() and len(number) < 10):
+        return _bad_cursor(child, f"It was not issued for subtool {name!r}.")
+    start = int(number)
+    if known != stamp or start >= len(text):
+        return _bad_cursor(child, "The child's tools have changed since it was issued.")
     end = start + _part_chars(text[start:])
     shown = {"name": name, "from": start, "to": end, "of": len(text), "json": text[start:end]}
     tail: dict[str, object] = {"detail": "full"}
     if end < len(text):
         tail |= {"truncated": True, "cursor": f"{PART_MARK}{end}.{stamp}", "more": NEXT_PART}
     return _assemble([msgspec.json.encode(shown)], tail)
+
+
+def _entry_stamp(entry: bytes) -> str:
+    """Return a checksum of one tool, so that parts of two versions are never joined."""
+    return f"{crc32(entry):08x}"
 
 
 def _part_chars(text: str) -> int:

@@ -453,12 +453,12 @@ def test_a_tool_without_a_schema_takes_nothing() -> None:
 def test_one_tool_comes_whole_in_parts_if_it_must(chars: int, piece: str) -> None:
     text = (piece * chars)[:chars]
     schema = {"type": "object", "properties": {"p": {"type": "string", "description": text}}}
-    tool = ToolView("big", text, Raw(json.dumps(schema).encode()))
+    cut = ToolView("big", text[:100], Raw(b"{}"))
+    whole = ToolView("big", text, Raw(json.dumps(schema).encode()))
     parts, cursor = [], ""
     while True:
-        shown = introspect.answer(
-            "kid", [tool], IntrospectRequest("big", cursor=cursor), IntrospectSettings()
-        )
+        request = IntrospectRequest("big", cursor=cursor)
+        shown = introspect.answer("kid", [cut], request, IntrospectSettings(), whole=whole)
         assert isinstance(shown, bytes)
         assert estimate(shown) <= introspect.PAGE_TOKENS
         page = json.loads(shown)
@@ -468,8 +468,17 @@ def test_one_tool_comes_whole_in_parts_if_it_must(chars: int, piece: str) -> Non
         assert bool(cursor) is page.get("truncated", False)
         if not cursor:
             break
-    whole = parts[0] if "json" not in parts[0] else json.loads("".join(part["json"] for part in parts))
-    assert (whole["description"], whole["inputSchema"]) == (text, schema)
+    got = parts[0] if len(parts) == 1 else json.loads("".join(part["json"] for part in parts[1:]))
+    assert (got["description"], got["inputSchema"]) == (text, schema)
+    assert len(parts) == 1 or parts[0]["description"] == text[:100]
+
+
+def test_a_large_schema_comes_in_parts_at_once() -> None:
+    properties = {f"p{number}": {"type": "string"} for number in range(10_000)}
+    tool = ToolView("big", "", Raw(json.dumps({"properties": properties}).encode()))
+    shown = introspect.answer("kid", [tool], IntrospectRequest("big"), IntrospectSettings(), whole=tool)
+    assert isinstance(shown, bytes)
+    assert json.loads(shown)["tools"][0]["json"].startswith('{"name":"big"')
 
 
 @pytest.mark.parametrize(

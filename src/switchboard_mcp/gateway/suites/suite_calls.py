@@ -319,11 +319,13 @@ def _render_tools(
     instructions: str,
     if_none: str = introspect.NO_TOOLS,
 ) -> bytes | Failure:
-    views = [
-        ToolView(tool.name, tool.description or "", tool.input_schema)
-        for tool in (tool.whole() if tool.name == request.subtool else tool.sanitized() for tool in tools)
-    ]
-    return introspect.answer(child, views, request, settings, instructions, if_none)
+    views = [_view(tool.sanitized()) for tool in tools]
+    whole = next((_view(tool.whole()) for tool in tools if tool.name == request.subtool), None)
+    return introspect.answer(child, views, request, settings, instructions, if_none, whole)
+
+
+def _view(tool: Tool) -> ToolView:
+    return ToolView(tool.name, tool.description or "", tool.input_schema)
 
 
 def _compacted(schema: Raw) -> Raw:
