@@ -30,7 +30,7 @@ NOT_RUN = frozenset(
 )
 # These look at what a workspace has; in a new one they may rightly say that it is not well, or that nothing is known.
 MAY_FAIL = frozenset(
-    "approvals gate lock approve audit evidence status remove revert logout import find".split()
+    "approvals broker gate lock approve audit evidence status remove revert logout import find".split()
 )
 # They ask a person first.
 ASKING = {"init": {"--dry-run", "--yes"}, "approve": {"--list", "--yes"}, "revert": {"--dry-run", "--yes"}}
