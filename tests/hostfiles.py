@@ -216,6 +216,8 @@ class Person:
         folder = folder.resolve()
         self.home = folder / "home"
         self.workspace = folder / "workspace"
+        # What belongs to the user, whichever project is open.
+        self.user = self.home / ".config" / "switchboard"
         self.home.mkdir(parents=True, exist_ok=True)
         self.workspace.mkdir(exist_ok=True)
         for host in hosts:

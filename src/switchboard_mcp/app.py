@@ -20,10 +20,11 @@ from switchboard_mcp.broker.shim import NoBrokerError
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.registry import ChildRegistry
-from switchboard_mcp.config.load import load_workspace, nearest_workspace, require_profile
+from switchboard_mcp.config.load import load_workspace, require_profile
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import BROKER_SWITCH
 from switchboard_mcp.config.serve_flags import parse_flags
+from switchboard_mcp.config.workspace_folder import nearest_workspace, served_workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.features import (
     StartTask,
@@ -78,6 +79,8 @@ class CommandOptions(Struct, frozen=True):
     profile: str = ""
     reload: bool = True
     alone: bool = False
+    # The default of the setting `includeUser`.
+    include_user: bool = True
 
 
 class Switchboard(Runtime):
@@ -88,11 +91,31 @@ class Switchboard(Runtime):
 
 
 def workspace_folder(options: CommandOptions) -> str:
-    """Return the folder named by the options, or the workspace around the current folder."""
+    """Return the folder named by the options, or the workspace around the current folder.
+
+    Outside of any workspace it is the user workspace, or the current folder if there is none. For commands that serve
+    or show; those that write use `project_folder`, so that nothing is written to the user workspace by accident.
+    """
+    return _named(options) or served_workspace(_current_folder(), os.environ)
+
+
+def project_folder(options: CommandOptions) -> str:
+    """Return the folder named by the options, the workspace around the current folder, or the current folder."""
+    if named := _named(options):
+        return named
+    here = _current_folder()
+    return nearest_workspace(here, os.environ.get("HOME", "")) or here
+
+
+def _named(options: CommandOptions) -> str:
+    if not options.workspace or os.path.isabs(options.workspace):
+        return os.path.normpath(options.workspace) if options.workspace else ""
+    return os.path.normpath(os.path.join(_current_folder(), options.workspace))
+
+
+def _current_folder() -> str:
     try:
-        if options.workspace:
-            return os.path.abspath(options.workspace)
-        return nearest_workspace(os.getcwd(), os.environ.get("HOME", ""))
+        return os.getcwd()
     except FileNotFoundError:
         hint = "Start in an existing folder, or name one with --workspace."
         raise refused("config_invalid", "The current folder no longer exists.", hint=hint) from None
@@ -107,7 +130,9 @@ def load(options: CommandOptions) -> Workspace:
 
 def _load_ungoverned(options: CommandOptions) -> Workspace:
     """Load the workspace without applying governed mode."""
-    workspace = load_workspace(workspace_folder(options), options.config, os.environ)
+    workspace = load_workspace(
+        workspace_folder(options), options.config, os.environ, include_user=options.include_user
+    )
     require_profile(workspace.config, options.profile, "--profile")
     return workspace
 

@@ -36,6 +36,7 @@ from switchboard_mcp.broker.address import is_noise, without_noise
 from switchboard_mcp.broker.again import ALONE
 from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
 from switchboard_mcp.broker.peers import check_peer
+from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.config.variables import referenced_variables
@@ -48,6 +49,7 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import BrokerReport, SessionReport
 from switchboard_mcp.server.handed_over import HandedOverHost
+from switchboard_mcp.system.user_folders import user_workspace
 from switchboard_mcp.transport.session_journal import Journal, JournalError
 
 # A client sends its message at once; one that does not is no Switchboard.
@@ -411,9 +413,16 @@ def _refuse_all(listener: socket.socket, reason: str) -> None:
 
 
 def _require_no_noise(workspace: Workspace) -> None:
-    """Refuse a workspace with a child that refers to a variable which brokers run without."""
+    """Refuse a workspace with a child that refers to a variable which brokers run without.
+
+    In the user workspace, the folder of the workspace is one of them: it is that in which a host starts a session.
+    """
+    is_user = os.path.realpath(workspace.folder) == os.path.realpath(user_workspace(os.environ) or os.devnull)
     for spec in workspace.children:
-        names = sorted(name for name in referenced_variables(spec) if is_noise(name))
+        referenced = referenced_variables(spec)
+        if WORKSPACE_FOLDER in referenced and is_user:
+            raise RefusedError(f"child '{spec.name}' works in the folder of its session ({WORKSPACE_FOLDER})")
+        names = sorted(name for name in referenced if is_noise(name))
         if names:
             raise RefusedError(f"child '{spec.name}' refers to {names[0]}, which differs between sessions")
 

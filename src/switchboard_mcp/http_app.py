@@ -10,6 +10,8 @@ import asyncio
 import os
 import signal
 
+from msgspec.structs import replace
+
 from switchboard_mcp.app import (
     END_SIGNALS,
     SHARED_CAPABILITIES,
@@ -80,6 +82,7 @@ async def serve_http(
 
 def serve_over_http(options: CommandOptions, address: str) -> int:
     """Run `switchboard serve --http`. An empty address means the one in the config."""
+    options = replace(options, include_user=False)
     redactor, log, workspace = prepare(options)
     bound = bind(workspace, address, os.environ, redactor.register, log)
     return run(lambda: serve_http(bound, workspace, log, redactor, options))

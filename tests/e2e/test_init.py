@@ -86,14 +86,16 @@ def test_a_host_has_one_entry_that_works_and_afterwards_its_own_bytes_again(
     assert {server["child"] for server in found.values() if server["disabled"]} == set(expected.off)
 
     left = entries(person.home / expected.file, expected.key)
-    assert set(left) == {"switchboard", *expected.stays}
+    assert set(left) == {"switchboard", *(name for name in expected.stays if found[name]["scope"] == "user")}
+    of_project = {server["child"] for server in found.values() if server["scope"] in ("project", "local")}
+    assert {path.parent.name for path in person.workspace.glob(".switchboard/mcps/*/.mcp.json")} == (
+        of_project - {None}
+    )
     with Host(command_of(left["switchboard"]), env=person.environment(**FILLED), cwd=tmp_path) as talk:
         talk.initialize()
-        # What the project's own file had is behind the entry there, which other hosts read too.
-        elsewhere = {"team-db"} if host == "claude-code" else set()
-        assert set(talk.tool_names()) == {
-            f"{name}_suite" for name in set(expected.children) - set(expected.off) - elsewhere
-        }
+        # What a file of the project had is behind the entry there.
+        own = set(expected.children) - set(expected.off) - of_project
+        assert set(talk.tool_names()) == {f"{name}_suite" for name in own}
         answer = talk.call("mock_suite", "add", a=2, b=40)
         assert "42" in json.dumps(answer)
 
@@ -163,7 +165,7 @@ def test_runs_that_follow_each_other_are_taken_back_together(tmp_path: Path) -> 
     before = person.files()
     run(person, "init", "--yes", "--host", "claude-code")
     run(person, "init", "--yes", "--host", "codex")
-    assert len(list(person.home.rglob("journal.json"))) == 2
+    assert len(list(person.home.rglob("journal.json"))) == 3  # of the user twice, of the project once
     assert not (person.workspace / ".switchboard" / "backup").exists()
     assert run(person, "revert", "--yes").code == 0
     assert person.files() == before
@@ -206,7 +208,7 @@ def test_the_same_in_every_format(host: str, tmp_path: Path) -> None:
 def test_a_child_that_was_edited_since_is_kept(tmp_path: Path) -> None:
     person = Person(tmp_path, "warp")
     run(person, "init", "--yes")
-    path = person.workspace / ".switchboard" / "mcps" / "mock" / ".mcp.json"
+    path = person.user / ".switchboard" / "mcps" / "mock" / ".mcp.json"
     path.write_text(path.read_text().replace('"mock"', '"mine"'))
     done = run(person, "revert", "--yes")
     assert done.code == 0
@@ -217,7 +219,7 @@ def test_a_child_that_was_edited_since_is_kept(tmp_path: Path) -> None:
 def test_mail_state_and_archive_are_not_touched(tmp_path: Path) -> None:
     person = Person(tmp_path, "warp")
     run(person, "init", "--yes")
-    letter = person.workspace / ".switchboard" / "archive" / "letter.json"
+    letter = person.user / ".switchboard" / "archive" / "letter.json"
     letter.parent.mkdir()
     letter.write_text("{}")
     assert run(person, "revert", "--yes").code == 0
@@ -295,7 +297,9 @@ def test_each_host_sees_the_servers_it_had_and_what_is_added_later(tmp_path: Pat
     assert "LM Studio will see hub, mock-lmstudio." in planned
     assert "Warp will see mock, web." in planned
     run(person, "init", "--yes")
-    run(person, "add", "later", "--", "cat")
+    subprocess.run(
+        [*SWITCHBOARD, "add", "later", "--user", "--", "cat"], env=person.environment(), check=True
+    )
     for host, own in (
         ("lmstudio", {"hub_suite", "mock-lmstudio_suite"}),
         ("warp", {"mock_suite", "web_suite"}),
@@ -320,7 +324,7 @@ def test_with_share_every_host_sees_all(tmp_path: Path) -> None:
 def test_secrets_become_variables_where_that_is_wanted(tmp_path: Path) -> None:
     person = Person(tmp_path, "claude-code")
     run(person, "init", "--yes", "--secrets", "env")
-    home = person.workspace / ".switchboard"
+    home = person.user / ".switchboard"
     child = json.loads((home / "mcps" / "mock" / ".mcp.json").read_text())
     assert child["command"]["env"] == {"MOCK_TOKEN": "${MOCK_TOKEN}"}
     secret = HOSTS["claude-code"].secrets[0]
@@ -348,13 +352,20 @@ def test_switchboard_fills_the_variables_it_has_stored_without_exporting_them(tm
         "named": {"command": command[0], "args": command[1:], "env": {"K": "${MOCK_TOKEN}"}},
         "other": {"command": command[0], "args": command[1:]},
     }
-    (person.workspace / "switchboard.config.json").write_text(json.dumps({"mcpServers": servers}))
+    (person.user / "switchboard.config.json").write_text(json.dumps({"mcpServers": servers}))
     environments = {
         name: run(person, "call", name, "echo", "--json").json["structuredContent"] for name in servers
     }
     assert environments["named"]["K"] == secret
     assert "MOCK_TOKEN" not in environments["named"]
     assert secret not in json.dumps(environments["other"])
+    # A project that replaces the entry gets no value of the user.
+    (person.workspace / "switchboard.config.json").write_text(
+        json.dumps({"mcpServers": {"named": servers["named"]}})
+    )
+    refused = run(person, "call", "named", "echo")
+    assert "MOCK_TOKEN" in refused.err
+    assert secret not in refused.out + refused.err
 
 
 def test_tokens_compares_each_host_with_what_it_had(tmp_path: Path) -> None:
@@ -368,7 +379,9 @@ def test_tokens_compares_each_host_with_what_it_had(tmp_path: Path) -> None:
     cursor = {"mcpServers": {"one": servers["one"]}}
     (person.home / ".cursor" / "mcp.json").write_text(json.dumps(cursor))
     assert run(person, "init", "--yes").code == 0
-    assert run(person, "add", "later", "--", *MOCK_CHILD).code == 0
+    subprocess.run(
+        [*SWITCHBOARD, "add", "later", "--user", "--", *MOCK_CHILD], env=person.environment(), check=True
+    )
     figures = run(person, "tokens", "--json").json
     flat = {server["name"]: server["flat"] for server in figures["servers"]}
     hosts = {host["host"]: host for host in figures["hosts"]}
@@ -388,10 +401,12 @@ def test_features_that_are_switched_on(tmp_path: Path) -> None:
     person = Person(tmp_path, "warp")
     before = person.files()
     assert run(person, "init", "--yes", "--mail", "--find").code == 0
-    listed = {tool["name"] for tool in run(person, "list", "--json").json["tools"]}
-    assert listed == {"mail_suite", "switchboard_suite", "mock_suite", "web_suite"}
-    config = json.loads((person.workspace / "switchboard.config.json").read_text())
-    schema = person.workspace / config["$schema"]  # as an editor resolves it, without a network
+    entry = entries(person.home / HOSTS["warp"].file, HOSTS["warp"].key)["switchboard"]
+    with Host(command_of(entry), env=person.environment(), cwd=tmp_path) as talk:
+        talk.initialize()
+        assert set(talk.tool_names()) == {"mail_suite", "switchboard_suite", "mock_suite", "web_suite"}
+    config = json.loads((person.user / "switchboard.config.json").read_text())
+    schema = person.user / config["$schema"]  # as an editor resolves it, without a network
     jsonschema.validate(config, json.loads(schema.read_text()))
     assert schema.read_text() == run(person, "schema", "config").out
     run(person, "revert", "--yes")
@@ -419,7 +434,7 @@ def test_for_a_team_nothing_in_the_projects_files_is_of_one_machine(tmp_path: Pa
         for path in (".mcp.json", ".vscode/mcp.json", "mcps/mock/.mcp.json")
     }
     assert not [path for path, text in entered.items() if str(tmp_path) in text.replace(marks[b"@MOCK@"], "")]
-    entry = json.loads(entered[".mcp.json"])["mcpServers"]["switchboard"]
+    entry = json.loads(entered[".mcp.json"])["mcpServers"]["switchboard-project"]
     assert command_of(entry) == ["switchboard"]
     # As a host does that is open in a folder of the project: the workspace is found from there.
     arguments = [*SWITCHBOARD, "call", "mock", "add", "a=40", "b=2"]

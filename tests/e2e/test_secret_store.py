@@ -65,9 +65,9 @@ def test_init_moves_secrets_into_the_keyring_and_revert_takes_them_out(tmp_path:
     person = Person(tmp_path, "claude-code")
     before, secret = person.files(), HOSTS["claude-code"].secrets[0]
     assert "keyring" in run(person, "init", "--yes", "--secrets", "keyring")
-    for path in person.workspace.rglob("*"):
+    for path in (*person.workspace.rglob("*"), *person.user.rglob("*")):
         assert not path.is_file() or secret not in path.read_text()
-    stored = (person.workspace / ".switchboard" / "secrets.env").read_text()
+    stored = (person.user / ".switchboard" / "secrets.env").read_text()
     assert "MOCK_TOKEN='@keyring:" in stored
     identifier = stored.partition("MOCK_TOKEN='@keyring:")[2][:32]
     assert identifier in keyring_file(person)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MARK
-from tests.e2e.host import SWITCHBOARD
+from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO
 from tests.hosts.programs import (
     HOSTS,
@@ -110,7 +110,7 @@ def test_one_healthy_switchboard_and_afterwards_what_there_was(host: HostProgram
         assert file.read_text() == text
 
 
-def test_servers_of_all_scopes_of_claude_code_end_in_one_entry(tmp_path: Path) -> None:
+def test_each_scope_of_claude_code_has_its_servers_behind_one_entry(tmp_path: Path) -> None:
     host = ClaudeCode(tmp_path / "home")
     host.command()
     host.configure(Stdio(MOCK_CHILD), NOWHERE)  # its file is replaced below
@@ -122,9 +122,19 @@ def test_servers_of_all_scopes_of_claude_code_end_in_one_entry(tmp_path: Path) -
     assert set(before) == {"mine", "here", "ours"}
 
     setup(host, "init")
-    assert listed(host) == {"switchboard": True}
-    children = {path.parent.name for path in (host.project / ".switchboard" / "mcps").glob("*/.mcp.json")}
-    assert children == {"mine", "here", "ours"}
+    # The entry of the project's own scope takes the place of the user's; that of the shared file stands beside it.
+    assert listed(host) == {"switchboard": True, "switchboard-project": before["ours"]}
+    user = Path(host.environment()["XDG_CONFIG_HOME"]) / "switchboard"
+    children = {
+        folder: {path.parent.name for path in (folder / ".switchboard" / "mcps").glob("*/.mcp.json")}
+        for folder in (user, host.project)
+    }
+    assert children == {user: {"mine"}, host.project: {"here", "ours"}}
+    entry = json.loads((host.home / ".claude.json").read_text())["projects"][str(host.project)]
+    command = entry["mcpServers"]["switchboard"]
+    with Host([command["command"], *command["args"]], env=host.environment(), cwd=host.project) as talk:
+        talk.initialize()
+        assert set(talk.tool_names()) == {"mine_suite", "here_suite"}
 
     setup(host, "revert")
     assert listed(host) == before

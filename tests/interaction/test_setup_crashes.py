@@ -108,7 +108,7 @@ def journals(person: Person) -> JournalFolder:
 
 def undo(person: Person, runs: list[JournalRun]) -> None:
     here = host_paths(str(person.workspace), person.environment(), "linux")
-    perform_revert(plan_revert(runs, here), str(person.workspace))
+    perform_revert(plan_revert(runs, here))
 
 
 def initialise(person: Person) -> None:

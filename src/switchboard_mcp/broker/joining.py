@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import address, shim
 from switchboard_mcp.config.serve_flags import parse_flags
-from switchboard_mcp.config.workspace_folder import nearest_workspace
+from switchboard_mcp.config.workspace_folder import served_workspace
 
 # `BROKER_SWITCH` of the config, which is not loaded yet.
 SWITCH = "SWITCHBOARD_BROKER"
@@ -66,7 +66,7 @@ def start_and_join(arguments: list[str], environ: Mapping[str, str], journal: in
 
 def _name(options: dict[str, str | bool], environ: Mapping[str, str]) -> str:
     folder, config = str(options.get("workspace", "")), options.get("config")
-    folder = os.path.abspath(folder) if folder else nearest_workspace(os.getcwd(), environ.get("HOME", ""))
+    folder = os.path.abspath(folder) if folder else served_workspace(os.getcwd(), environ)
     reload = bool(options.get("reload", True))
     return address.broker_name(
         os.path.realpath(folder), str(config) if config else None, environ, reload=reload

@@ -51,9 +51,17 @@ class Pins:
         ] = {}  # the changes last logged per child, so each is logged once
 
     def pin_for(self, spec: ChildSpec) -> LockPin | None:
-        """Return the pin of one child, or None if it has none. A wrapper has none: its original has one."""
+        """Return the pin of one child, or None if it has none. A wrapper has none: its original has one.
+
+        Nor has a child of the user workspace: the lock is of this workspace.
+        """
         entry = self._children.get(spec.name)
-        if spec.kind == "builtin" or spec.wraps or (entry is None and not self._governed):
+        if (
+            spec.kind == "builtin"
+            or spec.wraps
+            or spec.scope == "user"
+            or (entry is None and not self._governed)
+        ):
             return None
         pin = LockPin(
             spec, entry, self._path, self._workspace, self._log, self._logged, governed=self._governed

@@ -10,18 +10,20 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from switchboard_mcp.cli.console import Screen, Styled, plural
-from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.policy.governance import ENABLED
-from switchboard_mcp.setup.child_entries import find_literal_secrets, redacted_target
-from switchboard_mcp.setup.dialects import ENTRY_NAME
+from switchboard_mcp.setup.child_entries import find_literal_secrets, is_missing, redacted_target
+from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer
 from switchboard_mcp.setup.discovery import Discovery
+from switchboard_mcp.setup.host_profiles import PROJECT
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.journal import FileChange
 from switchboard_mcp.setup.paths import find_repository
-from switchboard_mcp.setup.plan import Outcome, Plan, SetupOptions
+from switchboard_mcp.setup.plan import Outcome, Plan
 from switchboard_mcp.setup.references import ServerReference
+from switchboard_mcp.setup.scopes import ScopePlan, SetupScope
 from switchboard_mcp.system.installation import install_hint
 
+OLD_NAMES = "These still use the old tool names"
 # This many references are listed; the rest is counted.
 MAX_TRACES = 12
 
@@ -31,7 +33,7 @@ def show_discovery(
 ) -> None:
     """Print a table of the discovered servers. `children` are those that the workspace has already."""
     if not outcomes:
-        files = len({source.path for source in discovery.sources})
+        files = len({source.path for source in discovery.sources if source.data is not None})
         searched = (
             f"in {plural(files, 'file')} of your hosts" if files else "on this machine: no host has any"
         )
@@ -66,6 +68,31 @@ def show_discovery(
         )
     for trouble in discovery.problems:
         out.prose(trouble, style="yellow")
+    if stuck := cannot_run(outcomes):
+        out.line("These cannot run here as they are, behind Switchboard or without it:", "yellow")
+        for name, reason in stuck.items():
+            out.prose(f"{name}: {reason}", indent="  ", style="yellow")
+
+
+def cannot_run(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return the servers that would move but cannot run on this machine, each with the reason."""
+    reasons: dict[str, str] = {}
+    for outcome in outcomes:
+        server = outcome.entry.parsed.server
+        if outcome.moves and server is not None and not server.disabled and (reason := _obstacle(server)):
+            reasons[f"{outcome.entry.name} ({outcome.entry.source.host.title})"] = reason
+    return reasons
+
+
+def _obstacle(server: HostServer) -> str:
+    if server.kind != "stdio":
+        missing = find_spec("httpx2") is None
+        text = f"remote servers need the package httpx2, which is missing. {install_hint('')}"
+        return text if missing else ""
+    command = server.command
+    if is_missing(command) or (os.path.isabs(command) and not os.path.exists(command)):
+        return f"its program {command} was not found. Install it, or correct the entry."
+    return ""
 
 
 def _outcome_text(outcome: Outcome) -> str:
@@ -79,23 +106,24 @@ def _outcome_text(outcome: Outcome) -> str:
     return f"moves{renamed}{off}"
 
 
-def show_plan(plan: Plan, out: Screen) -> None:
+def show_plan(plans: Sequence[ScopePlan], out: Screen) -> None:
     """Print the files that would change."""
-    if not plan.changes:
+    plans = [each for each in plans if each.plan.changes]
+    if not plans:
         out.line("There is nothing to do.")
         return
     out.line("These files would change:")
-    for change in plan.changes:
-        summary = "new" if change.before is None else "changed"
-        if change.edits:
-            entry = next((edit.entry for edit in change.edits if edit.entry), "")
-            names = sum(len(edit.names) for edit in change.edits)
-            summary = f"{plural(names, 'server')} out" + (f", `{entry}` in" if entry else "")
-            summary = summary if names or entry else f"sets {ENABLED}"
-        out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
-    for line in _host_views(plan):
+    for each in plans:
+        if each.scope.is_user:
+            where = f"your user workspace, {_short(each.scope.folder)}, which every project includes"
+        else:
+            where = f"the project, {_short(each.scope.folder)}"
+        if each.plan.moving:
+            out.prose(f"{plural(len(each.plan.moving), 'entry', 'entries')} to {where}:")
+        _show_changes(each.plan.changes, out)
+    for line in _host_views(plans):
         out.prose(line)
-    if secrets := _literal_secrets(plan):
+    if secrets := {name: None for each in plans for name in _literal_secrets(each.plan)}:
         there = ", ".join(sorted(secrets))
         out.prose(
             f"There are literal secrets in {there}; `--secrets env` replaces them with variables.",
@@ -103,46 +131,61 @@ def show_plan(plan: Plan, out: Screen) -> None:
         )
 
 
-def _host_views(plan: Plan) -> Iterator[str]:
+def _show_changes(changes: Sequence[FileChange], out: Screen) -> None:
+    for change in changes:
+        summary = "new" if change.before is None else "changed"
+        if change.edits:
+            entry = next((edit.entry for edit in change.edits if edit.entry), "")
+            names = sum(len(edit.names) for edit in change.edits)
+            summary = f"{plural(names, 'server')} out" + (f", `{entry}` in" if entry else "")
+            summary = summary if names or entry else f"sets {ENABLED}"
+        out.line(f"  {_short(change.path)}  {out.paint(summary, 'dim')}")
+
+
+def _host_views(plans: Sequence[ScopePlan]) -> Iterator[str]:
     """Yield what each host will see, if they differ."""
-    if not any(profile.hide or profile.expose for profile in plan.profiles):
+    profiles = [(profile, each.plan) for each in plans for profile in each.plan.profiles]
+    if not any(profile.hide or profile.expose for profile, _ in profiles):
         return
-    names = sorted({outcome.child for outcome in plan.moving})
-    for profile in plan.profiles:
-        shown = [
+    seen: dict[str, list[str]] = {}
+    for profile, plan in profiles:
+        seen.setdefault(_title(profile.name), []).extend(
             f"{name} (limited)" if name in profile.expose else name
-            for name in names
+            for name in sorted({outcome.child for outcome in plan.moving})
             if name not in profile.hide
-        ]
-        title = BY_NAME[profile.name].title if profile.name in BY_NAME else "The project's own entry"
+        )
+    for title, shown in seen.items():
         yield f"{title} will see {', '.join(shown) or 'no server that moves'}."
     yield "`--share` shows every host all servers."
 
 
+def _title(profile: str) -> str:
+    """Return the name of a profile for people."""
+    if profile in BY_NAME:
+        return BY_NAME[profile].title
+    host = BY_NAME.get(profile.removesuffix(f"-{PROJECT}"))
+    return f"{host.title}, by the entry of this project," if host else "The project's own entry"
+
+
 def show_done(
-    plan: Plan,
-    references: Sequence[ServerReference],
-    workspace: Workspace,
-    options: SetupOptions,
-    copies: str,
-    out: Screen,
+    plans: Sequence[ScopePlan], plan: Plan, references: Sequence[ServerReference], out: Screen
 ) -> None:
-    """Print what was done, and what is left to do."""
-    names = sorted({outcome.child for outcome in plan.moving})
+    """Print what was done, and what is left to do. `plan` has the changes of all workspaces."""
     hosts = {outcome.entry.source.host.title: outcome.entry.source.host.restart for outcome in plan.moving}
-    if names:
-        moved, created = plural(len(plan.moving), "entry", "entries"), plural(len(names), "child", "children")
-        out.prose(f"Moved {moved} into {created}: {', '.join(names)}.", style="green")
+    for each in plans:
+        if each.plan.moving:
+            out.prose(_moved(each), style="green")
     entered: dict[str, list[str]] = {}
     for change in _files_with_entry(plan):
         entered.setdefault(_entry_in(change), []).append(_short(change.path))
     for entry, paths in entered.items():
         out.prose(f"The entry `{entry}` is in {', '.join(paths)}.", style="green")
-    out.prose(f"Copies of the old files are in {_short(copies)}; `switchboard revert` restores them.")
-    for title, lines in _remarks(plan, references, workspace, options):
+    copies = _short(os.path.dirname(plans[0].scope.journals.path))
+    out.prose(f"Copies of the old files are in {copies}; `switchboard revert` restores them.")
+    for title, lines in _all_remarks(plans, references).items():
         out.line()
         out.line(title, "bold")
-        for line in lines:
+        for line in dict.fromkeys(lines):
             out.prose(line, indent="  ")
     if hosts:
         out.line()
@@ -153,9 +196,25 @@ def show_done(
     out.line("Next: `switchboard doctor` starts every server once; `switchboard tokens` shows what you save.")
 
 
-def _remarks(
-    plan: Plan, references: Sequence[ServerReference], workspace: Workspace, options: SetupOptions
-) -> Iterator[tuple[str, list[str]]]:
+def _moved(planned: ScopePlan) -> str:
+    names = sorted({outcome.child for outcome in planned.plan.moving})
+    moved = plural(len(planned.plan.moving), "entry", "entries")
+    created = plural(len(names), "child", "children")
+    whose = "your user workspace" if planned.scope.is_user else "the project"
+    return f"Moved {moved} into {created} of {whose}, {_short(planned.scope.folder)}: {', '.join(names)}."
+
+
+def _all_remarks(plans: Sequence[ScopePlan], references: Sequence[ServerReference]) -> dict[str, list[str]]:
+    """Return the remarks about all workspaces by their titles."""
+    remarks: dict[str, list[str]] = {}
+    for each in plans:
+        for title, lines in _remarks(each) if each.plan.changes else ():
+            remarks.setdefault(title, []).extend(lines)
+    return remarks | ({OLD_NAMES: _reference_lines(references)} if references else {})
+
+
+def _remarks(planned: ScopePlan) -> Iterator[tuple[str, list[str]]]:
+    plan, options, workspace = planned.plan, planned.options, planned.scope.workspace
     notes = [
         f"{outcome.entry.name} ({outcome.entry.source.host.title}): {note}"
         for outcome in plan.moving
@@ -187,14 +246,8 @@ def _remarks(
             "this workspace is governed: `switchboard approve --all` lets its children run, and the entries of your "
             f"hosts set {ENABLED}"
         )
-    remote = [child.name for child in plan.children if child.server.url]
-    if remote and find_spec("httpx2") is None:
-        note_text = f"remote servers need the package httpx2, which is missing. {install_hint('')}"
-        notes.append(f"{', '.join(sorted(remote))}: {note_text}")
     if notes:
         yield "Worth knowing", notes
-    if references:
-        yield "These still use the old tool names", _reference_lines(references)
     closed = sorted({each.child for each in plan.moving if _wants_login(each)})
     if closed:
         yield "Remote servers that may need a login", [f"switchboard login {name}" for name in closed]
@@ -263,7 +316,7 @@ def _reference_lines(references: Sequence[ServerReference]) -> list[str]:
 
 
 def as_json(
-    plan: Plan, references: Sequence[ServerReference], folder: str, *, changed: bool
+    plan: Plan, references: Sequence[ServerReference], scopes: Sequence[SetupScope], *, changed: bool
 ) -> dict[str, object]:
     """Return the same as JSON members."""
     servers = [
@@ -282,12 +335,15 @@ def as_json(
         for outcome in plan.outcomes
         for server in (outcome.entry.parsed.server,)
     ]
+    users = [scope.folder for scope in scopes if scope.is_user]
     return {
-        "workspace": folder,
+        "workspace": scopes[-1].folder,
+        "userWorkspace": users[0] if users else None,
         "changed": changed,
         "servers": servers,
         "files": [change.path for change in plan.changes],
         "troubles": plan.problems,
+        "cannotRun": cannot_run(plan.outcomes),
         "variables": plan.variables,
         "secrets": {
             child.name: [each.location for each in find_literal_secrets(child.server)]

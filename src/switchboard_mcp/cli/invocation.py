@@ -141,6 +141,31 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
     raise SwitchboardError(msgspec.structs.replace(problem, nearest=near) if near else problem)
 
 
+def user_scope_text(workspace: Workspace) -> str:
+    """Return how a workspace relates to the user workspace, in a sentence; empty if there is none."""
+    user = workspace.user
+    if user is None:
+        return ""
+    if user.left_out:
+        return f"Your user workspace {user.folder} is not included: {user.left_out}."
+    parts = []
+    if user.children:
+        parts.append(f"From your user workspace {user.folder}: {', '.join(map(one_line, user.children))}.")
+    if user.replaced:
+        names = ", ".join(map(one_line, user.replaced))
+        parts.append(f"Of {names} this workspace has its own, which replaces that of the user workspace.")
+    return " ".join(parts)
+
+
+def user_scope_members(workspace: Workspace) -> dict[str, object] | None:
+    """Return the same for programs; None if there is no user workspace."""
+    user = workspace.user
+    if user is None or not (user.left_out or user.workspace):
+        return None
+    members: dict[str, object] = {"folder": user.folder, "children": user.children, "replaced": user.replaced}
+    return members | ({"leftOut": user.left_out} if user.left_out else {})
+
+
 def show_no_children(folder: str, out: Screen) -> None:
     """Print that there are no children, and how to add some."""
     out.line(f"No children in {folder}.")

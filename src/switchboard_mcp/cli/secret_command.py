@@ -11,7 +11,7 @@ import re
 import sys
 from getpass import getpass
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.cli.console import Styled
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, positional
@@ -39,7 +39,7 @@ ACTIONS = ("set", "list", "move", "remove")
 
 def run(invocation: Invocation) -> int:
     """Store, list, move or remove."""
-    workspace = load_workspace(workspace_folder(invocation.options), invocation.options.config, os.environ)
+    workspace = load_workspace(project_folder(invocation.options), invocation.options.config, os.environ)
     action, name = invocation.args.action, invocation.args.name
     stored = _stored(workspace.folder)
     if action == "list":

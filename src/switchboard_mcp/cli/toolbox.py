@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from switchboard_mcp.app import CommandOptions, workspace_folder
+from switchboard_mcp.app import CommandOptions, project_folder
 from switchboard_mcp.ask.plan import Offered, PlanStep
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.cli.local_client import LocalClient
@@ -29,7 +29,7 @@ def load_originals(options: CommandOptions, child: str = "") -> Workspace:
 
     In governed mode, only the children that may take requests in sentences.
     """
-    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    workspace = load_workspace(project_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "governed":
         workspace = _askable(workspace, child)
     config = workspace.config

@@ -21,6 +21,8 @@ from switchboard_mcp.config.variables import missing_variables, unsupported_refe
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system import globs
 
+# The variable that stands for the folder of the workspace; for a child of the user, the project it is used in.
+WORKSPACE_FOLDER = "workspaceFolder"
 ELSEWHERE = (
     "elsewhere"  # value of `wraps` if the wrapped child is defined in another file, under the same name
 )
@@ -39,11 +41,17 @@ class _Result(Struct):
 
 
 def discover(
-    folder: str, config: Config, environ: Mapping[str, str], *, source: str = "", originals: bool = False
+    folder: str,
+    config: Config,
+    environ: Mapping[str, str],
+    *,
+    source: str = "",
+    originals: bool = False,
+    root: str = "",
 ) -> tuple[list[ChildSpec], list[ChildSpec], list[ConfigWarning]]:
     """Return the children of `folder`, those that are disabled, and warnings. `source` is the config file.
 
-    With `originals`, each wrapped child is replaced by the child it wraps.
+    With `originals`, each wrapped child is replaced by the child it wraps. `root` is the value of `${workspaceFolder}`.
     """
     source = source or os.path.join(folder, "switchboard.config.json")
     result = _Result({}, [], set(), originals)
@@ -54,7 +62,7 @@ def discover(
     _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), result)
     for path in _matched_files(folder, config, environ, source, result.warnings):
         _read_file(path, result)
-    _store_variables(folder, result)
+    _store_variables(folder, root or folder, result)
     for spec in result.children.values():
         _check_variables(spec, environ, result.warnings)
     _check_suites(config, source, result)
@@ -174,11 +182,9 @@ def _fallback_name(folder: str, file_name: str) -> str:
     return file_name.rpartition(".")[0].removesuffix(".mcp") or file_name
 
 
-def _store_variables(folder: str, result: _Result) -> None:
-    """Give each child the variables of the secrets file that its entry references."""
-    secrets = read_secrets(folder, result.warnings)
-    if not secrets:
-        return
+def _store_variables(folder: str, root: str, result: _Result) -> None:
+    """Give each child the variables of the secrets file that its entry references, and the folder it works in."""
+    secrets = {**read_secrets(folder, result.warnings), WORKSPACE_FOLDER: root}
     for name, spec in result.children.items():
         named = {use.variable for use in used_variables(spec)} & secrets.keys()
         if named:

@@ -15,15 +15,18 @@ from switchboard_mcp.config.agent_names import token_name_problem
 from switchboard_mcp.config.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
-from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Workspace
+from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, UserScope, Workspace
 from switchboard_mcp.config.sandbox import sandbox_mistakes
 from switchboard_mcp.config.sections import Token
+from switchboard_mcp.config.user_scope import find_obstacle, include, leave_out
 from switchboard_mcp.config.workspace_folder import JSON_NAME as JSON_NAME
 from switchboard_mcp.config.workspace_folder import TOML_NAME as TOML_NAME
 from switchboard_mcp.config.workspace_folder import WORKSPACE_MARKERS as WORKSPACE_MARKERS
+from switchboard_mcp.config.workspace_folder import is_workspace as is_workspace
 from switchboard_mcp.config.workspace_folder import nearest_workspace as nearest_workspace
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.suites.fuzzy import did_you_mean
+from switchboard_mcp.system.user_folders import user_workspace
 
 # Forms in which other tools keep settings. Switchboard reads none of them, and runs no program to find its settings.
 UNSUPPORTED_SUFFIXES = ("js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc")
@@ -32,13 +35,61 @@ RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mai
 
 
 def load_workspace(
-    folder: str, config_file: str | None, environ: Mapping[str, str], *, originals: bool = False
+    folder: str,
+    config_file: str | None,
+    environ: Mapping[str, str],
+    *,
+    originals: bool = False,
+    include_user: bool | None = None,
 ) -> Workspace:
     """Load the settings and children of a workspace. Raises `config_invalid` with all mistakes, one per line.
 
-    With `originals`, each wrapped child is replaced by the child it wraps.
+    With `originals`, each wrapped child is replaced by the child it wraps. With `include_user`, the children of the
+    user workspace are added; its value is the default of the setting with that name.
     """
     folder = os.path.abspath(folder)
+    user_folder = user_workspace(environ)
+    is_user = _is_same(folder, user_folder)
+    # A server of the user works in the project that its host has open.
+    project = _load(
+        folder, config_file, environ, originals=originals, root=_current_folder() if is_user else ""
+    )
+    if include_user is None or is_user or not user_folder:
+        return project
+    if not is_workspace(user_folder):
+        return msgspec.structs.replace(project, user=UserScope(folder=user_folder))
+    if reason := find_obstacle(project, user_folder, default=include_user):
+        return leave_out(project, user_folder, reason)
+    try:
+        user = _load(user_folder, None, environ, root=folder)
+    except SwitchboardError as problem:
+        message = f"the user workspace is not included: {problem.failure.message}"
+        left_out = leave_out(project, user_folder, problem.failure.message)
+        warning = ConfigWarning(user_folder, "", message)
+        return msgspec.structs.replace(left_out, warnings=[*project.warnings, warning])
+    return include(project, user)
+
+
+def _is_same(folder: str, other: str) -> bool:
+    return folder == other or (bool(other) and os.path.realpath(folder) == os.path.realpath(other))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def _load(
+    folder: str,
+    config_file: str | None,
+    environ: Mapping[str, str],
+    *,
+    originals: bool = False,
+    root: str = "",
+) -> Workspace:
+    """Load one workspace. `root` is the value of `${workspaceFolder}`, by default the folder of the workspace."""
     if not os.path.isdir(folder):
         raise _invalid(
             f"{folder}: there is no such folder.",
@@ -48,7 +99,9 @@ def load_workspace(
     file_warnings = _unsupported_files(folder) if config_file is None else []
     written = read_config(source, file_warnings) if source else Config()
     config = _apply_mail_exposure(written)
-    children, disabled, warnings = discover(folder, config, environ, source=source, originals=originals)
+    children, disabled, warnings = discover(
+        folder, config, environ, source=source, originals=originals, root=root
+    )
     warnings = file_warnings + warnings
     config = describe_suites(config, read_descriptions(folder, warnings), children)
     if any(spec.wraps for spec in children):

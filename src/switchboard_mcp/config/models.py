@@ -216,6 +216,9 @@ class Config(ConfigModel, frozen=True):
     """Globs that find the files of children, relative to the workspace. `*`, `?`, `[…]` and `**` are supported."""
     mcp_servers: dict[str, object] = {}
     """Children by name, in the format that hosts use."""
+    include_user: bool | None = None
+    """Include the children of the user workspace (`~/.config/switchboard`). Default: yes, but not in
+    `serve --http`. They are never part of a governed workspace."""
     suites: dict[str, SuiteSettings] = {}
     """Settings of suites, by the name of the child."""
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -263,6 +266,7 @@ Rebuild = Literal["child", "suite", "restart"]
 RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "discover_globs": (),
     "mcp_servers": (),
+    "include_user": (),
     "suites": ("suite",),
     "suites.isolation": ("child",),
     "suites.isolation_max": ("child",),
@@ -297,6 +301,7 @@ SettingOwner = Literal["approver", "developer"]
 SETTING_OWNERS: dict[str, SettingOwner] = {
     "discover_globs": "developer",
     "mcp_servers": "developer",
+    "include_user": "developer",  # has no effect in governed mode
     "suites.suite_name": "developer",
     "suites.description": "developer",
     "suites.expose": "approver",
@@ -370,7 +375,8 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
 
     `source` and `key` are its file and the key path in it, for messages. `nested` is true if `cmd`, `args` and `env`
     are inside a `command` object in that file. `stored` has the variables that it references and the workspace stores.
-    `incomplete` says what the entry lacks: such a child is listed, and its calls fail with this text.
+    `incomplete` says what the entry lacks: such a child is listed, and its calls fail with this text. `scope` is `user`
+    if a project includes it from the user workspace.
     """
 
     name: str
@@ -392,6 +398,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     stored: StoredVariables = field(default_factory=StoredVariables)
     incomplete: str = ""
     disabled: bool = False
+    scope: Literal["workspace", "user"] = "workspace"
 
 
 class ConfigWarning(Struct, frozen=True):
@@ -406,13 +413,28 @@ class ConfigWarning(Struct, frozen=True):
         return f"{where}: {self.message}"
 
 
+class UserScope(Struct, frozen=True, kw_only=True):
+    """The user workspace, seen from a project: the children that it adds, or why it adds none.
+
+    The folder need not exist.
+    `replaced` are children of which the project has its own. `profiles` decide what a profile shows of the children.
+    """
+
+    folder: str
+    left_out: str = ""
+    children: list[str] = []
+    replaced: list[str] = []
+    profiles: dict[str, Profile] = {}
+    workspace: Workspace | None = None
+
+
 class Workspace(Struct, frozen=True, kw_only=True):
     """A loaded workspace: its folder, settings and children, and the warnings from loading them.
 
     `source` is the config file, if there is one. `written` has the settings as they are in it; `config` is adjusted to
     wrapped children and to settings that need a restart. `disabled` holds children that are switched off, `absent`
     those that governed mode does not allow, each with the failure reported for it; `judged` is true once that has been
-    decided.
+    decided. `user` is the user workspace, if there is one beside this workspace.
     """
 
     folder: str
@@ -424,6 +446,12 @@ class Workspace(Struct, frozen=True, kw_only=True):
     disabled: list[ChildSpec] = []
     absent: dict[str, Failure] = {}
     judged: bool = False
+    user: UserScope | None = None
+
+    @property
+    def own_children(self) -> list[ChildSpec]:
+        """The children without those of the user workspace."""
+        return [spec for spec in self.children if spec.scope == "workspace"]
 
     @property
     def written_config(self) -> Config:

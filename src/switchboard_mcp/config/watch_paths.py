@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from switchboard_mcp.config.descriptions import FILE as DESCRIPTIONS
-from switchboard_mcp.config.load import JSON_NAME, TOML_NAME
+from switchboard_mcp.config.load import JSON_NAME, TOML_NAME, WORKSPACE_MARKERS
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.secrets_file import SECRETS_FILE
 from switchboard_mcp.system import globs
@@ -21,6 +21,22 @@ def watched_files(
     workspace: Workspace, config_file: str | None, environ: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
     """Return the folders to watch, each with the names or patterns that matter in it."""
+    watched = {folder: set(names) for folder, names in _own_files(workspace, config_file, environ).items()}
+    if workspace.user is not None and workspace.user.workspace is not None:
+        for folder, names in _own_files(workspace.user.workspace, None, environ).items():
+            watched.setdefault(folder, set()).update(names)
+    elif workspace.user is not None:
+        # It may be made, or corrected, while this workspace is served.
+        user = workspace.user.folder
+        for path in (user, *(os.path.join(user, mark) for mark in WORKSPACE_MARKERS)):
+            if os.path.isdir(os.path.dirname(path)):
+                _add(watched, path)
+    return {folder: frozenset(names) for folder, names in watched.items()}
+
+
+def _own_files(
+    workspace: Workspace, config_file: str | None, environ: Mapping[str, str]
+) -> dict[str, set[str]]:
     watched: dict[str, set[str]] = {workspace.folder: {APPROVALS, LOCK, DESCRIPTIONS}}
     secrets = os.path.join(workspace.folder, SECRETS_FILE)
     if os.path.isdir(os.path.dirname(secrets)):
@@ -38,7 +54,7 @@ def watched_files(
     for source in {workspace.source, *(spec.source for spec in workspace.children)}:
         if source and os.path.islink(source):
             _add(watched, os.path.realpath(source))
-    return {folder: frozenset(names) for folder, names in watched.items()}
+    return watched
 
 
 def _add(watched: dict[str, set[str]], path: str) -> None:

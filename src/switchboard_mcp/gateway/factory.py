@@ -103,7 +103,8 @@ def apply_views(
     if profile or of_principal or gateway.serves_profiles:
         from switchboard_mcp.gateway.suites import profile_suite
 
-        profile_suite.apply_profiles(gateway, config.profiles, of_principal, profile, context.log)
+        user = workspace.user.profiles if workspace.user is not None else {}
+        profile_suite.apply_profiles(gateway, config.profiles, of_principal, profile, context.log, user)
     if config.governance.mode == "governed":
         from switchboard_mcp.gateway.suites.refused_suite import govern
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from shutil import which
 
 from msgspec import Struct, structs
 
@@ -21,7 +22,7 @@ from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
 from switchboard_mcp.setup.descriptions import find_known_server
-from switchboard_mcp.setup.dialects import HostServer
+from switchboard_mcp.setup.dialects import OPEN_FOLDER, HostServer
 
 FOLDER = ".switchboard"
 FILE = ".mcp.json"
@@ -39,6 +40,8 @@ class ChildrenFolder(Struct, frozen=True):
     folder: str
     to_workspace: str
     mode: int
+    # The working directory of a server without one of its own; empty for the workspace.
+    cwd: str = ""
 
     @property
     def glob(self) -> str:
@@ -47,6 +50,8 @@ class ChildrenFolder(Struct, frozen=True):
 
 
 PERSONAL = ChildrenFolder(f"{FOLDER}/mcps", "../../..", 0o600)
+# In the user workspace: a server works in the project that is open.
+USER = ChildrenFolder(f"{FOLDER}/mcps", "../../..", 0o600, OPEN_FOLDER)
 # Committed with the project, for everyone who works on it.
 TEAM = ChildrenFolder("mcps", "../..", 0o644)
 
@@ -94,9 +99,7 @@ def render_child(
         if server.env:
             command["env"] = server.env
         entry |= {"type": "stdio", "command": command}
-        inside = os.path.relpath(server.cwd or workspace, workspace)
-        away = inside.split(os.sep)[0] == ".."
-        entry["cwd"] = server.cwd if away else os.path.normpath(os.path.join(children.to_workspace, inside))
+        entry["cwd"] = _relative_folder(server.cwd or children.cwd or workspace, workspace, children)
     else:
         entry |= {"type": server.kind, "url": server.url}
         if server.headers:
@@ -110,6 +113,15 @@ def render_child(
     if hosts:
         entry["metadata"] = {HOSTS_KEY: list(hosts)}
     return (json.dumps(entry, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _relative_folder(folder: str, workspace: str, children: ChildrenFolder) -> str:
+    """Return the working directory as a child's file names it: relative if it is in the workspace."""
+    if folder.startswith("${"):
+        return folder
+    inside = os.path.relpath(folder, workspace)
+    away = inside.split(os.sep)[0] == ".."
+    return folder if away else os.path.normpath(os.path.join(children.to_workspace, inside))
 
 
 def hosts_of_child(spec: ChildSpec) -> list[str]:
@@ -159,10 +171,22 @@ def server_from_spec(spec: ChildSpec, config: Config, workspace: str) -> HostSer
         env=spec.env,
         url=spec.url,
         headers=spec.headers,
-        cwd="" if spec.kind != "stdio" or spec.cwd == workspace else spec.cwd,
+        cwd="" if spec.kind != "stdio" else _own_folder(spec.cwd, workspace),
         allow=sorted(suite.expose.allow) if suite else [],
         deny=sorted(suite.expose.deny) if suite else [],
     )
+
+
+def _own_folder(cwd: str, workspace: str) -> str:
+    """Return a working directory as a host's entry has it: empty if it is the default."""
+    _, reference, rest = cwd.partition(os.sep + "${")
+    cwd = "${" + rest if reference else cwd
+    return "" if cwd in (workspace, OPEN_FOLDER) else cwd
+
+
+def is_missing(command: str) -> bool:
+    """Return True if the command is a bare name that is not on the PATH. Paths and variables are checked later."""
+    return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
 
 
 def redacted_target(server: HostServer) -> str:

@@ -14,14 +14,15 @@ from typing import Literal
 
 from msgspec import Struct
 
+from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.entries import KINDS
 from switchboard_mcp.setup.hosts import Host
 from switchboard_mcp.setup.variable_syntax import UntranslatableError, translate
 
 Kind = Literal["stdio", "http", "sse", "ws"]
 ENTRY_NAME = "switchboard"
-# VS Code and Cursor replace this with the open folder.
-PROJECT = "${workspaceFolder}"
+# VS Code, Cursor and Switchboard replace this with the open folder.
+OPEN_FOLDER = f"${{{WORKSPACE_FOLDER}}}"
 # Features that only the host provides; without them, the server would behave differently.
 _HOST_ONLY = {
     "envFile": "takes variables from `envFile`, which only this host reads",
@@ -110,7 +111,7 @@ def served_folder(entry: Mapping[str, object]) -> str:
     if not ours:
         return ""
     named = [after for word, after in itertools.pairwise(words) if word == "--workspace"]
-    return os.path.normpath(named[0]) if named and named[0] != PROJECT else "."
+    return os.path.normpath(named[0]) if named and named[0] != OPEN_FOLDER else "."
 
 
 def _flattened(raw: Mapping[str, object]) -> dict[str, object]:
@@ -277,4 +278,4 @@ def _text(value: object) -> str:
 
 def portable_command(host: Host) -> list[str]:
     """Return a command line that works on every machine: the program by name, serving the open project."""
-    return ["switchboard", *(["--workspace", PROJECT] if host.starts_elsewhere else [])]
+    return ["switchboard", *(["--workspace", OPEN_FOLDER] if host.starts_elsewhere else [])]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable
-from switchboard_mcp.setup.dialects import ParsedEntry, parse_entry
+from switchboard_mcp.setup.dialects import OPEN_FOLDER, ParsedEntry, parse_entry
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.formats import Format
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
@@ -23,6 +23,8 @@ from switchboard_mcp.setup.paths import HostPaths, candidate_paths, existing_pat
 _YAML_LIST_HOST = next(
     host for host in HOSTS if any(location.form == "yaml-list" for location in host.locations)
 )
+# Scopes of files that belong to a project, or whose owner is unknown. All others belong to the user.
+PROJECT_SCOPES = ("project", "local", "file")
 # Claude Code keeps more than settings in its file; a larger file was named by mistake.
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -42,6 +44,11 @@ class ServerMap(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The text of the whole file."""
         return formats.decode(self.data or b"")
+
+    @property
+    def of_user(self) -> bool:
+        """True if its servers belong to the user, whichever project is open."""
+        return self.scope not in PROJECT_SCOPES
 
 
 class DiscoveredServer(Struct, frozen=True, kw_only=True):
@@ -81,6 +88,8 @@ def discover_servers(
                 _read_location(host, location, os.path.realpath(path), paths, discovery)
         if named and len(discovery.sources) == before:
             _add_missing_file(host, locations, paths, discovery)
+        if named and all(source.of_user for source in discovery.sources[before:]):
+            _add_project_file(host, locations, paths, discovery)
     return discovery
 
 
@@ -136,8 +145,10 @@ def _add_source(source: ServerMap, paths: HostPaths, discovery: Discovery) -> No
     entries = formats.read_servers(source.text, source.form, source.key)
     discovery.sources.append(source)
     disabled = _disabled_names(source, entries, paths)
+    # A server of the user works in the project that is open, not in the one in which `init` runs.
+    fields = {**paths.fields, "workspace": OPEN_FOLDER} if source.of_user else paths.fields
     for name, raw in entries.items():
-        parsed = parse_entry(source.host, raw, paths.fields)
+        parsed = parse_entry(source.host, raw, fields)
         if parsed.server is not None and name in disabled:
             parsed = structs.replace(parsed, server=structs.replace(parsed.server, disabled=True))
         discovery.servers.append(DiscoveredServer(source=source, name=name, parsed=parsed))
@@ -202,9 +213,29 @@ def _add_missing_file(
                     form=form,
                     key=key,
                     data=None,
+                    shared=location.shared,
                 )
             )
             return
+
+
+def _add_project_file(
+    host: Host, locations: Sequence[ConfigLocation], paths: HostPaths, discovery: Discovery
+) -> None:
+    """Add a location for an entry that holds in this project, for a host that was named: a private one if possible."""
+    for location in locations[::-1]:  # the last one is the one that the host would write
+        key = fill_key(location.keys[-1], paths.fields)
+        found = candidate_paths(location, paths)
+        if location.scope == "local" and key is not None and found:
+            path = os.path.realpath(found[0])
+            data = read_bytes(path)
+            if not isinstance(data, Unreadable):
+                source = ServerMap(
+                    host=host, scope="local", path=path, form=location.form, key=key, data=data
+                )
+                discovery.sources.append(source)
+            return
+    _add_missing_file(host, [each for each in locations if each.scope == "project"], paths, discovery)
 
 
 def _read_named_file(path: str, paths: HostPaths, discovery: Discovery) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from switchboard_mcp.setup.dialects import HostServer
 from switchboard_mcp.setup.discovery import ServerMap
-from switchboard_mcp.setup.hosts import ANY_FILE
+from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME
 
 # The profile of the entry in a file of the project that several hosts read.
 PROJECT = "project"
@@ -24,6 +24,7 @@ class MovedServer(Struct, frozen=True):
     source: ServerMap
     server: HostServer
     child: str
+    profile: str = ""
 
 
 class HostProfile(Struct, frozen=True):
@@ -39,11 +40,27 @@ class HostProfile(Struct, frozen=True):
         return {name: value for name, value in members.items() if value}
 
 
-def profile_name(source: ServerMap) -> str:
-    """Return the profile of the entry in a file; empty if the host of the file is unknown."""
+def profile_name(source: ServerMap, replaces_user: bool = True) -> str:
+    """Return the profile of the entry in a file; empty if the host of the file is unknown.
+
+    The host's own profile also shows what the user workspace has for it. An entry that does not replace that of the
+    user has another profile, since the host has both.
+    """
     if source.host.name == ANY_FILE.name:
         return ""
-    return PROJECT if source.shared else source.host.name
+    if source.shared:
+        return PROJECT
+    return source.host.name if source.of_user or replaces_user else project_profile(source.host.name)
+
+
+def project_profile(host: str) -> str:
+    """Return the profile of a host's entry that stands beside that of the user."""
+    return f"{host}-{PROJECT}"
+
+
+def is_host_profile(name: str) -> bool:
+    """Return True for a name that `init` gives to a profile."""
+    return name == PROJECT or name.removesuffix(f"-{PROJECT}") in BY_NAME
 
 
 def host_profiles(
@@ -62,7 +79,7 @@ def host_profiles(
     children: set[str] = set()
     for each in moved:
         children.add(each.child)
-        name = profile_name(each.source)
+        name = each.profile
         if not name:
             continue
         shown = seen.setdefault(name, set())

@@ -142,6 +142,8 @@ class Host(Struct, frozen=True, kw_only=True):
     env_key: str = "env"
     # True if it may start servers outside of the project folder. Others start them within it.
     starts_elsewhere: bool = False
+    # True if an entry of a project is known to replace that of the user with the same name.
+    project_replaces_user: bool = False
 
 
 CLAUDE_FILE = ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json")
@@ -177,6 +179,7 @@ HOSTS: tuple[Host, ...] = (
                 shared="Copilot CLI and other hosts read this file too",
             ),
         ),
+        project_replaces_user=True,
         syntax="braces",
         restart="start a new session, or reconnect under /mcp; an entry in .mcp.json must be approved once",
         rules=(
@@ -223,6 +226,7 @@ HOSTS: tuple[Host, ...] = (
             ConfigLocation("user", ("{home}/.cursor/mcp.json",)),
             ConfigLocation("project", ("{workspace}/.cursor/mcp.json",)),
         ),
+        project_replaces_user=True,
         syntax="prefixed",
         restart="reload the window",
         rules=(
@@ -276,6 +280,7 @@ HOSTS: tuple[Host, ...] = (
             ConfigLocation("user", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"), CODEX, "toml"),
             ConfigLocation("project", ("{workspace}/.codex/config.toml",), CODEX, "toml"),
         ),
+        project_replaces_user=True,
         syntax="none",
         restart="start a new session",
         rules=("{CODEX_HOME}/hooks.json", "{home}/.codex/hooks.json", "{workspace}/.codex/hooks.json"),
@@ -291,6 +296,7 @@ HOSTS: tuple[Host, ...] = (
             ConfigLocation("user", ("{home}/.gemini/settings.json",)),
             ConfigLocation("project", ("{workspace}/.gemini/settings.json",)),
         ),
+        project_replaces_user=True,
         syntax="dollar",
         restart="start a new session",
         rules=(
@@ -361,6 +367,7 @@ HOSTS: tuple[Host, ...] = (
             ConfigLocation("user", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json")),
             ConfigLocation("project", ("{workspace}/.github/mcp.json",)),
         ),
+        project_replaces_user=True,
         syntax="dollar",
         restart="start a new session",
         rules=(
@@ -406,6 +413,7 @@ HOSTS: tuple[Host, ...] = (
             ConfigLocation("project", ("{workspace}/opencode.json",), OPENCODE),
             ConfigLocation("project", ("{workspace}/opencode.jsonc",), OPENCODE),
         ),
+        project_replaces_user=True,
         syntax="opencode",
         restart="start a new session",
         rules=(
@@ -464,6 +472,7 @@ HOSTS: tuple[Host, ...] = (
             ConfigLocation("local", ("{workspace}/.qwen/settings.local.json",)),
             ConfigLocation("project", ("{workspace}/.qwen/settings.json",)),
         ),
+        project_replaces_user=True,
         syntax="dollar",
         restart="start a new session",
         rules=("{home}/.qwen/settings.json", "{workspace}/.qwen/settings.json"),

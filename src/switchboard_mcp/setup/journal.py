@@ -100,6 +100,8 @@ class JournalRun(Struct, kw_only=True):
     folder: str
     journal: Journal
     key: bytes
+    # Time of the last change of the journal, in nanoseconds. It decides the order of runs of several workspaces.
+    written_ns: int = 0
 
     def backup(self, record: JournalEntry) -> bytes:
         """Return the original content of a file."""
@@ -134,8 +136,34 @@ def journal_folder(workspace: str, environ: Mapping[str, str]) -> JournalFolder:
         message = "There is no folder outside of the workspace for copies of your files."
         raise refused("setup_refused", message, hint="Set HOME, or XDG_STATE_HOME to an absolute path.")
     real = os.path.realpath(workspace)
-    name = sha256(os.fsencode(real)).hexdigest()[:32]
-    return JournalFolder(real, os.path.join(home, name), os.path.join(home, SEAL_KEY))
+    return JournalFolder(real, os.path.join(home, _folder_name(real)), os.path.join(home, SEAL_KEY))
+
+
+def _folder_name(workspace: str) -> str:
+    return sha256(os.fsencode(workspace)).hexdigest()[:32]
+
+
+def journal_folders(environ: Mapping[str, str]) -> list[JournalFolder]:
+    """Return the folders with the journals of all workspaces of this user, also of those that are gone."""
+    home = state_folder(environ, "setup")
+    found: list[JournalFolder] = []
+    for name in sorted(os.listdir(home)) if os.path.isabs(home) and os.path.isdir(home) else []:
+        path = os.path.join(home, name)
+        for run in sorted(os.listdir(path)) if os.path.isdir(path) and not os.path.islink(path) else []:
+            workspace = _workspace_of(os.path.join(path, run, FILE))
+            # The seal is checked when the runs are loaded.
+            if workspace and _folder_name(workspace) == name:
+                found.append(JournalFolder(workspace, path, os.path.join(home, SEAL_KEY)))
+                break
+    return found
+
+
+def _workspace_of(path: str) -> str:
+    """Return the workspace that a journal names, or an empty string if it cannot be read."""
+    try:
+        return msgspec.json.decode(_read_private(path) or b"", type=Journal).workspace
+    except (SwitchboardError, msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
 
 
 def load_runs(place: JournalFolder) -> list[JournalRun]:
@@ -157,7 +185,8 @@ def load_runs(place: JournalFolder) -> list[JournalRun]:
         )
         if not sealed or journal.workspace != place.workspace:
             raise _unusable(path, "was not written by you, or was changed since")
-        loaded.append(JournalRun(folder=os.path.dirname(path), journal=journal, key=key))
+        written = os.stat(path).st_mtime_ns
+        loaded.append(JournalRun(folder=os.path.dirname(path), journal=journal, key=key, written_ns=written))
     return loaded
 
 
@@ -230,6 +259,24 @@ def begin(place: JournalFolder, changes: Sequence[FileChange], named: Sequence[s
     run = JournalRun(folder=folder, journal=journal, key=key)
     run.mark("begun")
     return run
+
+
+def require_writable(paths: Sequence[str]) -> None:
+    """Raise if one of these files cannot be written. Creates nothing: a file is replaced, so its folder counts."""
+    for path in paths:
+        folder = os.path.dirname(path)
+        while folder and not os.path.lexists(folder) and os.path.dirname(folder) != folder:
+            folder = os.path.dirname(folder)
+        if os.path.isdir(path):
+            reason = "is a folder"
+        elif not os.path.isdir(folder):
+            reason = f"cannot be written: {folder} is not a folder"
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            reason = f"cannot be written: you have no permission to change {folder}"
+        else:
+            continue
+        hint = "Nothing was changed. Fix that, then run the command again."
+        raise refused("setup_refused", f"{path} {reason}.", hint=hint)
 
 
 def perform(changes: Sequence[FileChange], run: JournalRun) -> None:

@@ -39,6 +39,11 @@ class HostPaths(Struct, frozen=True):
         """The workspace folder."""
         return self.fields["workspace"]
 
+    def at(self, workspace: str) -> HostPaths:
+        """Return the same for another workspace."""
+        others = {name: value for name, value in self.fields.items() if name not in ("real", "repository")}
+        return HostPaths(self.platform, {**others, **_workspace_fields(workspace)})
+
 
 def host_paths(workspace: str, environ: Mapping[str, str], platform: str) -> HostPaths:
     """Return the field values for a workspace."""
@@ -54,13 +59,17 @@ def host_paths(workspace: str, environ: Mapping[str, str], platform: str) -> Hos
         fields["claude"] = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude")
         if known == "darwin":
             fields["support"] = os.path.join(home, "Library", "Application Support")
-    fields |= {"workspace": workspace, "platform": known}
+    return HostPaths(known, {**fields, **_workspace_fields(workspace), "platform": known})
+
+
+def _workspace_fields(workspace: str) -> dict[str, str]:
+    fields = {"workspace": workspace}
     if (real := os.path.realpath(workspace)) != workspace:
         fields["real"] = real
     repository = find_repository(workspace)
     if repository and repository != workspace:
         fields["repository"] = repository
-    return HostPaths(known, fields)
+    return fields
 
 
 def fill(text: str, fields: Mapping[str, str]) -> str:

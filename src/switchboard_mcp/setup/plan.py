@@ -7,11 +7,12 @@ several hosts, and picks the file of each host that gets the entry for Switchboa
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, structs
 
+from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.keyring_store import new_reference
 from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
@@ -30,12 +31,21 @@ from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, portable_comm
 from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
-from switchboard_mcp.setup.host_profiles import HostProfile, MovedServer, host_profiles, limits, profile_name
+from switchboard_mcp.setup.host_profiles import (
+    HostProfile,
+    MovedServer,
+    host_profiles,
+    limits,
+    profile_name,
+    project_profile,
+)
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import FileChange, ServerMapEdit, read
 from switchboard_mcp.setup.variable_syntax import referenced_variables
 from switchboard_mcp.system.atomic_write import GITIGNORE
 
+# The entry in a file of a project that stands beside the user's own.
+PROJECT_ENTRY = f"{ENTRY_NAME}-project"
 # Switchboard itself reads these. Codex passes only variables that its entry names.
 OWN_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
@@ -75,6 +85,12 @@ class ExistingSetup(Struct, frozen=True, kw_only=True):
     children: dict[str, HostServer]
     names: set[str]
     hosts_of: dict[str, list[str]] = {}
+    # Children of the user workspace that a project includes, with the hosts that they were moved from.
+    included: dict[str, list[str]] = {}
+
+    def taken(self, host: str) -> set[str]:
+        """Return the names that a server of a host cannot get: a project hides only what the same host had."""
+        return self.names | {name for name, hosts in self.included.items() if host not in hosts}
 
 
 class Plan(Struct, kw_only=True):
@@ -118,7 +134,7 @@ def decide(
         known = {**present.children, **{name: child.server for name, child in new.items()}}
         same = _find_same(server, known, share)
         if same is None:
-            name = _free_name(found, present.names | new.keys())
+            name = _free_name(found, present.taken(found.source.host.name) | new.keys())
             own = server if share else structs.replace(server, allow=[], deny=[])
             new[name] = NewChild(name=name, server=own, forwarded=list(parsed.forwarded))
             origin[name] = f"{found.source.host.name}: {found.name}"
@@ -177,17 +193,38 @@ class SetupOptions(Struct, frozen=True, kw_only=True):
     entry_env: Mapping[str, str] = {}
     # Hosts that get an entry even if nothing is moved from them.
     connect: tuple[str, ...] = ()
+    # Hosts that have an entry for this workspace already.
+    entered: tuple[str, ...] = ()
+    # Hosts that have, or get, an entry for the user workspace.
+    entered_by_user: tuple[str, ...] = ()
     # All hosts see all servers, instead of those they had.
     share: bool = False
     hosts_of: Mapping[str, Sequence[str]] = {}
     # Hidden children of each existing profile.
     hidden: Mapping[str, Sequence[str]] = {}
+    # The user workspace, if it is not this workspace.
+    user_workspace: str = ""
+    # True if this is the user workspace: only files of the user get an entry.
+    is_user: bool = False
+    # True if this workspace includes the user workspace.
+    includes_user: bool = False
+    # Other folders whose entries lead to this workspace too.
+    reached_from: tuple[str, ...] = ()
+
+    @property
+    def is_team(self) -> bool:
+        """True if the entries are for everyone who works on the project."""
+        return not self.command
 
 
 def make_plan(
-    discovery: Discovery, outcomes: Sequence[Outcome], children: Sequence[NewChild], options: SetupOptions
+    discovery: Discovery,
+    outcomes: Sequence[Outcome],
+    children: Sequence[NewChild],
+    options: SetupOptions,
+    earlier: Sequence[FileChange] = (),
 ) -> Plan:
-    """Compute the new content of every file."""
+    """Compute the new content of every file. `earlier` are changes that are made before these."""
     used = {outcome.child for outcome in outcomes}
     kept = [child for child in children if child.name in used]
     values: dict[str, str] = {}
@@ -204,11 +241,17 @@ def make_plan(
     if options.secrets == "keyring":
         plan.keyring = {name: (new_reference(), value) for name, value in values.items()}
     if not options.share:
-        plan.profiles = host_profiles(_moved(outcomes), options.hosts_of, options.hidden, options.connect)
+        moved = _moved(outcomes, options)
+        connected = {
+            _profile(source, options)
+            for source in _files_for_entry(discovery, outcomes, options)
+            if source.host.name in options.connect
+        }
+        plan.profiles = host_profiles(moved, options.hosts_of, options.hidden, connected - {""})
         for child in kept:
-            names = (profile_name(each.entry.source) for each in outcomes if each.child == child.name)
+            names = (each.profile for each in moved if each.child == child.name)
             child.hosts = sorted({name for name in names if name})
-    hosts = _host_changes(discovery, outcomes, plan, options)
+    hosts = _host_changes(discovery, outcomes, plan, options, {each.path: each.after for each in earlier})
     if not kept and not hosts and not options.enable:
         return plan
     folder = options.workspace
@@ -230,9 +273,14 @@ def make_plan(
     return plan
 
 
-def _moved(outcomes: Sequence[Outcome]) -> list[MovedServer]:
+def _moved(outcomes: Sequence[Outcome], options: SetupOptions) -> list[MovedServer]:
     return [
-        MovedServer(outcome.entry.source, outcome.entry.parsed.server, outcome.child)
+        MovedServer(
+            outcome.entry.source,
+            outcome.entry.parsed.server,
+            outcome.child,
+            _profile(outcome.entry.source, options),
+        )
         for outcome in outcomes
         if outcome.moves and outcome.entry.parsed.server is not None
     ]
@@ -253,7 +301,7 @@ def _needed_variables(children: Sequence[NewChild]) -> list[str]:
         )
         names.update(dict.fromkeys(name for text in texts for name in referenced_variables(text)))
         names.update(dict.fromkeys(child.forwarded))
-    return [name for name in names if name not in ("HOME", "PATH")]
+    return [name for name in names if name not in ("HOME", "PATH", WORKSPACE_FOLDER)]
 
 
 def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict[str, str]:
@@ -265,8 +313,26 @@ def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict
     return values
 
 
+def _profile(source: ServerMap, options: SetupOptions) -> str:
+    # The entry of an earlier version is in a file of the user, and has the host's own profile.
+    earlier = source.host.name in options.entered
+    earlier = earlier and project_profile(source.host.name) not in options.hidden
+    return profile_name(source, earlier or _replaces_user(source, options))
+
+
+def _replaces_user(source: ServerMap, options: SetupOptions) -> bool:
+    """Return True if the entry in a file of a project takes the place of the user's, and serves its children too."""
+    if source.of_user or options.is_team or not options.includes_user:
+        return False
+    return options.share or (source.host.project_replaces_user and not source.shared)
+
+
 def _host_changes(
-    discovery: Discovery, outcomes: Sequence[Outcome], plan: Plan, options: SetupOptions
+    discovery: Discovery,
+    outcomes: Sequence[Outcome],
+    plan: Plan,
+    options: SetupOptions,
+    earlier: Mapping[str, bytes],
 ) -> list[FileChange]:
     """Return the changes of host files, one for each file."""
     entry_files = _files_for_entry(discovery, outcomes, options)
@@ -274,16 +340,16 @@ def _host_changes(
     refused: dict[str, str] = {}
     for source in discovery.sources:
         names = [each.entry.name for each in outcomes if each.moves and each.entry.source is source]
-        entry = (
-            _entry_name(discovery, source, names, options)
-            if any(each is source for each in entry_files)
-            else ""
-        )
+        before = earlier.get(source.path, source.data)
+        entry = ""
+        if any(each is source for each in entry_files):
+            there = formats.read_servers(formats.decode(before or b""), source.form, source.key)
+            entry = _entry_name(discovery, source, there, names, options)
         present = _own_entries(discovery, source, options)
         if not (names or entry or present) or source.path in refused:
             continue
         change = by_path.get(source.path) or FileChange(
-            path=source.path, before=source.data, after=source.data or b"", mode=0o600
+            path=source.path, before=before, after=before or b"", mode=0o600
         )
         try:
             change.after = _edit_host_file(change.after, source, names, entry, plan, options)
@@ -304,7 +370,7 @@ def _edit_host_file(
 ) -> bytes:
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if options.environ.get(name))]
     command = [*(options.command or portable_command(source.host))]
-    if (profile := profile_name(source)) in {each.name for each in plan.profiles}:
+    if (profile := _profile(source, options)) in {each.name for each in plan.profiles}:
         command += ["--profile", profile]
     put = {entry: _with_variables(source.host.render_entry(entry, command, needed), source, options)}
     put = put if entry else {}
@@ -342,16 +408,36 @@ def _add_variables(data: bytes, source: ServerMap, names: Sequence[str], options
     return text.encode()
 
 
-def _entry_name(discovery: Discovery, source: ServerMap, names: Sequence[str], options: SetupOptions) -> str:
-    """Return a free name for our entry: `switchboard`, or with the folder's name if the host already uses that."""
-    taken = {
+def _entry_name(
+    discovery: Discovery,
+    source: ServerMap,
+    present: Iterable[str],
+    names: Sequence[str],
+    options: SetupOptions,
+) -> str:
+    """Return a free name for our entry: `switchboard`, or with the folder's name if the host already uses that.
+
+    In a file of a project, that name takes the place of the user's own entry; an entry beside it has another.
+    """
+    replaces = _replaces_user(source, options)
+    taken = set(present) - set(names) | {
         finding.name
         for finding in discovery.servers
-        if finding.source.host is source.host and not (finding.source is source and finding.name in names)
+        if finding.source.host is source.host
+        and not (finding.source is source and finding.name in names)
+        and not (replaces and finding.source.of_user and _serves(finding, options.user_workspace))
     }
-    own = f"{ENTRY_NAME}-{safe_name(os.path.basename(options.workspace))}"
-    candidates = (ENTRY_NAME, own, *(f"{own}-{number}" for number in range(2, 100)))
+    beside = not (source.of_user or replaces or source.host is ANY_FILE)
+    first = PROJECT_ENTRY if beside else ENTRY_NAME
+    folder = "user" if options.is_user else safe_name(os.path.basename(options.workspace))
+    own = f"{ENTRY_NAME}-{folder}"
+    candidates = (first, own, *(f"{own}-{number}" for number in range(2, 100)))
     return next(name for name in candidates if name not in taken)
+
+
+def _serves(found: DiscoveredServer, folder: str) -> bool:
+    """Return True if an entry starts Switchboard for a folder."""
+    return bool(folder) and found.parsed.serves_folder == folder
 
 
 def _skip_file(path: str, reason: str, plan: Plan) -> None:
@@ -373,12 +459,15 @@ def _files_for_entry(
     host that already has one gets no second.
     """
     chosen: list[ServerMap] = []
+    sources = [source for source in discovery.sources if source.of_user or not options.is_user]
     done = {
         finding.source.host.name
         for finding in discovery.servers
-        if _is_our_entry(finding, options) and not finding.source.shared
+        if _is_our_entry(finding, options)
+        and not finding.source.shared
+        and any(finding.source is each for each in sources)
     }
-    for source in discovery.sources:
+    for source in sources:
         name = source.host.name
         moves = any(outcome.moves and outcome.entry.source is source for outcome in outcomes)
         if source.shared:
@@ -388,25 +477,25 @@ def _files_for_entry(
         elif moves and (name not in done or name == ANY_FILE.name):
             done.add(name)
             chosen.append(source)
-    for source in discovery.sources:
-        name = source.host.name
-        if (
-            name in options.connect
-            and name not in done
-            and not any(each.host is source.host for each in chosen)
-        ):
-            chosen.append(source)
+    for name in options.connect:
+        files = [source for source in sources if source.host.name == name]
+        if name in done or not files or any(each.host.name == name for each in chosen):
+            continue
+        # Beside an entry for the user workspace, one for the project belongs in a file of the project.
+        of_project = [source for source in files if not source.of_user]
+        beside = name in options.entered_by_user and of_project
+        chosen.append(of_project[0] if beside else files[0])
     return chosen
 
 
 def _is_our_entry(found: DiscoveredServer, options: SetupOptions) -> bool:
-    return found.parsed.serves_folder in (".", options.workspace)
+    return found.parsed.serves_folder in (".", options.workspace, *options.reached_from)
 
 
 def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Plan) -> list[FileChange]:
     """Return the change of the workspace's config: what each host sees, and enabled features."""
     filters = {child.name: tools for child in children if (tools := limits(child.server))}
-    if not filters and not options.enable and not plan.profiles:
+    if not filters and not options.enable and not plan.profiles and not options.is_team:
         return []
     path = options.config
     before = read(path)
@@ -420,6 +509,8 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
             text = formats.set_object(text, form, ("profiles",), profile.name, profile.settings())
         for name in options.enable:
             text = formats.set_object(text, form, (), name, {"enabled": True})
+        if options.is_team:
+            text = _without_user(text, form)
     except UnsafeEditError as problem:
         if plan.profiles:
             hint = "Correct it, or use --share, which needs no profiles."
@@ -432,6 +523,15 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
         return []
     change = FileChange(path=path, before=before, after=after, mode=0o644)
     return [*(_schema_change(path) if new else []), change]
+
+
+def _without_user(text: str, form: formats.Format) -> str:
+    """Set that a project's entry serves only the project: everyone who works on it has their own servers beside it."""
+    if "includeUser" in formats.read_servers(text, form, ()):
+        return text
+    if form == "toml":
+        return f"includeUser = false\n{text}"
+    return jsonc_edit.replace_members(text, (), [], {"includeUser": False})
 
 
 def _schema_change(config: str) -> list[FileChange]:

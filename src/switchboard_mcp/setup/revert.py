@@ -29,6 +29,7 @@ from switchboard_mcp.setup.journal import (
     read,
     remove,
     require_real_folders,
+    require_writable,
     write,
 )
 from switchboard_mcp.setup.paths import HostPaths, candidate_paths
@@ -46,11 +47,14 @@ class RevertStep(Struct, kw_only=True):
     verdict: Verdict
     data: bytes | None = None
     remarks: list[str] = []
+    # The folder of the workspace, as the journal and as the user spells it.
+    workspaces: list[str] = []
 
 
 def revertible(runs: Sequence[JournalRun]) -> list[JournalRun]:
     """Return the runs that can be reverted, newest first."""
-    return [run for run in reversed(runs) if run.journal.state != "reverted"]
+    left = [run for run in runs if run.journal.state != "reverted"]
+    return sorted(left, key=lambda run: (run.written_ns, run.folder), reverse=True)
 
 
 def interrupted(runs: Sequence[JournalRun]) -> list[JournalRun]:
@@ -58,19 +62,26 @@ def interrupted(runs: Sequence[JournalRun]) -> list[JournalRun]:
     return [run for run in revertible(runs) if run.journal.state == "begun"]
 
 
-def plan_revert(runs: Sequence[JournalRun], here: HostPaths) -> list[RevertStep]:
-    """Decide how to revert these runs, newest first. Reads files, writes nothing."""
+def plan_revert(runs: Sequence[JournalRun], here: HostPaths, folders: Sequence[str] = ()) -> list[RevertStep]:
+    """Decide how to revert these runs, newest first. Reads files, writes nothing.
+
+    `folders` are workspaces as the user spells them. Those of a run need not exist any more.
+    """
     steps: list[RevertStep] = []
     now: dict[str, bytes | None] = {}
     for run in runs:
+        own = run.journal.workspace
+        known = (each for each in (here.workspace, *folders) if os.path.realpath(each) == own)
+        workspaces = list(dict.fromkeys((own, *known)))
         for record in reversed(run.journal.records):
             path = record.path
-            if not _is_touchable(path, run, here):
+            if not any(_is_touchable(path, run, here.at(each)) for each in workspaces):
                 remark = "it is not a file that `init` changes here, and is left alone"
                 steps.append(RevertStep(run=run, record=record, verdict="kept", remarks=[remark]))
                 continue
             current = now[path] if path in now else read(path)
             step = _step(run, record, current)
+            step.workspaces = workspaces
             now[path] = current if step.verdict in ("nothing", "kept") else step.data
             steps.append(step)
     return steps
@@ -85,7 +96,10 @@ def _step(run: JournalRun, record: JournalEntry, current: bytes | None) -> Rever
         data = run.backup(record) if existed else None
         return RevertStep(run=run, record=record, verdict="restored" if existed else "removed", data=data)
     if current is None:
-        remark = "it was deleted, and is not restored" if existed else "it is already deleted"
+        copy = os.path.join(run.folder, record.backup)
+        remark = (
+            f"it was deleted, and is not restored; its copy is {copy}" if existed else "it is already deleted"
+        )
         return RevertStep(run=run, record=record, verdict="kept" if existed else "nothing", remarks=[remark])
     if not record.edits:
         return RevertStep(
@@ -157,10 +171,13 @@ def _matches(path: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
-def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
+def perform_revert(steps: Sequence[RevertStep]) -> None:
     """Perform the steps and delete the runs. Copies are kept if a file could not be restored."""
-    changed = [step.record.path for step in steps if step.verdict in ("restored", "merged", "removed")]
-    require_real_folders(workspace, changed)
+    changed = [step for step in steps if step.verdict in ("restored", "merged", "removed")]
+    for step in changed:
+        for workspace in step.workspaces:
+            require_real_folders(workspace, [step.record.path])
+    require_writable([step.record.path for step in changed])
     for step in steps:
         if step.verdict == "kept":
             continue
@@ -169,7 +186,8 @@ def perform_revert(steps: Sequence[RevertStep], workspace: str) -> None:
             write(step.record.path, step.data or b"", 0o600)
         elif step.verdict == "removed":
             remove(step.record.path)
-            _remove_empty_folders(os.path.dirname(step.record.path), workspace)
+            for workspace in step.workspaces:
+                _remove_empty_folders(os.path.dirname(step.record.path), workspace)
     for run in {step.run.folder: step.run for step in steps}.values():
         own = [step for step in steps if step.run is run]
         run.mark("reverted")

@@ -56,14 +56,14 @@ def _prefixed(text: str, fields: Mapping[str, str]) -> str:
             return "${HOME}" if fields.get("platform") != "win32" else "${USERPROFILE}"
         if kind in ("workspaceFolder", "workspaceRoot") and not rest:
             return fields["workspace"]
-        if kind == "workspaceFolderBasename":
+        if kind == "workspaceFolderBasename" and "$" not in fields["workspace"]:
             return os.path.basename(fields["workspace"])
         if kind in ("pathSeparator", "/"):
             return os.sep
-        if rest is None and re.fullmatch(_NAME, kind):
+        if rest is None and re.fullmatch(_NAME, kind) and kind != "workspaceFolderBasename":
             return found[0]
         what = "asks the user for a value" if kind in ("input", "promptString") else "only works in this host"
-        raise UntranslatableError(f"`${{{kind}:…}}` {what}")
+        raise UntranslatableError(f"`{found[0] if rest is None else f'${{{kind}:…}}'}` {what}")
 
     return _PREFIXED.sub(one, text)
 

@@ -1,11 +1,13 @@
-"""The folder for what Switchboard keeps about a user, outside of every workspace."""
+"""The folders for what Switchboard keeps about a user, outside of every project: state, and the user workspace."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 
 APP = "switchboard-mcp"
+USER_WORKSPACE = "switchboard"
 
 
 def state_folder(environ: Mapping[str, str], *parts: str) -> str:
@@ -14,3 +16,16 @@ def state_folder(environ: Mapping[str, str], *parts: str) -> str:
         environ.get("HOME", "") and os.path.join(environ["HOME"], ".local", "state")
     )
     return os.path.join(base, APP, *parts) if base else ""
+
+
+def user_workspace(environ: Mapping[str, str], platform: str = sys.platform) -> str:
+    """Return the folder of the user workspace, which need not exist; empty if there is no home folder.
+
+    A relative path is not used: it would lead into the project in which Switchboard is started.
+    """
+    if platform == "win32":
+        base = environ.get("APPDATA", "")
+        return os.path.join(base, USER_WORKSPACE) if base else ""
+    named, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
+    base = named if os.path.isabs(named) else os.path.join(home, ".config") if os.path.isabs(home) else ""
+    return os.path.join(base, USER_WORKSPACE) if base else ""

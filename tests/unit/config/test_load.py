@@ -295,10 +295,10 @@ def test_children_and_warnings_come_with_the_workspace(tmp_path: Path) -> None:
         (["repo/.git", "repo/mcps", "repo/a/b"], "repo"),
         (["repo/.git", "repo/.switchboard", "repo/a/mcps", "repo/a/b"], "repo/a"),
         (["repo/.git", "repo/a/b/.switchboard", "repo/mcps"], "repo/a/b"),
-        (["repo/.git", "repo/a/b"], "repo/a/b"),
-        (["mcps", "repo/.git", "repo/a/b"], "repo/a/b"),  # not beyond the repository
+        (["repo/.git", "repo/a/b"], ""),
+        (["mcps", "repo/.git", "repo/a/b"], ""),  # not beyond the repository
         (["repo/mcps", "repo/a/b"], "repo"),  # without a repository too
-        (["mcps", "repo/a/b"], "repo/a/b"),  # but not the home folder itself
+        (["mcps", "repo/a/b"], ""),  # but not the home folder itself
     ],
 )
 def test_a_folder_belongs_to_the_nearest_workspace_of_its_repository(
@@ -306,7 +306,8 @@ def test_a_folder_belongs_to_the_nearest_workspace_of_its_repository(
 ) -> None:
     for folder in made:
         (tmp_path / folder).mkdir(parents=True)
-    assert nearest_workspace(str(tmp_path / "repo" / "a" / "b"), str(tmp_path)) == str(tmp_path / found)
+    nearest = nearest_workspace(str(tmp_path / "repo" / "a" / "b"), str(tmp_path))
+    assert nearest == (str(tmp_path / found) if found else "")
 
 
 @pytest.mark.skipif(
@@ -318,7 +319,7 @@ def test_a_workspace_of_another_owner_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "mcps").mkdir()
     os.chown(tmp_path, 12345, -1)
-    assert nearest_workspace(str(here)) == str(here)
+    assert nearest_workspace(str(here)) == ""
 
 
 @pytest.mark.skipif(
@@ -334,4 +335,4 @@ def test_nor_one_that_another_has_put_into_a_folder_where_everybody_may_write(
     (tmp_path / "switchboard.config.json").write_text("{}")
     assert nearest_workspace(str(here)) == str(tmp_path)
     os.chown(tmp_path / foreign, 12345, -1)
-    assert nearest_workspace(str(here)) == str(here)
+    assert nearest_workspace(str(here)) == ""

@@ -9,15 +9,14 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from shutil import which
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
 from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config import keyring_store
-from switchboard_mcp.config.load import load_workspace, read_config
+from switchboard_mcp.config.load import is_workspace, load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused, shell_word
@@ -26,10 +25,12 @@ from switchboard_mcp.setup.child_entries import (
     PERSONAL,
     RESERVED,
     TEAM,
+    USER,
     ChildrenFolder,
     child_path,
     find_literal_secrets,
     find_problem,
+    is_missing,
     redacted_target,
     render_child,
     require_discoverable,
@@ -51,15 +52,19 @@ from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import NewChild, SecretStore, move_secrets
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system.atomic_write import GITIGNORE
+from switchboard_mcp.system.user_folders import user_workspace
 
 SEE_LIST = "`switchboard list` shows the children."
 
 
 def run(invocation: Invocation) -> int:
     """Add one child."""
-    folder = workspace_folder(invocation.options)
-    workspace = load_workspace(folder, invocation.options.config, os.environ)
-    home = TEAM if invocation.args.team else PERSONAL
+    folder = _target_folder(invocation)
+    is_user = os.path.realpath(folder) == os.path.realpath(user_workspace(os.environ) or os.devnull)
+    if is_user:
+        make_folders(folder)
+    workspace = load_workspace(folder, None if is_user else invocation.options.config, os.environ)
+    home = TEAM if invocation.args.team else USER if is_user else PERSONAL
     require_discoverable(workspace.config, workspace.source, home)
     name = invocation.args.name
     if name != safe_name(name) or name in RESERVED:
@@ -74,6 +79,7 @@ def run(invocation: Invocation) -> int:
     child = NewChild(name=name, server=server)
     names = _move_secrets(folder, [child], invocation.args.secrets)
     server = child.server
+    is_new = not is_workspace(folder)
     path = _put(folder, name, server, home)
     if invocation.as_json:
         secrets = [each.location for each in find_literal_secrets(server)]
@@ -95,6 +101,11 @@ def run(invocation: Invocation) -> int:
             f"The program {server.command} was not found here. Install it, or use its full path."
         )
     invocation.console.out.line(f"`switchboard introspect {shell_word(name)}` shows its subtools.")
+    if is_new and is_workspace(user_workspace(os.environ)) and not is_user:
+        invocation.console.out.prose(
+            "Your hosts see it once they have an entry for this folder: `switchboard init --host HOST`. For a "
+            "server in every project, use `add --user`."
+        )
     return 0
 
 
@@ -112,6 +123,7 @@ ADD = Command(
         option("--cwd", "DIR", "folder to run in (default: the workspace)"),
         flag("--team", "put it into mcps/, which is shared with the project"),
         choice("--secrets", ("keep", "env", "keyring"), "as for `init`", "keep"),
+        flag("--user", "put it into the user workspace, which every project includes"),
     ],
     epilog=(
         "examples:\n"
@@ -122,9 +134,18 @@ ADD = Command(
 )
 
 
-def is_missing(command: str) -> bool:
-    """Return True if the command is a bare name that is not on the PATH. Paths and variables are checked later."""
-    return bool(command) and not any(sign in command for sign in "/\\$") and which(command) is None
+def _target_folder(invocation: Invocation) -> str:
+    """Return the folder of the workspace that gets the child."""
+    args = invocation.args
+    if not args.user:
+        return project_folder(invocation.options)
+    if args.team or invocation.options.workspace:
+        other = "--team" if args.team else "--workspace"
+        raise usage_error(f"add: --user and {other} cannot be combined.", "Omit one of them.")
+    folder = user_workspace(os.environ)
+    if not folder:
+        raise usage_error("add: there is no home folder for the user workspace.", "Set HOME.")
+    return folder
 
 
 def _server(invocation: Invocation) -> HostServer:
@@ -178,12 +199,15 @@ def _put(folder: str, name: str, server: HostServer, home: ChildrenFolder = PERS
 
 def run_remove(invocation: Invocation) -> int:
     """Remove one child, keeping a copy of its entry."""
-    folder = workspace_folder(invocation.options)
-    workspace = load_workspace(folder, invocation.options.config, os.environ)
+    folder = project_folder(invocation.options)
+    workspace = load_workspace(folder, invocation.options.config, os.environ, include_user=True)
     name = invocation.args.name
     source, key = _find(workspace, name)
     data = read(source) or b""
-    backup = _keep(folder, name, data)
+    # A copy may have secrets, so it stays in the workspace that the entry was in.
+    user = workspace.user
+    of_user = user is not None and name in user.children
+    backup = _keep(user.folder if user is not None and of_user else folder, name, data)
     if key:
         try:
             text = formats.replace_servers(
@@ -246,7 +270,7 @@ def _keep(folder: str, name: str, data: bytes) -> str:
 
 def run_import(invocation: Invocation) -> int:
     """Copy the servers of files as children, leaving the files unchanged."""
-    folder = workspace_folder(invocation.options)
+    folder = project_folder(invocation.options)
     workspace = load_workspace(folder, invocation.options.config, os.environ)
     require_discoverable(workspace.config, workspace.source)
     survey = discover_servers(

@@ -15,7 +15,7 @@ from shlex import quote
 from msgspec import Struct, structs
 from msgspec.json import encode
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.cli.allow_list import (
     children_without_list,
     choose_subtools,
@@ -64,7 +64,7 @@ class ApprovalStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def run(invocation: Invocation) -> int:
     """List, revoke or approve, as the options say."""
-    folder = workspace_folder(invocation.options)
+    folder = project_folder(invocation.options)
     workspace = load_workspace(folder, invocation.options.config, os.environ, originals=True)
     guard = make_launch_policy(workspace, os.environ)
     args = invocation.args
@@ -258,7 +258,7 @@ def _recorded(guard: LaunchPolicy, child: str) -> Approval | None:
 
 
 def _load(invocation: Invocation) -> Workspace:
-    folder = workspace_folder(invocation.options)
+    folder = project_folder(invocation.options)
     return load_workspace(folder, invocation.options.config, os.environ, originals=True)
 
 

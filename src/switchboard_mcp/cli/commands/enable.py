@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.cli.commands.add import SEE_LIST
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, positional
@@ -42,7 +42,8 @@ DISABLE = Command(
 
 
 def _switch(invocation: Invocation, *, disabled: bool) -> int:
-    workspace = load_workspace(workspace_folder(invocation.options), invocation.options.config, os.environ)
+    folder = project_folder(invocation.options)
+    workspace = load_workspace(folder, invocation.options.config, os.environ, include_user=True)
     spec = _find(workspace, invocation.args.name)
     state = "disabled" if disabled else "enabled"
     changed = spec.disabled != disabled

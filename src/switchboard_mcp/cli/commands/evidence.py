@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.cli.console import Screen, plural
 from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, flag, option
@@ -26,7 +26,7 @@ from switchboard_mcp.system.atomic_write import write_atomically
 def run(invocation: Invocation) -> int:
     """Collect the evidence, then write or verify it."""
     options = invocation.options
-    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    workspace = load_workspace(project_folder(options), options.config, os.environ, originals=True)
     redactor = Redactor()
     for spec in workspace.children:
         for secret in secret_values(spec, os.environ):

@@ -13,53 +13,42 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
-from switchboard_mcp.app import workspace_folder
-from switchboard_mcp.cli.commands.revert import show as show_revert
+from switchboard_mcp.app import project_folder
+from switchboard_mcp.cli.commands.revert import CHANGING
+from switchboard_mcp.cli.commands.revert import show_plan as show_revert
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.init_view import as_json, show_discovery, show_done, show_plan
 from switchboard_mcp.cli.invocation import DRY_RUN_FIRST, YES, Invocation, own_command, prompt, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
-from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import (
-    FOLDER,
     PERSONAL,
     TEAM,
+    USER,
     hosts_of_child,
     require_discoverable,
     server_from_spec,
     taken_names,
 )
 from switchboard_mcp.setup.discovery import Discovery, discover_servers
-from switchboard_mcp.setup.host_profiles import PROJECT
+from switchboard_mcp.setup.host_profiles import is_host_profile
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME, HOSTS
 from switchboard_mcp.setup.journal import (
     LEGACY_FOLDER,
-    JournalFolder,
-    begin,
     journal_folder,
     legacy_copies,
     load_runs,
-    make_private_folder,
-    perform,
-    require_real_folders,
 )
 from switchboard_mcp.setup.paths import HostPaths, host_paths
-from switchboard_mcp.setup.plan import (
-    CONFIG_SCHEMA,
-    ExistingSetup,
-    NewChild,
-    Outcome,
-    Plan,
-    SetupOptions,
-    decide,
-    make_plan,
-)
+from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide
 from switchboard_mcp.setup.references import ServerReference, find_references
 from switchboard_mcp.setup.revert import interrupted, perform_revert, plan_revert
+from switchboard_mcp.setup.scopes import SetupScope, apply_scopes, combine, decide_scopes, plan_scopes
 from switchboard_mcp.suites.fuzzy import did_you_mean
+from switchboard_mcp.system.user_folders import user_workspace
 
 Ask = Callable[[str], str]
 HELP_CHARS = 110
@@ -125,42 +114,43 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
         raise usage_error("init: nobody is present to choose.", DRY_RUN_FIRST)
     if args.secrets == "keyring":
         keyring_store.open_keyring("switchboard init --secrets env")
-    folder = workspace_folder(invocation.options)
+    folder = project_folder(invocation.options)
     here = host_paths(folder, os.environ, sys.platform)
     if not args.dry_run and not _undo_interrupted(invocation, here, ask if interactive else None):
         invocation.console.out.line("Nothing was changed.")
         return 1
-    workspace = load_workspace(folder, invocation.options.config, os.environ)
-    require_discoverable(workspace.config, workspace.source, TEAM if args.team else PERSONAL)
+    scopes = _scopes(invocation, folder)
+    for scope in scopes:
+        home = TEAM if args.team else PERSONAL
+        require_discoverable(scope.workspace.config, scope.workspace.source, home)
     survey = discover_servers(here, _host_names(args.host), args.files, named=bool(args.host), team=args.team)
-    share = args.share or args.team
-    outcomes, children = decide(survey, existing_setup(workspace), folder, share=share)
+    outcomes = decide_scopes(survey, scopes, share=args.share or args.team)
     if not invocation.as_json:
-        present = sorted(spec.name for spec in workspace.children if spec.kind != "builtin")
+        present = sorted(
+            spec.name for scope in scopes for spec in scope.workspace.children if spec.kind != "builtin"
+        )
         show_discovery(survey, outcomes, folder, invocation.console.out, present)
     if interactive:
         outcomes = _choose(outcomes, ask)
-    options = setup_options(
-        invocation, workspace, _features(invocation, workspace, ask if interactive else None)
-    )
-    plan = make_plan(survey, outcomes, children, options)
-    references = _references(plan, here)
-    agreed = bool(plan.changes) and not args.dry_run
+    options = _options(invocation, survey, outcomes, scopes, ask if interactive else None)
+    plans = plan_scopes(survey, outcomes, scopes, options)
+    whole = combine(survey, plans)
+    references = _references(whole, here)
+    agreed = bool(whole.changes) and not args.dry_run
     if agreed and interactive:
-        show_plan(plan, invocation.console.out)
-        agreed = ask(f"Change {plural(len(plan.changes), 'file')}? [Y/n]") in ("", *YES)
-    journals = journal_folder(folder, os.environ)
+        show_plan(plans, invocation.console.out)
+        agreed = ask(f"Change {plural(len(whole.changes), 'file')}? [Y/n]") in ("", *YES)
     if agreed:
-        schema = os.path.join(os.path.dirname(options.config), CONFIG_SCHEMA)
-        _apply(plan, journals, folder, [*args.files, options.config, schema])
+        apply_scopes(plans, args.files)
     if invocation.as_json:
-        invocation.console.out.json(as_json(plan, references, folder, changed=agreed))
+        invocation.console.out.json(as_json(whole, references, scopes, changed=agreed))
     elif agreed:
-        show_done(plan, references, workspace, options, journals.path, invocation.console.out)
+        show_done(plans, whole, references, invocation.console.out)
     elif args.dry_run:
-        show_plan(plan, invocation.console.out)
+        show_plan(plans, invocation.console.out)
     else:
-        invocation.console.out.line("There is nothing to do." if not plan.changes else "Nothing was changed.")
+        nothing = "There is nothing to do." if not whole.changes else "Nothing was changed."
+        invocation.console.out.line(nothing)
     return 0
 
 
@@ -171,34 +161,104 @@ def _undo_interrupted(invocation: Invocation, here: HostPaths, ask: Ask | None) 
         out.warn(
             f"{LEGACY_FOLDER} has copies of an earlier release; `switchboard revert` explains what they are."
         )
-    steps = plan_revert(interrupted(load_runs(journal_folder(here.workspace, os.environ))), here)
+    folders = [here.workspace, *filter(None, [user_workspace(os.environ)])]
+    places = {place.path: place for place in (journal_folder(each, os.environ) for each in folders)}
+    runs = [run for place in places.values() for run in load_runs(place)]
+    steps = plan_revert(interrupted(runs), here, folders)
     if not steps:
         return True
-    count = sum(step.verdict in ("restored", "merged", "removed") for step in steps)
+    count = plural(sum(step.verdict in CHANGING for step in steps), "file")
     if ask is not None:
-        show_revert(steps, here.workspace, out.out)
-        if ask(
-            f"An earlier run was interrupted. Undo its changes of {plural(count, 'file')} first? [Y/n]"
-        ) not in (
-            "",
-            *YES,
-        ):
+        show_revert(steps, out.out)
+        question = f"An earlier run was interrupted. Undo its changes of {count} first? [Y/n]"
+        if ask(question) not in ("", *YES):
             return False
-    perform_revert(steps, here.workspace)
-    out.warn(f"An earlier run was interrupted; its changes of {plural(count, 'file')} were undone first.")
+    perform_revert(steps)
+    out.warn(f"An earlier run was interrupted; its changes of {count} were undone first.")
     return True
 
 
-def _apply(plan: Plan, journals: JournalFolder, folder: str, named: Sequence[str]) -> None:
-    require_real_folders(folder, [change.path for change in plan.changes])
-    make_private_folder(os.path.join(folder, FOLDER))
-    keyring_store.save_all(plan.keyring)
-    try:
-        run = begin(journals, plan.changes, [os.path.realpath(path) for path in named])
-        perform(plan.changes, run)
-    except BaseException:
-        keyring_store.delete_all({name: reference for name, (reference, _) in plan.keyring.items()})
-        raise
+def _scopes(invocation: Invocation, folder: str) -> list[SetupScope]:
+    """Return the workspaces to set up: that of the user first, unless the project is set up for everyone."""
+    project = load_workspace(folder, invocation.options.config, os.environ)
+    user_folder = user_workspace(os.environ)
+    is_user = bool(user_folder) and os.path.realpath(folder) == os.path.realpath(user_folder)
+    own = _scope(project, is_user=is_user)
+    if is_user or not user_folder or invocation.args.team:
+        return [own]
+    user = Workspace(folder=user_folder, config=Config(), children=[], warnings=[])
+    if os.path.isdir(user_folder):
+        user = load_workspace(user_folder, None, os.environ)
+    scope = _scope(user, is_user=True)
+    own.present.included.update(
+        {spec.name: hosts_of_child(spec) for spec in user.children if spec.kind != "builtin"}
+    )
+    return [scope, own]
+
+
+def _scope(workspace: Workspace, *, is_user: bool) -> SetupScope:
+    return SetupScope(
+        workspace=workspace,
+        present=existing_setup(workspace),
+        is_user=is_user,
+        journals=journal_folder(workspace.folder, os.environ),
+    )
+
+
+def _options(
+    invocation: Invocation,
+    survey: Discovery,
+    outcomes: Sequence[Outcome],
+    scopes: Sequence[SetupScope],
+    ask: Ask | None,
+) -> list[SetupOptions]:
+    """Return the options of the plan of each workspace."""
+    connect = _connected(invocation, survey, scopes)
+    users = {id(outcome.entry) for scope in scopes if scope.is_user for outcome in scope.outcomes}
+    by_user = {each.entry.source.host.name for each in outcomes if each.moves and id(each.entry) in users}
+    by_user.update(name for scope in scopes if scope.is_user for name in _entered(survey, scope))
+    moving = {id(outcome.entry) for outcome in outcomes if outcome.moves}
+    targets = [
+        scope for scope in scopes if any(id(outcome.entry) in moving for outcome in scope.outcomes)
+    ] or [scopes[-1]]
+    enable = _features(invocation, [scope.workspace for scope in targets], ask)
+    return [
+        setup_options(
+            invocation,
+            scope,
+            scopes,
+            enable if scope in targets else (),
+            entered=_entered(survey, scope),
+            entered_by_user=sorted(by_user),
+            connect=[name for name, target in connect.items() if target is scope],
+        )
+        for scope in scopes
+    ]
+
+
+def _entered(survey: Discovery, scope: SetupScope) -> list[str]:
+    """Return the hosts that have an entry of their own for a workspace."""
+    return [
+        found.source.host.name
+        for found in survey.servers
+        if found.parsed.serves_folder == scope.folder and not found.source.shared
+    ]
+
+
+def _connected(
+    invocation: Invocation, survey: Discovery, scopes: Sequence[SetupScope]
+) -> dict[str, SetupScope]:
+    """Return the hosts that were named, each with the workspace that its entry serves if no server moves from it."""
+    user, project = scopes[0], scopes[-1]
+    of_user = {source.host.name for source in survey.sources if source.of_user}
+    # Children that were moved from other hosts are for those hosts; others are for every host.
+    for_all = project.present.children.keys() - project.present.hosts_of.keys()
+    here = bool(for_all) or (bool(project.present.children) and not (user.present.children or user.children))
+    return {
+        name: project if here or name not in of_user else user
+        for name in invocation.args.host
+        if name != ANY_FILE.name
+    }
 
 
 def existing_setup(workspace: Workspace) -> ExistingSetup:
@@ -213,31 +273,49 @@ def existing_setup(workspace: Workspace) -> ExistingSetup:
     return ExistingSetup(children=children, names=names, hosts_of=hosts_of)
 
 
-def setup_options(invocation: Invocation, workspace: Workspace, enable: tuple[str, ...]) -> SetupOptions:
-    """Return the options of the plan."""
-    args, config = invocation.args, invocation.options.config
+def setup_options(
+    invocation: Invocation,
+    scope: SetupScope,
+    scopes: Sequence[SetupScope],
+    enable: tuple[str, ...],
+    *,
+    connect: Sequence[str] = (),
+    entered: Sequence[str] = (),
+    entered_by_user: Sequence[str] = (),
+) -> SetupOptions:
+    """Return the options of the plan of one workspace."""
+    args, workspace = invocation.args, scope.workspace
+    config = None if scope.is_user and len(scopes) > 1 else invocation.options.config
     if args.team and (args.command or config):
         message = f"init: --team and {'--command' if args.command else '--config'} cannot be combined."
         raise usage_error(message, "What a team shares must work on every machine.")
     command = [args.command] if args.command else own_command()
     more = ["--config", os.path.abspath(config)] if config else []
+    project = scopes[-1].workspace
+    includes_user = project.config.governance.mode == "open" and project.config.include_user is not False
     return SetupOptions(
         workspace=workspace.folder,
         config=workspace.source or os.path.join(workspace.folder, JSON_NAME),
         command=[] if args.team else [*command, "--workspace", workspace.folder, *more],
         environ=os.environ,
-        children=TEAM if args.team else PERSONAL,
+        children=TEAM if args.team else USER if scope.is_user else PERSONAL,
         secrets=args.secrets,
         enable=enable,
         entry_env={ENABLED: "true"} if workspace.config.governance.mode == "governed" else {},
-        connect=tuple(name for name in args.host if name != ANY_FILE.name),
+        connect=tuple(connect),
+        entered=tuple(entered),
+        entered_by_user=tuple(entered_by_user),
         share=args.share or args.team,
-        hosts_of=existing_setup(workspace).hosts_of,
+        hosts_of=scope.present.hosts_of,
         hidden={
             name: profile.hide
             for name, profile in (workspace.written or workspace.config).profiles.items()
-            if name in BY_NAME or name == PROJECT
+            if is_host_profile(name)
         },
+        user_workspace=user_workspace(os.environ),
+        is_user=scope.is_user and len(scopes) > 1,
+        includes_user=includes_user and not scope.is_user,
+        reached_from=(project.folder,) if scope.is_user and includes_user else (),
     )
 
 
@@ -283,16 +361,20 @@ def parse_choice(answer: str, count: int) -> set[int] | None:
     return numbers if numbers <= set(range(1, count + 1)) else None
 
 
-def _features(invocation: Invocation, workspace: Workspace, ask: Ask | None) -> tuple[str, ...]:
+def _features(invocation: Invocation, workspaces: Sequence[Workspace], ask: Ask | None) -> tuple[str, ...]:
     """Return the built-in suites to enable."""
-    config = workspace.config
+    configs = [workspace.config for workspace in workspaces]
     offers = (
         (
             "find",
-            config.find.enabled,
+            all(config.find.enabled for config in configs),
             "Enable `find`, a suite that searches all others (about 90 tokens)?",
         ),
-        ("mail", config.mail.enabled, "Enable `mail`, messages between agents (about 90 tokens)?"),
+        (
+            "mail",
+            all(config.mail.enabled for config in configs),
+            "Enable `mail`, messages between agents (about 90 tokens)?",
+        ),
     )
     enabled: list[str] = []
     for name, already, question in offers:

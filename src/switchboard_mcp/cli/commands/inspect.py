@@ -17,13 +17,15 @@ from switchboard_mcp.cli.invocation import (
     open_switchboard,
     show_no_children,
     show_warnings,
+    user_scope_members,
+    user_scope_text,
 )
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import ToolResult, connected
 from switchboard_mcp.cli.parser import Command, check_timeout, choice, flag, number, option, positional
 from switchboard_mcp.cli.result_view import failure_of, show_error
 from switchboard_mcp.cli.start_all import start_all
-from switchboard_mcp.config.models import ChildSpec, ConfigWarning
+from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
 from switchboard_mcp.errors import Failure, shell_word
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.redaction.redactor import Redactor
@@ -46,6 +48,7 @@ class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     command: list[str]
     subtools: int | None
     denied: int | None
+    scope: str = "workspace"
 
 
 class DisabledChild(Struct, frozen=True):
@@ -58,12 +61,17 @@ class DisabledChild(Struct, frozen=True):
 class ToolListing(Struct, frozen=True):
     """The answer of `list`: the tools as a host gets them, and the children behind them."""
 
-    folder: str
+    workspace: Workspace
     tools: Raw
     children: list[SuiteInfo]
     warnings: list[ConfigWarning]
     failed: dict[str, Failure] = {}
     disabled: list[DisabledChild] = []
+
+    @property
+    def folder(self) -> str:
+        """The folder of the workspace."""
+        return self.workspace.folder
 
 
 def run_list(invocation: Invocation) -> int:
@@ -78,6 +86,7 @@ def run_list(invocation: Invocation) -> int:
             "children": listing.children,
             "disabled": listing.disabled,
             "warnings": warnings,
+            "userWorkspace": user_scope_members(listing.workspace),
         }
         invocation.console.out.json(
             {**answer, "failed": listing.failed} if invocation.args.refresh else answer
@@ -113,7 +122,7 @@ async def gather_listing(invocation: Invocation) -> ToolListing:
         children = [suite_info(suite) for suite in switchboard.gateway.suites.values()]
         disabled = [DisabledChild(spec.name, spec.source) for spec in workspace.disabled]
         tools = await host.list_tools()
-        return ToolListing(workspace.folder, tools, children, workspace.warnings, failed, disabled)
+        return ToolListing(workspace, tools, children, workspace.warnings, failed, disabled)
 
 
 async def refresh(switchboard: Switchboard, invocation: Invocation) -> dict[str, Failure]:
@@ -138,6 +147,7 @@ def suite_info(suite: ChildSuite) -> SuiteInfo:
         command=command_of(spec),
         subtools=allowed if knowledge else None,
         denied=len(tools) - allowed if knowledge else None,
+        scope=spec.scope,
     )
 
 
@@ -158,6 +168,7 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
             out.line(f"No child in {listing.folder} can be shown; see the warnings.")
         else:
             show_no_children(listing.folder, out)
+        _show_user_scope(listing, out)
         return
     described = {tool["name"]: tool["description"] for tool in msgspec.json.decode(listing.tools)["tools"]}
     rows = [
@@ -172,6 +183,7 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
     out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"), optional=(1,), cell_lines=1)
     if listing.disabled:
         _show_disabled(listing, out)
+    _show_user_scope(listing, out)
     for problem in listing.failed.values():
         invocation.console.show_failure(problem)
     if not invocation.args.refresh and any(info.subtools is None for info in listing.children):
@@ -179,6 +191,11 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
             f"{UNKNOWN}: never started here; `switchboard list --refresh` starts every child.",
             "dim",
         )
+
+
+def _show_user_scope(listing: ToolListing, out: Screen) -> None:
+    if text := user_scope_text(listing.workspace):
+        out.prose(text, style="dim")
 
 
 def _show_disabled(listing: ToolListing, out: Screen) -> None:

@@ -11,8 +11,8 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.children.lock import (
     compare_children,
     find_tampering,
@@ -159,7 +159,7 @@ def _record(
 def governed_workspace(invocation: Invocation) -> Workspace:
     """Load the children without wrappers: wrapped children are locked by what their wrapper uses."""
     options = invocation.options
-    workspace = load_workspace(workspace_folder(options), options.config, os.environ, originals=True)
+    workspace = load_workspace(project_folder(options), options.config, os.environ, originals=True)
     if workspace.config.governance.mode == "open":
         return workspace
     return govern(workspace, os.environ).workspace

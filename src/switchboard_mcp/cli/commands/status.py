@@ -15,7 +15,14 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.cli.console import Console, Screen, Styled, format_duration, plural
-from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_no_children, show_warnings
+from switchboard_mcp.cli.invocation import (
+    Invocation,
+    open_switchboard,
+    show_no_children,
+    show_warnings,
+    user_scope_members,
+    user_scope_text,
+)
 from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import COLOURS, format_ms
 from switchboard_mcp.config.models import Workspace
@@ -49,7 +56,9 @@ def run(invocation: Invocation) -> int:
         served.status.children if served is not None else run_loop(lambda: _configured_children(invocation))
     )
     bus = _bus(workspace)
-    started = stdio_info.read_all(workspace.folder, os.environ)
+    user = workspace.user
+    folders = [workspace.folder, *([user.folder] if user is not None and user.workspace else [])]
+    started = [info for folder in folders for info in stdio_info.read_all(folder, os.environ)]
     if invocation.as_json:
         server = None
         if served is not None:
@@ -67,11 +76,14 @@ def run(invocation: Invocation) -> int:
             "workspace": workspace.folder,
             "children": children,
             "stdioServers": started,
+            "userWorkspace": user_scope_members(workspace),
         }
         invocation.console.out.json(answer | ({} if bus is None else {"bus": bus}))
     else:
         show_warnings(workspace.warnings, invocation.console)
         show(served, children, workspace.folder, invocation.console)
+        if served is None and (text := user_scope_text(workspace)):
+            invocation.console.out.prose(text, style="dim")
         if bus is not None:
             invocation.console.out.line(bus_line(bus))
         show_stdio_servers(started, invocation.console.out)

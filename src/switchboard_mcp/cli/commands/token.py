@@ -9,7 +9,7 @@ import os
 import secrets
 from hashlib import sha256
 
-from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.cli.console import Styled
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, positional
@@ -29,7 +29,7 @@ PATH = ("http", "tokens")
 
 def run(invocation: Invocation) -> int:
     """Create, list or revoke."""
-    workspace = load_workspace(workspace_folder(invocation.options), invocation.options.config, os.environ)
+    workspace = load_workspace(project_folder(invocation.options), invocation.options.config, os.environ)
     args = invocation.args
     if args.action == "list":
         return _list(workspace, invocation)

@@ -23,6 +23,7 @@ from switchboard_mcp.cli.invocation import (
 )
 from switchboard_mcp.cli.parser import Command, choice, flag, option
 from switchboard_mcp.cli.start_all import start_all
+from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.profile_suite import profile_view
@@ -207,10 +208,13 @@ def host_tokens(switchboard: Switchboard, count: Count) -> list[HostTokens]:
     hosts_of = {spec.name: hosts_of_child(spec) for spec in workspace.children}
     figures = []
     for host in sorted({host for hosts in hosts_of.values() for host in hosts}):
-        profile = workspace.config.profiles.get(host)
-        if profile is None:
+        of_user = workspace.user.profiles.get(host) if workspace.user is not None else None
+        profile = workspace.written_config.profiles.get(host)
+        if profile is None and of_user is None:
             continue
-        view = profile_view(gateway.all_suites, profile, switchboard.context.log)
+        # The entry of a host without a profile in the project serves the user workspace alone.
+        profile = profile or Profile(hide=[spec.name for spec in workspace.own_children])
+        view = profile_view(gateway.all_suites, profile, switchboard.context.log, host, of_user)
         known = {name: suite for name, suite in view.suites.items() if suite.child.snapshot is not None}
         own = [suite for suite in view.suites.values() if host in hosts_of.get(suite.source, ())]
         before = [tool for suite in own if suite.name in known for tool in suite_tools(suite).tools]

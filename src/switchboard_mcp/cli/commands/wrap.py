@@ -17,8 +17,8 @@ from shlex import quote
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.ask.host_access import KEYS, find_key
 from switchboard_mcp.ask.plan import Offered, needs_consent
 from switchboard_mcp.cli.invocation import Invocation, find_child, open_switchboard, own_command
@@ -329,7 +329,7 @@ def _is_untouched(role: bytes) -> bool:
 
 
 def _workspace(invocation: Invocation) -> Workspace:
-    return load_workspace(workspace_folder(invocation.options), invocation.options.config, os.environ)
+    return load_workspace(project_folder(invocation.options), invocation.options.config, os.environ)
 
 
 def _check_wrappable(path: str, spec: ChildSpec, *, in_place: bool) -> None:

@@ -28,7 +28,13 @@ from switchboard_mcp.cli.console import Console, Screen, one_line, plural, trunc
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import machine_findings
-from switchboard_mcp.cli.invocation import HOW_TO_ADD_CHILDREN, Invocation, open_switchboard
+from switchboard_mcp.cli.invocation import (
+    HOW_TO_ADD_CHILDREN,
+    Invocation,
+    open_switchboard,
+    user_scope_members,
+    user_scope_text,
+)
 from switchboard_mcp.cli.parser import Command, check_timeout, number, option
 from switchboard_mcp.cli.preflight import check_all
 from switchboard_mcp.cli.start_all import Connected, PeakMemory, StartReport, start_all
@@ -59,6 +65,7 @@ class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     source: str
     command: str
     ok: bool
+    scope: str = "workspace"
     program: str = ""
     server: str = ""
     protocol: str = ""
@@ -74,7 +81,7 @@ class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_def
         return PROBLEM if PROBLEM in levels else levels[0] if levels else ""
 
 
-class Diagnosis(Struct, kw_only=True):
+class Diagnosis(Struct, kw_only=True, rename="camel"):
     """All results of the checks."""
 
     versions: dict[str, str]
@@ -87,6 +94,8 @@ class Diagnosis(Struct, kw_only=True):
     seconds: float = 0.0  # all starts together
     peak_memory: int = 0  # of all children at one moment, in bytes; 0 if unknown
     findings: list[Finding] = []
+    user: str = ""
+    user_workspace: dict[str, object] | None = None
 
     def problems(self) -> int:
         """Count the problems, notes excluded."""
@@ -159,6 +168,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
             spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config
         )
         diagnosis.children.append(_without_secrets(checked, spec))
+    diagnosis.user, diagnosis.user_workspace = user_scope_text(workspace), user_scope_members(workspace)
     diagnosis.disabled = sorted(spec.name for spec in workspace.disabled)
     diagnosis.findings += _workspace_findings(workspace, os.environ)
     diagnosis.findings += _health_findings(workspace.folder)
@@ -196,6 +206,7 @@ def diagnose(
         source=spec.source,
         command=spec.command or redacted_url(spec.url),
         ok=connected is not None,
+        scope=spec.scope,
         program=checked if isinstance(checked, str) else "",
         server=connected.server if connected else "",
         protocol=connected.protocol if connected else "",
@@ -451,10 +462,9 @@ def report(diagnosis: Diagnosis, invocation: Invocation) -> None:
 
 
 def _members(diagnosis: Diagnosis) -> dict[str, object]:
-    members = {name: getattr(diagnosis, name) for name in Diagnosis.__struct_fields__}
-    members["seconds"] = round(diagnosis.seconds, 2)
-    members["peakMemory"] = members.pop("peak_memory")
-    return members
+    names = dict(zip(Diagnosis.__struct_fields__, Diagnosis.__struct_encode_fields__, strict=True))
+    members = {key: getattr(diagnosis, name) for name, key in names.items() if name != "user"}
+    return {**members, "seconds": round(diagnosis.seconds, 2)}
 
 
 def show(diagnosis: Diagnosis, console: Console) -> None:
@@ -472,6 +482,8 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     )
     out.line(f"Workspace   {diagnosis.workspace}")
     out.line(f"Config      {diagnosis.config or 'none; the defaults are used'}")
+    if diagnosis.user:
+        out.prose(diagnosis.user)
     out.line()
     failing = [child for child in diagnosis.children if child.level == PROBLEM]
     for child in failing:
@@ -528,7 +540,7 @@ def _cost(diagnosis: Diagnosis) -> str:
 
 def _show_child(child: ChildDiagnosis, out: Screen) -> None:
     mark = out.paint("✓", "green") if child.ok else out.paint("✗", "red")
-    facts = [f"child {child.child}"]
+    facts = [f"child {child.child}{' of the user workspace' if child.scope == 'user' else ''}"]
     if isinstance(child.subtools, int) and isinstance(child.handshake_ms, int):
         denied = f" ({child.denied} denied)" if child.denied else ""
         facts += [child.server or "unnamed server", f"{plural(child.subtools, 'subtool')}{denied}"]

@@ -156,7 +156,7 @@ def _lock(workspace: Workspace) -> Iterator[Finding]:
         yield Finding(PROBLEM, problem.failure.message, problem.failure.hint or "")
         return
     locked = lock.children if lock is not None else {}
-    names = {spec.name for spec in workspace.children if spec.kind != "builtin"}
+    names = {spec.name for spec in workspace.own_children if spec.kind != "builtin"}
     for name, entry in locked.items():
         broken = find_tampering(path, name, entry)
         if broken is not None:
@@ -180,7 +180,7 @@ def _approvals(workspace: Workspace) -> Iterator[Finding]:
     except SwitchboardError as problem:
         yield Finding(PROBLEM, problem.failure.message, problem.failure.hint or "")
         return
-    names = {spec.name for spec in workspace.children} | set(workspace.absent)
+    names = {spec.name for spec in workspace.own_children} | set(workspace.absent)
     for name in sorted(approved - names):
         message = f"{path} approves a child '{name}' that is not configured."
         yield Finding(NOTE, message, f"switchboard approve --revoke {shlex.quote(name)}")

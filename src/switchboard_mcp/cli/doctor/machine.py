@@ -19,14 +19,18 @@ from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.sandbox.promises import promises
 from switchboard_mcp.sandbox.report import find_support
+from switchboard_mcp.setup.child_entries import FILE as CHILD_FILE
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.hosts import HOSTS
+from switchboard_mcp.setup.journal import journal_folders, load_runs
 from switchboard_mcp.setup.paths import host_paths
+from switchboard_mcp.setup.revert import revertible
+from switchboard_mcp.system.user_folders import user_workspace
 
 if TYPE_CHECKING:
     from switchboard_mcp.setup.discovery import ServerMap
@@ -51,6 +55,7 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
     return [
         *_orphans(workspace, environ, processes()),
         *_hosts(workspace.folder, environ),
+        *_lost_children(workspace.folder, environ),
         *_sandboxes(workspace),
     ]
 
@@ -141,7 +146,7 @@ def _hosts(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         reading, source = server.parsed, server.source
         where = f"{source.host.title} ({source.path})"
         if reading.serves_folder:
-            if reading.serves_folder in (".", workspace):
+            if reading.serves_folder in (".", workspace, user_workspace(environ)):
                 served.add(source.host.title)
             yield from _entry(where, server.name, reading.serves_folder, _command(source, server.name))
         elif reading.server is not None and not reading.server.disabled:
@@ -158,12 +163,35 @@ def _entry(where: str, name: str, folder: str, command: Sequence[str]) -> Iterat
     """Report what keeps a host from starting its entry for Switchboard."""
     if folder != "." and not os.path.isdir(folder):
         message = f"{where}: entry '{name}' starts Switchboard in {folder}, which does not exist."
-        yield Finding(PROBLEM, message, "Correct --workspace in the entry, or remove it.")
+        remedy = f"Give the host its own servers back: switchboard revert --workspace {shlex.quote(folder)}"
+        yield Finding(PROBLEM, message, remedy)
     if command and not shutil.which(command[0]):
         message = f"{where}: entry '{name}' starts {command[0]}, which does not exist."
         by_name = os.path.basename(command[0]) == command[0]
         hint = "Put it on the PATH, e.g. with `pipx install` and `pipx ensurepath`." if by_name else AGAIN
         yield Finding(PROBLEM, message, hint)
+
+
+def _lost_children(workspace: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Report children that `init` made and that were deleted since, as `git clean -fdx` does, in any project."""
+    here = {os.path.realpath(workspace), os.path.realpath(os.curdir)}
+    for place in journal_folders(environ):
+        try:
+            runs = revertible(load_runs(place))
+        except SwitchboardError as problem:
+            yield Finding(NOTE, problem.failure.message, problem.failure.hint or "")
+            continue
+        records = [record for run in runs for record in run.journal.records]
+        made = {record.path for record in records if not record.before and record.path.endswith(CHILD_FILE)}
+        lost = sorted(os.path.basename(os.path.dirname(path)) for path in made if not os.path.exists(path))
+        # Nobody misses them if the files that they were moved from are gone too.
+        if lost and any(record.edits and os.path.exists(record.path) for record in records):
+            folder = place.workspace
+            message = f"`init` moved servers to {folder}, and their files are gone: {', '.join(lost)}."
+            remedy = (
+                f"Give the hosts their own servers back: switchboard revert --workspace {shlex.quote(folder)}"
+            )
+            yield Finding(PROBLEM if folder in here else NOTE, message, remedy)
 
 
 def _command(source: ServerMap, name: str) -> list[str]:

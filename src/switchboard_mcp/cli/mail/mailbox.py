@@ -11,13 +11,13 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard_mcp.app import project_folder
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.show import short_id
 from switchboard_mcp.config.agent_names import agent_name
-from switchboard_mcp.config.load import find_config, read_config
+from switchboard_mcp.config.load import find_config, is_workspace, read_config
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
 from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
@@ -28,6 +28,7 @@ from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows.engine import send_pending_notices
 from switchboard_mcp.suites.fuzzy import nearest
+from switchboard_mcp.system.user_folders import user_workspace
 
 T = TypeVar("T")
 SHELL_HINTS = {
@@ -162,8 +163,12 @@ def _with_shell_hint(problem: Failure) -> Failure:
 def folder_of(invocation: Invocation) -> str:
     """Return the workspace folder of the mail."""
     if invocation.options.workspace:
-        return workspace_folder(invocation.options)
-    return workspace_of(os.environ, workspace_folder(invocation.options))
+        return project_folder(invocation.options)
+    folder, user = workspace_of(os.environ, project_folder(invocation.options)), user_workspace(os.environ)
+    # Outside of any workspace, hosts use the mail of the user workspace.
+    if not is_workspace(folder) and user and os.path.isdir(os.path.join(user, FOLDER, "inbox")):
+        return user
+    return folder
 
 
 def config_of(invocation: Invocation, folder: str) -> Config:

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.config.sections import REVOKED_PROFILE, Expose, Profile
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.gateway.suites.views import View
+from switchboard_mcp.gateway.suites.views import MaySee, View
 from switchboard_mcp.policy.access import Access, access, patterns
 from switchboard_mcp.suites.fuzzy import nearest
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.observability.log import Log
+
+
+NO_PROFILES: Mapping[str, Profile] = {}
 
 
 class IntersectedAccess(Access, kw_only=True):
@@ -67,29 +70,61 @@ class ProfileSuite(ChildSuite):
         return failure("subtool_unknown", message, child=self.source, subtool=subtool, nearest=near)
 
 
-def profile_view(suites: Mapping[str, ChildSuite], profile: Profile, log: Log, name: str = "") -> View:
-    """Return the view of a profile."""
-    shown_names, hidden_names = patterns(profile.suites), patterns(profile.hide)
+def profile_view(
+    suites: Mapping[str, ChildSuite], profile: Profile, log: Log, name: str = "", user: Profile | None = None
+) -> View:
+    """Return the view of a profile. `user` is the profile of that name in the user workspace.
+
+    Children that are included from there are shown only if both profiles show them.
+    """
+    included = {suite.source for suite in suites.values() if suite.child.spec.scope == "user"}
+    shows_own, shows_users = _shows(profile), _shows(user or Profile(suites=[]))
 
     def may_see(child: str, suite: str) -> bool:
-        hidden = hidden_names.match(child) or hidden_names.match(suite)
-        return not hidden and (shown_names.match(child) or shown_names.match(suite))
+        return shows_own(child, suite) and (child not in included or shows_users(child, suite))
 
     shown: dict[str, ChildSuite] = {}
     for suite_name, suite in suites.items():
         if may_see(suite.source, suite_name):
-            expose = profile.expose.get(suite.source) or profile.expose.get(suite_name)
-            shown[suite_name] = suite if expose is None else ProfileSuite(suite, expose)
+            shown[suite_name] = _limited(suite, suite_name, profile)
+            if user is not None and suite.source in included:
+                shown[suite_name] = _limited(shown[suite_name], suite_name, user)
     return View(shown, log, may_see, name)
 
 
+def _limited(suite: ChildSuite, name: str, profile: Profile) -> ChildSuite:
+    """Return a suite with the subtools that a profile shows."""
+    expose = profile.expose.get(suite.source) or profile.expose.get(name)
+    return suite if expose is None else ProfileSuite(suite, expose)
+
+
+def _shows(profile: Profile) -> MaySee:
+    """Return the function that decides whether a profile shows a child or its suite."""
+    shown, hidden = patterns(profile.suites), patterns(profile.hide)
+
+    def shows(child: str, suite: str) -> bool:
+        is_hidden = hidden.match(child) or hidden.match(suite)
+        return not is_hidden and (shown.match(child) or shown.match(suite))
+
+    return shows
+
+
 def apply_profiles(
-    gateway: Gateway, profiles: Mapping[str, Profile], of_principal: Mapping[str, str], default: str, log: Log
+    gateway: Gateway,
+    profiles: Mapping[str, Profile],
+    of_principal: Mapping[str, str],
+    default: str,
+    log: Log,
+    user_profiles: Mapping[str, Profile] = NO_PROFILES,
 ) -> None:
     """Set the view of each principal with a profile, and the `default` profile, if any, for everybody else."""
     used = {*of_principal.values(), *([default] if default else [])}
     known = {**profiles, REVOKED_PROFILE: Profile(suites=[])}
-    views = {name: profile_view(gateway.all_suites, known[name], log, name) for name in sorted(used)}
+
+    def view(name: str) -> View:
+        return profile_view(gateway.all_suites, known[name], log, name, user_profiles.get(name))
+
+    views = {name: view(name) for name in sorted(used)}
     if default:
         gateway.view = views[default]
     gateway.views = {principal: views[profile] for principal, profile in of_principal.items()}
@@ -97,7 +132,7 @@ def apply_profiles(
         chosen = {session.viewer: REVOKED_PROFILE for session in gateway.sessions if session.viewer}
         chosen |= {profile_viewer(name): name for name in profiles}
         for viewer, name in chosen.items():
-            gateway.views.setdefault(viewer, profile_view(gateway.all_suites, known[name], log, name))
+            gateway.views.setdefault(viewer, view(name))
 
 
 def profile_viewer(profile: str) -> str:

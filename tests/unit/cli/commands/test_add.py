@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.cli.commands.add import is_missing
+from switchboard_mcp.setup.child_entries import is_missing
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def talk(person: Person, ask: Callable[[str], str], *arguments: str) -> str:
 def test_only_what_was_chosen_moves(person: Person) -> None:
     ask = Talk(Move="1")
     output = talk(person, ask)
-    assert "Moved 1 entry into 1 child: mock." in output
+    assert "Moved 1 entry into 1 child of your user workspace, ~/.config/switchboard: mock." in output
     left = json.loads((person.home / ".codeium/windsurf/mcp_config.json").read_text())["mcpServers"]
     assert set(left) == {"switchboard", "figma", "secret-file", "off"}
     assert [question.split()[0] for question in ask.asked] == ["Move", "Enable", "Enable", "Change"]
@@ -96,7 +96,7 @@ def test_an_answer_that_means_nothing_is_asked_for_again(person: Person) -> None
 
 def test_suites_that_are_wanted_are_switched_on(person: Person) -> None:
     talk(person, Talk(mail="y"))
-    assert json.loads((person.workspace / "switchboard.config.json").read_text())["mail"] == {"enabled": True}
+    assert json.loads((person.user / "switchboard.config.json").read_text())["mail"] == {"enabled": True}
 
 
 def test_the_program_is_named_by_its_whole_path() -> None:
@@ -104,10 +104,19 @@ def test_the_program_is_named_by_its_whole_path() -> None:
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_whoever_moves_remote_servers_learns_that_they_need_an_extra(
+def test_whoever_moves_remote_servers_learns_first_that_they_need_a_package(
     person: Person, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
     if not installed:
         monkeypatch.setitem(sys.modules, "httpx2", None)
-    output = talk(person, Talk(), "--yes")
+    seen = ""
+
+    def ask(question: str) -> str:
+        nonlocal seen
+        seen = seen or question
+        return "none"
+
+    output = talk(person, ask)
+    assert seen.startswith("Move which?")
+    assert "Nothing was changed" in output or "nothing to do" in output
     assert ("remote servers need the package httpx2" in output) != installed

@@ -1,0 +1,113 @@
+"""Adds the children of the user workspace to those of a project.
+
+Decides what a project takes over: children that it has no entry of the same name for, with their own settings, secrets
+and profiles. A governed workspace takes nothing over and is taken over by none, so an approval covers the same in both
+directions. The place of the user workspace comes from the user's environment, never from a project.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec.structs import replace
+
+from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.gate import GateSection, gate_settings
+from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Timeouts, UserScope, Workspace
+from switchboard_mcp.config.sections import NO_LIMITS, Profile
+from switchboard_mcp.system.write_access import other_writers
+
+GOVERNED = "this workspace is governed, and holds only what is approved in it"
+
+
+def find_obstacle(project: Workspace, folder: str, *, default: bool) -> str:
+    """Return why a project does not include the user workspace in a folder, or an empty string."""
+    if project.config.governance.mode != "open":
+        return GOVERNED
+    if project.config.include_user is False:
+        return f"{project.source}: includeUser is `false`"
+    if project.config.include_user is None and not default:
+        return "an HTTP server has other clients too; `includeUser: true` in the config includes it"
+    try:
+        problem = other_writers(folder, os.stat(folder))
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    return f"{folder} {problem}" if problem else ""
+
+
+def include(project: Workspace, user: Workspace) -> Workspace:
+    """Return the project with the children of the user workspace; an entry of the project wins over one of the user."""
+    if user.config.governance.mode != "open":
+        return leave_out(project, user.folder, f"{user.source}: it is governed, and served on its own only")
+    if gate_settings(user.config.gate).otherwise != "allow":
+        return leave_out(
+            project, user.folder, f"{user.source}: gate.otherwise cannot hold for its children alone"
+        )
+    own = {spec.name for spec in (*project.children, *project.disabled)}
+    offered = [spec for spec in user.children if spec.kind != "builtin"]
+    added = [replace(spec, scope="user") for spec in offered if spec.name not in own]
+    names = {spec.name for spec in added}
+    scope = UserScope(
+        folder=user.folder,
+        children=sorted(names),
+        replaced=sorted(spec.name for spec in offered if spec.name in own),
+        profiles=user.config.profiles,
+        workspace=user,
+    )
+    return replace(
+        project,
+        config=_with_settings(project.config, user.config, names),
+        children=[*project.children, *added],
+        disabled=[
+            *project.disabled,
+            *(replace(spec, scope="user") for spec in user.disabled if spec.name not in own),
+        ],
+        warnings=[*_warnings(project, user, names), *user.warnings],
+        user=scope,
+    )
+
+
+def leave_out(project: Workspace, folder: str, reason: str) -> Workspace:
+    """Return the project with the reason why the user workspace is not included."""
+    return replace(project, user=UserScope(folder=folder, left_out=reason))
+
+
+def _with_settings(project: Config, user: Config, names: set[str]) -> Config:
+    """Return the settings of the project, with those of the user for the included children alone."""
+    suites = {name: suite for name, suite in project.suites.items() if name not in names}
+    suites |= {name: suite for name in sorted(names) if (suite := _suite(name, user)) != SuiteSettings()}
+    # What a profile shows of the included children is decided by the profile of that name in the user workspace.
+    profiles = {name: Profile() for name in user.profiles} | project.profiles
+    return replace(project, suites=suites, profiles=profiles, gate=_gate(project, user, names))
+
+
+def _gate(project: Config, user: Config, names: set[str]) -> GateSection:
+    """Return the rules of the project with those of the user that ask or deny: together they only restrict."""
+    rules = [rule for rule in gate_settings(user.gate).rules if not rule.allow]
+    more = [rule if rule.suite else replace(rule, suite=sorted(names)) for rule in rules] if names else []
+    own = gate_settings(project.gate)
+    return replace(own, rules=[*own.rules, *more]) if more else project.gate
+
+
+def _suite(name: str, user: Config) -> SuiteSettings:
+    """Return the settings of a suite, with what the user workspace sets for all of its suites."""
+    suite = user.suites.get(name) or SuiteSettings()
+    if suite.limits is None and user.limits != NO_LIMITS:
+        suite = replace(suite, limits=user.limits)
+    if suite.rpc_ms is None and user.timeouts.rpc_ms != Timeouts().rpc_ms:
+        suite = replace(suite, rpc_ms=user.timeouts.rpc_ms)
+    if suite.sandbox is None and user.sandbox is not None:
+        suite = replace(suite, sandbox=user.sandbox)
+    if user.middleware:
+        suite = replace(suite, middleware=[*user.middleware, *suite.middleware])
+    return suite
+
+
+def _warnings(project: Workspace, user: Workspace, names: set[str]) -> list[ConfigWarning]:
+    """Return the warnings of the project; for settings of a child of the user, what becomes of them."""
+    keys = {join_key("suites", name): name for name in names}
+    kept = [warning for warning in project.warnings if warning.key not in keys]
+    where = user.source or os.path.join(user.folder, "switchboard.config.json")
+    message = "is ignored: the child belongs to your user workspace. Its settings are in {}."
+    used = (key for key, name in sorted(keys.items()) if name in project.written_config.suites)
+    return [*kept, *(ConfigWarning(project.source, key, message.format(where)) for key in used)]
