@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import ask, broker, bus, calls, find, governed, mail, over_http, savings, start
+from bench import ask, broker, bus, calls, find, governed, mail, over_http, sandbox, savings, start
 from bench.client import BenchError
 from bench.report import Goal, Options, Report, render_goals, render_table
 
@@ -31,6 +31,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "ask": ask.run,
     "mail": mail.run,
     "bus": bus.run,
+    "sandbox": sandbox.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
@@ -23,8 +24,10 @@ NETWORK_REFUSALS = re.compile(
     r"\b(ECONNREFUSED|ENETUNREACH|ENOTFOUND|EAI_AGAIN|ECONNRESET|getaddrinfo|Connection refused|"
     r"Network is unreachable|Name or service not known|Temporary failure in name resolution|fetch failed)\b"
 )
-# A path in a message: absolute, up to a quote, a bracket, a comma or white space.
-PATH = re.compile(r"(?<![\w.:/])/[^\s'\"`,;:()\[\]{}<>|]{1,400}")
+# A path in a message: in quotes, or absolute up to a quote, a bracket, a comma or white space.
+PATH = re.compile(r"(?<![\w.:/])/[^\s'\"`,;:()\[\]{}<>|]{1,400}|(?<=')[\w.~-][^\n'\"]{0,400}(?=')")
+# Lines of a stack trace name the files of the program, not those that it was refused.
+STACK = re.compile(r"\s*(File \"|at )")
 # Beyond this a message is a result, not an error.
 MAX_CHARS = 20_000
 MAX_PATHS = 50
@@ -50,18 +53,21 @@ class Denial(Struct, frozen=True):
 def find_denials(text: str, plan: SandboxPlan) -> list[Denial]:
     """Return the refusals that an error message speaks of."""
     text = text[:MAX_CHARS]
-    refusal = REFUSALS.search(text)
-    if refusal is None:
-        return []
     found: dict[str, Denial] = {}
-    for number, match in enumerate(PATH.finditer(text)):
-        if number >= MAX_PATHS:
-            break
-        path = os.path.normpath(match[0].rstrip("."))
-        denial = _file_denial(path, refusal[1].upper() in MISSING, plan)
+    for path, is_missing in islice(_refused_paths(text, plan.launch.cwd), MAX_PATHS):
+        denial = _file_denial(path, is_missing, plan)
         if denial is not None:
             found.setdefault(denial.target, denial)
     return list(found.values())[:3]
+
+
+def _refused_paths(text: str, cwd: str) -> Iterator[tuple[str, bool]]:
+    """Yield the paths of lines that speak of a refusal, and True if the line says that the path is missing."""
+    for line in text.splitlines():
+        refusal = REFUSALS.search(line)
+        if refusal is not None and not STACK.match(line):
+            for match in PATH.finditer(line):
+                yield os.path.normpath(os.path.join(cwd, match[0].rstrip("."))), refusal[1].upper() in MISSING
 
 
 def _file_denial(path: str, is_missing: bool, plan: SandboxPlan) -> Denial | None:

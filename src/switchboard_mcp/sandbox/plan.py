@@ -172,14 +172,14 @@ def _fits(name: str, parts: list[str]) -> bool:
     return name == parts[0] if len(parts) == 1 else matches_stars(name, parts)
 
 
-def _families(words: SandboxWords, support: Support) -> list[int]:
+def _families(words: SandboxWords, support: Support) -> tuple[int, ...]:
     families = [seccomp.AF_NETLINK]
     # Without a view of its own, a path leads to any socket of the user: the broker's, Docker's, an agent's.
     if support.mount or words.preset == "browser":
         families.append(seccomp.AF_UNIX)
     if support.network or words.network != "none":
         families += [seccomp.AF_INET, seccomp.AF_INET6]
-    return families
+    return tuple(families)
 
 
 def _limits(words: SandboxWords, support: Support) -> list[tuple[int, int]]:

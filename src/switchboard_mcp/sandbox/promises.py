@@ -68,6 +68,9 @@ def promises(words: SandboxWords, support: Support) -> list[Promise]:
     if words.processes is not True:
         found.append(_processes(words, support))
     found.append(_limits(words, support))
+    if support.system != "linux":
+        why = f"sandboxes are not applied on {support.system}"
+        return [Promise(promise.name, promise.text, why=why) for promise in found]
     return found
 
 

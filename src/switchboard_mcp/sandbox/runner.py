@@ -186,9 +186,11 @@ class SandboxRunner:
         plan = make_plan(words, launch, inherited, self.places(child), support, os.uname().machine)
         if refused := unavailable(child, words, plan, support):
             return refused
+        sandbox = RunningSandbox(child, words, plan, on_denial)
+        if support.system != "linux":
+            return await self._launcher.spawn(launch.argv, launch.env, launch.cwd), sandbox
         for folder in plan.folders:
             os.makedirs(folder, 0o700, exist_ok=True)
-        sandbox = RunningSandbox(child, words, plan, on_denial)
         ours, theirs = socket.socketpair()
         with ours, theirs:
             request = SandboxRequest(CONFINE, plan.steps, theirs.fileno())

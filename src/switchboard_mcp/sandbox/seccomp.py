@@ -7,7 +7,8 @@ fallback in libraries are `ENOSYS`, the others `EPERM`. A table per architecture
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import cache
 
 EPERM, ENOSYS, EAFNOSUPPORT, EPROTONOSUPPORT = 1, 38, 97, 93
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
@@ -118,8 +119,9 @@ X32 = 0x4000_0000
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
+@cache
 def assemble(
-    machine: str, families: Iterable[int], *, may_spawn: bool = True, own_sandbox: bool = False
+    machine: str, families: tuple[int, ...], *, may_spawn: bool = True, own_sandbox: bool = False
 ) -> bytes:
     """Return the filter for an architecture, with the socket families it allows; empty for an unknown one."""
     if machine not in AUDIT_ARCH:

@@ -128,3 +128,9 @@ def test_host_rules_need_a_network_of_its_own() -> None:
 
 def test_the_processes_of_root_are_not_counted() -> None:
     assert not by_name(promises(PRESETS["strict"], replace(FULL, is_root=True)))["limits"].holds
+
+
+def test_on_another_system_nothing_holds_and_it_says_so() -> None:
+    found = promises(PRESETS["workspace"], Support(system="darwin"))
+    assert found
+    assert all(promise.why == "sandboxes are not applied on darwin" for promise in found)

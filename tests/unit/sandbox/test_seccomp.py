@@ -20,7 +20,7 @@ from switchboard_mcp.sandbox.seccomp import (
 )
 
 MACHINES = ["x86_64", "aarch64"]
-FAMILIES = [seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6]
+FAMILIES = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6)
 READ = {"x86_64": 0, "aarch64": 63}
 
 

@@ -1,4 +1,4 @@
-"""`switchboard sandbox learn`: runs a child, watches what it uses, and proposes the smallest sandbox it works in.
+"""Learns a sandbox: runs a child, watches what it uses, and proposes the smallest sandbox it works in.
 
 Two runs. The first, under `strace` where it is installed, records files; it has no sandbox. The second is in the
 proposed sandbox with any host allowed, which records hosts by name and shows that the proposal works. Only what the
@@ -47,7 +47,6 @@ NOISE = (
     "/dev",
     "/etc",
     "/tmp",
-    "/var/tmp",
     "/run",
     "/usr",
     "/bin",

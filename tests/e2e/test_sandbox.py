@@ -1,0 +1,99 @@
+"""Children in sandboxes, through the real program: what they cannot do, and what the model and the user are told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.shell import answered, parsed, run
+from tests.e2e.workspaces import add_child, configure
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux")
+SERVER = Path(__file__).parents[1] / "children" / "runs_code.py"
+
+
+@pytest.fixture
+def confined(workspace: Path) -> Path:
+    """A workspace with a child in the sandbox `workspace`."""
+    add_child(workspace, "code", [sys.executable, str(SERVER)])
+    configure(workspace, {"suites": {"code": {"sandbox": {"network": ["allowed.example"]}}}})
+    (workspace / ".git").mkdir(exist_ok=True)
+    return workspace
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home folder that is not in /tmp, of which every child has its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def execute(workspace: Path, home: Path, code: str, exit_code: int = 1) -> str:
+    done = run(workspace, "call", "code", "run", json.dumps({"code": code}), HOME=str(home))
+    assert done.returncode == exit_code, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_refused_file_is_named_with_the_setting_that_allows_it(confined: Path, home: Path) -> None:
+    secret = home / ".netrc"
+    secret.write_text("secret")
+    text = execute(confined, home, f"open({str(secret)!r})")
+    assert f"does not let it use {secret}" in text
+    assert f"add `{secret}` to suites.code.sandbox.files.read" in text
+
+
+def test_a_protected_file_stays_and_a_refused_host_is_named(confined: Path, home: Path) -> None:
+    text = execute(confined, home, f"open({str(confined / '.git' / 'config')!r}, 'w')")
+    assert "change suites.code.sandbox.files.protect" in text
+    assert not (confined / ".git" / "config").exists()
+    text = execute(confined, home, "import socket; socket.create_connection(('refused.example', 443))")
+    assert "add `refused.example` to suites.code.sandbox.network" in text
+
+
+def test_it_works_where_it_may(confined: Path, home: Path) -> None:
+    text = execute(
+        confined,
+        home,
+        f"open({str(confined / 'made')!r}, 'w').write('x'); import os; print(os.environ['HOME'])",
+        0,
+    )
+    assert (confined / "made").read_text() == "x"
+    assert "/sandbox/" in text
+
+
+def test_commands_show_the_sandbox_and_its_promises(confined: Path) -> None:
+    status = parsed(run(confined, "status", "--json"))
+    assert [child["sandbox"] for child in status["children"]] == ["workspace"]
+    shown = parsed(run(confined, "sandbox", "show", "code", "--json"))
+    report: dict[str, Any] = shown["children"][0]
+    assert {"files", "protect", "network", "others"} <= {promise["name"] for promise in report["promises"]}
+    assert str(confined.resolve()) in report["write"]
+    text = answered(run(confined, "sandbox", "show", "code"))
+    assert "reaches only the listed hosts" in text
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_learning_proposes_what_a_child_has_used(confined: Path, home: Path) -> None:
+    (home / ".learned").mkdir()
+    code = f"open({str(home / '.learned' / 'file')!r}, 'w')"
+    arguments = ("--call", "run", "--args", json.dumps({"code": code}), "--json")
+    learned = parsed(run(confined, "sandbox", "learn", "code", *arguments, HOME=str(home)))
+    sandbox = learned["proposal"]["suites"]["code"]["sandbox"]
+    assert sandbox == {"preset": "workspace", "files": {"write": ["${home}/.learned"]}}
+    assert learned["reasons"]
+
+
+def test_a_child_that_cannot_start_in_its_sandbox_says_why(workspace: Path, home: Path) -> None:
+    (home / ".needed").mkdir()
+    code = f"import os; os.listdir({str(home / '.needed')!r})"
+    add_child(workspace, "broken", [sys.executable, "-c", code])
+    configure(workspace, {"sandbox": "workspace"})
+    text = run(workspace, "call", "broken", "x", HOME=str(home)).stderr
+    assert f"does not let it use {home / '.needed'}" in text
