@@ -19,7 +19,7 @@ from switchboard_mcp.config.agent_names import agent_name, is_agent_name
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.location import AGENT, FOLDER
 from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import claims, dropped_files, message_lookup
+from switchboard_mcp.mail.store import dropped_files, message_lookup
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
@@ -141,10 +141,9 @@ def find_unread(workspace: str, agent: str) -> Unread:
 
 
 def _summarize(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
-    entries = claims.in_claim_order(inbox)
-    newest = max((entry.stem.order for entry in entries), default=0)
-    messages = list(message_lookup.load_all(tx, agent, entries[:MAX_LISTED]))
-    return Unread(len(entries), messages, f"{len(entries)} {newest}")
+    count = inbox.count()
+    messages = list(message_lookup.load_all(tx, agent, inbox.first(MAX_LISTED)))
+    return Unread(count, messages, f"{count} {inbox.newest()}")
 
 
 def format_notice(agent: str, waiting: Unread) -> str:

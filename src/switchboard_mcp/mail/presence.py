@@ -19,7 +19,9 @@ from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
 from switchboard_mcp.config.agent_names import is_agent_name
+from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
+from switchboard_mcp.mail.store.index.inbox_index import count_waiting
 from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
@@ -29,6 +31,8 @@ ACTIVE_S = 300.0
 # A process checking whether a file is locked holds the lock for an instant.
 LOCK_ATTEMPTS, RETRY_S = 5, 0.01
 NOTIFIED_SUFFIX = ".woken"
+# A folder of this size has held thousands of files: its index is quicker than a listing.
+LARGE_FOLDER_BYTES = 262_144
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -124,16 +128,25 @@ class Presence:
     def unclaimed(self, agent: str, unread_warn_s: float) -> UnclaimedMail:
         """Count the unclaimed messages and check whether a warning is due."""
         inbox = os.path.join(self._root, "inbox", agent)
-        try:
-            names = [name for name in os.listdir(inbox) if name.startswith("msg_") and name.endswith(".json")]
-        except OSError:
+        unread, oldest = self._count(agent, inbox)
+        if not unread:
             return UnclaimedMail()
-        if not names:
-            return UnclaimedMail()
-        came = _mtime(os.path.join(inbox, min(names)))  # names sort by time
+        came = _mtime(os.path.join(inbox, oldest))
         age = max(0.0, time.time() - came) if came else 0.0
         notified = _mtime(os.path.join(self._root, FOLDER, agent + NOTIFIED_SUFFIX)) >= came
-        return UnclaimedMail(len(names), round(age, 1), age >= unread_warn_s and not notified)
+        return UnclaimedMail(unread, round(age, 1), age >= unread_warn_s and not notified)
+
+    def _count(self, agent: str, inbox: str) -> tuple[int, str]:
+        """Return how many messages wait, and the name of the oldest."""
+        try:
+            if os.stat(inbox).st_size > LARGE_FOLDER_BYTES:
+                counted = count_waiting(self._root, system_clocks().boot, agent)
+                if counted is not None:
+                    return counted
+            names = [name for name in os.listdir(inbox) if name.startswith("msg_") and name.endswith(".json")]
+        except OSError:
+            return 0, ""
+        return len(names), min(names, default="")  # names sort by time
 
     def _touch(self, name: str) -> None:
         with suppress(OSError), self._open(name) as file:  # activity that cannot be recorded is skipped

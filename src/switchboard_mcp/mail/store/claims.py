@@ -20,6 +20,7 @@ from switchboard_mcp.mail.store import (
     message_validation,
     quotas,
     receipts,
+    signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
@@ -34,8 +35,8 @@ from switchboard_mcp.mail.store.filenames import (
     waiting_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index.inbox_index import IndexRow
 from switchboard_mcp.mail.store.maintenance import cleanup, lease_record
-from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
 MAX_LEASE_S = 86_400.0
@@ -52,24 +53,11 @@ class AckRequest(msgspec.Struct, kw_only=True):
     result: str | None
 
 
-def in_claim_order(inbox: Inbox) -> list[MessageFile]:
-    """Return the waiting messages in claim order."""
-    waiting = inbox.waiting
-    if all(each.priority == "normal" for each in waiting):
-        return [each.entry for each in waiting]
-    turns = claim_order(
-        [QueuedPosition(each.entry.stem.order, each.sender, each.priority) for each in waiting]
-    )
-    return [waiting[place].entry for place in turns]
-
-
 def claim(
     tx: Transaction, agent: str, inbox: Inbox, limit: int, lease_s: float, ids: frozenset[str] | None
 ) -> list[Claimed]:
     """Claim the next messages. Not synced: after a power cut all claims are void anyway."""
-    candidates = [entry for entry in in_claim_order(inbox) if ids is None or entry.stem.id in ids][
-        : max(0, limit)
-    ]
+    candidates = inbox.first(limit) if ids is None else inbox.with_ids(ids)[: max(0, limit)]
     if not candidates:
         return []
     source, target = tx.folder("inbox", agent), tx.folder("claimed", agent, make=True)
@@ -136,12 +124,22 @@ def return_expired(
 
 def _return_to_inbox(tx: Transaction, agent: str, entry: MessageFile, returns: int) -> bool:
     source, target = tx.folder("claimed", agent), tx.folder("inbox", agent, make=True)
+    name = waiting_name(entry.stem, returns)
     try:
-        tx.move(source, entry.name, target, waiting_name(entry.stem, returns))
+        tx.move(source, entry.name, target, name, index_row(tx, agent, entry, name))
     except FileNotFoundError:
         return False  # Settled or renewed just now.
     tx.directory.claimed.pop((agent, entry.stem.id), None)
     return True
+
+
+def index_row(tx: Transaction, agent: str, entry: MessageFile, name: str) -> IndexRow | None:
+    """Return the index row of a message that is about to get this name in the inbox; None if it was changed."""
+    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    if isinstance(content, file_operations.RejectedFile):
+        return None
+    message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
+    return IndexRow(name, 0, message.sender, message.priority) if message is not None else None
 
 
 def release(tx: Transaction, agent: str, message_id: str, fence: int) -> None:

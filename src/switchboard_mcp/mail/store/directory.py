@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import SwitchboardError, refused
@@ -22,6 +23,7 @@ from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.filenames import MessageFile
 from switchboard_mcp.mail.store.fsync import FsyncBatcher
+from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import write_gitignore
 
@@ -69,6 +71,7 @@ class StoreDirectory:
         self.fsync = FsyncBatcher()
         # Folders that were reported once as not ours alone.
         self.unsafe: set[str] = set()
+        self.index = InboxIndex(self.path, clocks.boot)
         # Messages with a valid signature, by agent and file name.
         self.verified: dict[str, dict[str, VerifiedMessage]] = {}
         # File under which a message was claimed, by agent and id. A hint only: other processes move files too.
@@ -105,6 +108,7 @@ class StoreDirectory:
         folder = file_operations.open_folder("tmp", root)
         try:
             descriptor = file_operations.create(folder, f"{self.writer}.lock", b"")
+            self.index.exact = self.index.exact or has_exact_stamps(folder, self.writer)
         finally:
             os.close(folder)
         try:
@@ -127,6 +131,7 @@ class StoreDirectory:
     def close(self) -> None:
         """Release the lock of this process."""
         self.fsync.close()
+        self.index.close_thread()
         if self._alive < 0:
             return
         try:
@@ -160,6 +165,15 @@ class VerifiedMessage(Struct, frozen=True):
     priority: str
 
 
+class InboxChanges(Struct):
+    """Changes of one inbox under its lock, for the index; `trusted` if that was right before them."""
+
+    folder: int
+    trusted: bool
+    added: dict[str, IndexRow] = {}
+    removed: set[str] = set()
+
+
 class Transaction:
     """Open folders of a transaction, with the files and folders still to sync."""
 
@@ -174,6 +188,9 @@ class Transaction:
         self._numbers: list[int] = []
         self._held: set[str] = set()
         self._key: bytes | None = None
+        # Inboxes by descriptor, and the changes made to each under its lock.
+        self._inboxes: dict[int, str] = {}
+        self._changes: dict[str, InboxChanges] = {}
 
     def close(self) -> None:
         """Remove unpublished temporary files and close the folders."""
@@ -198,6 +215,8 @@ class Transaction:
             file_operations.make_folder(parts[-1], parent)
             descriptor = file_operations.open_folder(parts[-1], parent)
         self._folders[parts] = descriptor
+        if len(parts) == 2 and parts[0] == "inbox":
+            self._inboxes[descriptor] = parts[1]
         return descriptor
 
     def forget_folder(self, *parts: str) -> None:
@@ -205,6 +224,7 @@ class Transaction:
         descriptor = self._folders.pop(parts, None)
         if descriptor is not None:
             self._dirty.discard(descriptor)
+            self._inboxes.pop(descriptor, None)
             os.close(descriptor)
 
     def has(self, *parts: str) -> bool:
@@ -249,11 +269,16 @@ class Transaction:
             os.close(file.descriptor)
         file_operations.remove(self.folder("tmp"), file.name)
 
-    def publish(self, file: TempFile, folder: int, name: str) -> None:
-        """Move a temporary file to its final name. Raises FileExistsError if that is taken."""
+    def publish(self, file: TempFile, folder: int, name: str, row: IndexRow | None = None) -> None:
+        """Move a temporary file to its final name. Raises FileExistsError if that is taken.
+
+        `row` describes a message that is published to an inbox.
+        """
+        self._before_change(folder)
         file_operations.move(self.folder("tmp"), file.name, folder, name)
         self._temp_files.remove(file)
         self._dirty.add(folder)
+        self._note_change(folder, added=name, row=row)
 
     def put(self, file: TempFile, folder: int, name: str) -> None:
         """Move a temporary file to its final name, replacing any existing file."""
@@ -261,15 +286,58 @@ class Transaction:
         self._temp_files.remove(file)
         self._dirty.add(folder)
 
-    def move(self, folder: int, name: str, target_folder: int, target: str) -> None:
-        """Move a file within the directory. Raises FileExistsError if the target exists."""
+    def move(
+        self, folder: int, name: str, target_folder: int, target: str, row: IndexRow | None = None
+    ) -> None:
+        """Move a file within the directory. Raises FileExistsError if the target exists.
+
+        `row` describes a message that is moved to an inbox.
+        """
+        self._before_change(folder)
+        self._before_change(target_folder)
         file_operations.move(folder, name, target_folder, target)
         self._dirty |= {folder, target_folder}
+        self._note_change(folder, removed=name)
+        self._note_change(target_folder, added=target, row=row)
 
     def remove(self, folder: int, name: str) -> None:
         """Remove a file name."""
+        self._before_change(folder)
         file_operations.remove(folder, name)
         self._dirty.add(folder)
+        self._note_change(folder, removed=name)
+
+    def _before_change(self, folder: int) -> None:
+        """Find out whether the index of an inbox is right, before the first change under its lock."""
+        agent = self._inboxes.get(folder)
+        if agent is None or agent in self._changes or f"{agent}.lock" not in self._held:
+            return
+        trusted = self.directory.index.view(agent, stamp_of(folder)) is not None
+        self._changes[agent] = InboxChanges(folder, trusted, {}, set())
+
+    def _note_change(
+        self, folder: int, *, added: str = "", removed: str = "", row: IndexRow | None = None
+    ) -> None:
+        changes = self._changes.get(self._inboxes.get(folder, ""))
+        if changes is None or not changes.trusted:
+            return
+        if removed:
+            changes.removed.add(removed)
+            changes.added.pop(removed, None)
+        if added:
+            if row is None:
+                # Only a publisher knows its message; the next reader lists the folder.
+                changes.trusted = False
+            else:
+                changes.added[added] = replace(row, inode=file_operations.inode(folder, added))
+
+    def _update_index(self) -> None:
+        """Apply the changes to the indexes, before the locks are released."""
+        changes, self._changes = self._changes, {}
+        for agent, each in changes.items():
+            if each.trusted:
+                stamp = stamp_of(each.folder)
+                self.directory.index.update(agent, stamp, each.added.values(), each.removed)
 
     def mark_unsynced(self, agent: str) -> None:
         """Also sync this agent's folders: messages seen there may not have been synced by their writer."""
@@ -290,7 +358,14 @@ class Transaction:
         with ExitStack() as stack:
             for agent in sorted(set(agents)):
                 stack.enter_context(self._lock(f"{agent}.lock"))
-            yield
+            try:
+                yield
+            finally:
+                self._update_index()
+
+    def holds(self, agent: str) -> bool:
+        """Return True if this transaction has locked the mailbox."""
+        return f"{agent}.lock" in self._held
 
     @contextmanager
     def locked_to_read(self, agent: str) -> Iterator[None]:

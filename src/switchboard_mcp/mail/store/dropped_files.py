@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from os import urandom
 
 import msgspec
@@ -40,13 +40,19 @@ from switchboard_mcp.mail.store.filenames import (
     receipt_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index.inbox_index import InboxView, IndexRow, first_names, stamp_of
 from switchboard_mcp.mail.store.maintenance import cleanup
+from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.sending import OutgoingMessage
 
 # A message is published this soon after it got its order number; a file that came later was moved or copied here.
 PUBLISHED_WITHIN_S = 2.0
 # Dead letters of files in `inbox/` that are in no agent's folder.
 UNADDRESSED = "unaddressed"
+# Smaller inboxes are listed quickly, so they get no index.
+MIN_INDEXED = 256
+# Pauses before a folder is listed because its index does not fit: a writer changes both within this time.
+INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
 # How long a reader waits for another process that delivers the same inbox.
 DELIVERY_WAIT_S = 2.0
 # A file that cannot be parsed may still be being written.
@@ -55,20 +61,77 @@ _LONGEST_KEPT_NAME = 120
 
 
 class Inbox(msgspec.Struct):
-    """Contents of an inbox."""
+    """Contents of an inbox: from its index, or from a listing."""
 
-    waiting: list[VerifiedMessage]
     dropped: list[str]
+    view: InboxView | None = None
+    waiting: list[VerifiedMessage] = []
     retry_soon: bool = False
     """True if a file may still be being written and should be checked again soon."""
 
+    def first(self, limit: int, *, after: int = 0, exclude: Collection[str] = ()) -> list[MessageFile]:
+        """Return the first messages in claim order, without those up to an order or with these ids."""
+        if self.view is not None:
+            return first_names(self.view, limit, after, exclude)
+        entries = self._in_claim_order()
+        if after or exclude:
+            entries = [e for e in entries if e.stem.order > after and e.stem.id not in exclude]
+        return entries[: max(0, limit)]
 
-def scan(tx: Transaction, agent: str) -> Inbox:
-    """List the delivered messages, in order, and the names of dropped files."""
-    inbox = Inbox([], [])
+    def count(self) -> int:
+        """Return the number of messages."""
+        return len(self.waiting) if self.view is None else self.view.count()
+
+    def newest(self) -> int:
+        """Return the highest order number; 0 if there is no message."""
+        if self.view is not None:
+            return self.view.newest()
+        return max((each.entry.stem.order for each in self.waiting), default=0)
+
+    def with_ids(self, ids: Collection[str]) -> list[MessageFile]:
+        """Return the messages with these ids, in order."""
+        if self.view is None:
+            return [entry for entry in self._in_claim_order() if entry.stem.id in ids]
+        entries = (parse("inbox", name) for name in self.view.with_ids(ids))
+        return sorted((entry for entry in entries if entry), key=lambda entry: entry.stem.order)
+
+    def _in_claim_order(self) -> list[MessageFile]:
+        waiting = self.waiting
+        if all(each.priority == "normal" for each in waiting):
+            return [each.entry for each in waiting]
+        turns = claim_order(
+            [QueuedPosition(each.entry.stem.order, each.sender, each.priority) for each in waiting]
+        )
+        return [waiting[place].entry for place in turns]
+
+
+def scan(tx: Transaction, agent: str, *, listing: bool = False) -> Inbox:
+    """Return the delivered messages and the names of dropped files; from the folder itself if `listing`."""
     if not tx.has("inbox", agent):
-        return inbox
-    before = tx.directory.verified.get(agent, {})
+        return Inbox([])
+    index, folder = tx.directory.index, tx.folder("inbox", agent)
+    if not listing:
+        for pause_s in INDEX_PAUSES_S:
+            view = index.view(agent, stamp_of(folder))
+            if view is not None:
+                return Inbox(view.dropped(), view)
+            if not index.has(agent):
+                break
+            # A writer may be between its change and the update of the index.
+            time.sleep(pause_s)
+    inbox = _list(tx, agent)
+    large = len(inbox.waiting) >= MIN_INDEXED
+    if index.exact and (large or index.has(agent)) and not tx.holds(agent):
+        _write_index(tx, agent)
+    return inbox
+
+
+def _list(tx: Transaction, agent: str) -> Inbox:
+    """List the folder. A file that is known by name and inode is not read again."""
+    inbox = Inbox([])
+    before = tx.directory.verified.get(agent)
+    if before is None:
+        before = _from_index(tx.directory.index.known(agent))
     elsewhere = _OtherPlaces(tx, agent)
     now: dict[str, VerifiedMessage] = {}
     for name, inode in sorted(file_operations.entries(tx.folder("inbox", agent))):
@@ -85,6 +148,33 @@ def scan(tx: Transaction, agent: str) -> Inbox:
     inbox.waiting = list(now.values())
     tx.directory.verified[agent] = now
     return inbox
+
+
+def _from_index(rows: dict[str, IndexRow]) -> dict[str, VerifiedMessage]:
+    known = {}
+    for name, row in rows.items():
+        entry = parse("inbox", name) if row.sender and row.inode else None
+        if entry is not None:
+            known[name] = VerifiedMessage(entry, row.inode, row.sender, row.priority)
+    return known
+
+
+def _write_index(tx: Transaction, agent: str) -> None:
+    """List again under the lock, which is quick now, and write the index for that state of the folder."""
+    folder = tx.folder("inbox", agent)
+    try:
+        with tx.locked(agent):
+            stamp = stamp_of(folder)
+            inbox = _list(tx, agent)
+            rows = [
+                IndexRow(each.entry.name, each.inode, each.sender, each.priority) for each in inbox.waiting
+            ]
+            rows += [IndexRow(name, 0) for name in inbox.dropped]
+            tx.directory.index.write(agent, stamp, rows)
+    except (OSError, SwitchboardError):
+        return  # Read-only, or the lock is held for long: the listing serves as well.
+    # The index remembers them from now on.
+    tx.directory.verified.pop(agent, None)
 
 
 class _OtherPlaces:
@@ -164,14 +254,19 @@ def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:
 
 
 def deliver(
-    tx: Transaction, agent: str, rules: Sequence[DeliveryRule], *, wait_s: float = DELIVERY_WAIT_S
+    tx: Transaction,
+    agent: str,
+    rules: Sequence[DeliveryRule],
+    *,
+    wait_s: float = DELIVERY_WAIT_S,
+    listing: bool = False,
 ) -> tuple[Inbox, list[Delivery]]:
     """Deliver all dropped files and scan the inbox again.
 
     One process at a time delivers the files of an agent, so they keep their order and are written once. If another
     one takes longer than `wait_s`, it is left to finish.
     """
-    inbox = scan(tx, agent)
+    inbox = scan(tx, agent, listing=listing)
     if not inbox.dropped:
         return inbox, []
     with tx.delivering(agent, wait_s) as alone:

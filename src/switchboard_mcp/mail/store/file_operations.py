@@ -187,6 +187,14 @@ def size(folder: int, name: str) -> int:
         return 0
 
 
+def inode(folder: int, name: str) -> int:
+    """Return the inode of a file; 0 if it is gone."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return 0
+
+
 def links(folder: int, name: str) -> int:
     """Return the number of names of a file; 0 if it is gone."""
     try:

@@ -17,6 +17,7 @@ from switchboard_mcp.mail.store import message_lookup, message_validation, quota
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, is_message_id, parse_receipt_name, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index.inbox_index import IndexRow
 
 
 def read(data: bytes) -> MailMessage:
@@ -109,7 +110,8 @@ def receive(
                 continue
             if delivery.attached is not None:
                 delivery.attached.publish(tx)
-            tx.publish(delivery.file, tx.folder("inbox", message.recipient), delivery.name)
+            row = IndexRow(delivery.name, 0, message.sender, message.priority)
+            tx.publish(delivery.file, tx.folder("inbox", message.recipient), delivery.name, row)
     yield None
     return results
 

@@ -32,6 +32,7 @@ from switchboard_mcp.mail.store import (
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index.inbox_index import IndexRow
 
 # Part of an attachment repeated in the payload, for readers that only look there.
 EXCERPT_CHARS = 2_000
@@ -138,7 +139,8 @@ class OutgoingMessage:
             self._attached.publish(tx)
         for mark, draft in zip(self._dedup_keys, self._key_files, strict=True):
             tx.put(draft, tx.folder("keys", recipient, make=True), mark)
-        tx.publish(self._message_file, tx.folder("inbox", recipient), waiting_name(self.stem))
+        row = IndexRow(waiting_name(self.stem), 0, self.message.sender, self.message.priority)
+        tx.publish(self._message_file, tx.folder("inbox", recipient), row.name, row)
 
     def finish(self) -> Sent:
         """Return the result; a new message gets its receipt."""

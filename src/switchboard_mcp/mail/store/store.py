@@ -219,10 +219,8 @@ class MessageStore:
             inbox = dropped_files.scan(tx, name)
             if inbox.dropped and not last:
                 return None
-            entries = claims.in_claim_order(inbox)
-            if after or exclude:
-                entries = [e for e in entries if e.stem.order > after and e.stem.id not in exclude]
-            return list(message_lookup.load_all(tx, name, entries[: max(0, limit)]))
+            entries = inbox.first(limit, after=after, exclude=exclude)
+            return list(message_lookup.load_all(tx, name, entries))
 
         return await self._read_or_deliver(name, look) or []
 

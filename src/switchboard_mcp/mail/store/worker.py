@@ -96,6 +96,7 @@ class StoreWorker:
                 while not self._waiting and not self._closing:
                     self._ready.wait()
                 if not self._waiting:
+                    self._directory.index.close_thread()
                     return
                 jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
             single = [job for job in jobs if not job.durable]

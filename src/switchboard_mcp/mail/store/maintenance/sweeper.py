@@ -156,7 +156,7 @@ class Sweeper:
             deliveries += refused
         for agent in tx.agents() if "" in due else sorted(named):
             try:
-                inbox, delivered = dropped_files.deliver(tx, agent, self._rules, wait_s=0.0)
+                inbox, delivered = dropped_files.deliver(tx, agent, self._rules, wait_s=0.0, listing=True)
             except Exception as problem:  # noqa: BLE001 - as the docstring says
                 deliveries += dropped_files.report_once(tx, agent, f"inbox/{agent}", problem)
                 settling.add(agent)

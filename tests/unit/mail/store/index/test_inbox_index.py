@@ -1,0 +1,206 @@
+"""The index of an inbox agrees with its files, whatever happens to either."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store import dropped_files, file_operations
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.filenames import Stem, waiting_name
+from switchboard_mcp.mail.store.index import inbox_index
+from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, first_names
+from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
+from switchboard_mcp.mail.store.store import MessageStore
+
+
+@pytest.fixture(autouse=True)
+def exact_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropped_files, "MIN_INDEXED", 1)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        if not inbox_index.has_exact_stamps(folder, "probe"):
+            pytest.skip("this kernel does not give every change of a folder its own time")
+    finally:
+        os.close(folder)
+
+
+async def _store(workspace: Path) -> MessageStore:
+    store = await MessageStore.open(str(workspace), watch=False)
+    for agent in ("lead", "coder"):
+        await store.register(agent)
+    return store
+
+
+async def _send(store: MessageStore, text: str = "hello", priority: str = "normal") -> str:
+    draft = Draft(action="status_update", payload=text, priority=priority)  # type: ignore[arg-type]
+    return (await store.send(draft, sender="lead", recipient="coder")).id
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record every listing of an inbox."""
+    listed: list[str] = []
+    entries = file_operations.entries
+
+    def listing(folder: int) -> list[tuple[str, int]]:
+        listed.append(os.readlink(f"/proc/self/fd/{folder}"))
+        return entries(folder)
+
+    monkeypatch.setattr(file_operations, "entries", listing)
+    return listed
+
+
+async def _is_right(store: MessageStore) -> None:
+    """The index, if it is trusted, shows what a listing shows."""
+
+    def compare(tx: Transaction) -> None:
+        indexed = dropped_files.scan(tx, "coder")
+        listed = dropped_files._list(tx, "coder")
+        assert [e.name for e in indexed.first(10**6)] == [e.name for e in listed.first(10**6)]
+        assert sorted(indexed.dropped) == sorted(listed.dropped)
+        assert indexed.count() == listed.count()
+        assert indexed.newest() == listed.newest()
+
+    await store.run(compare)
+
+
+async def test_look_claim_ack_and_send_list_no_folder(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await _store(workspace) as store:
+        for number in range(20):
+            await _send(store, str(number))
+        await store.peek("coder")
+        listed = counting(monkeypatch)
+        assert len(await store.peek("coder", limit=5)) == 5
+        for _ in range(3):
+            await _send(store)
+            (claimed,) = await store.claim("coder")
+            await store.ack("coder", claimed.message.id, fence=claimed.fence)
+            (released,) = await store.claim("coder")
+            await store.release("coder", released.message.id, fence=released.fence)
+        assert len(await store.peek("coder")) == 20
+    async with await MessageStore.open(str(workspace), watch=False) as fresh:
+        assert len(await fresh.peek("coder")) == 20
+    assert listed == []
+
+
+async def test_whatever_is_done_the_index_agrees_with_the_files(workspace: Path) -> None:
+    source = random.Random(8)
+    inbox = workspace / ".switchboard" / "inbox" / "coder"
+    async with await _store(workspace) as one, await MessageStore.open(str(workspace), watch=False) as two:
+        held = []
+        for step in range(150):
+            store = source.choice([one, two])
+            what = source.randrange(8)
+            if what <= 2:
+                await _send(store, priority=source.choice(["low", "normal", "high", "urgent"]))
+            elif what == 3:
+                held += await store.claim("coder", limit=2)
+            elif what == 4 and held:
+                claimed = held.pop()
+                await store.ack("coder", claimed.message.id, fence=claimed.fence)
+            elif what == 5 and held:
+                claimed = held.pop()
+                await store.release("coder", claimed.message.id, fence=claimed.fence)
+            elif what == 6:
+                message = {"id": f"msg_d{step}", "action": "status_update", "sender": "lead"}
+                message |= {"recipient": "coder", "payload": "x", "createdAt": "2025-01-01T00:00:00.000Z"}
+                (inbox / f"msg_d{step}.json").write_text(json.dumps(message))
+                if source.random() < 0.5:
+                    await store.deliver("coder")
+            elif what == 7 and os.listdir(inbox) and source.random() < 0.3:
+                (inbox / min(os.listdir(inbox))).unlink()  # by hand
+            await _is_right(source.choice([one, two]))
+
+
+def corrupt(index: Path) -> None:
+    for file in index.iterdir():
+        file.write_bytes(b"not a database" * 100)
+
+
+def truncated(index: Path) -> None:
+    for file in index.iterdir():
+        os.truncate(file, 5000)
+
+
+def removed(index: Path) -> None:
+    for file in index.iterdir():
+        file.unlink()
+
+
+def emptied(index: Path) -> None:
+    for file in index.iterdir():
+        os.truncate(file, 0)
+
+
+def a_folder(index: Path) -> None:
+    removed(index)
+    (index / "coder.db").mkdir()
+
+
+def a_link(index: Path) -> None:
+    removed(index)
+    (index / "coder.db").symlink_to(index.parent.parent / "outside")
+
+
+@pytest.mark.parametrize("harm", [corrupt, truncated, removed, emptied, a_folder, a_link])
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_an_index_that_is_harmed_costs_time_and_nothing_else(
+    workspace: Path, harm: Callable[[Path], None], fresh: bool
+) -> None:
+    async with await _store(workspace) as store:
+        ids = [await _send(store, str(number)) for number in range(5)]
+        await store.peek("coder")
+        if not fresh:
+            harm(workspace / ".switchboard" / "index")
+            await _check(store, ids)
+    if fresh:
+        harm(workspace / ".switchboard" / "index")
+        async with await MessageStore.open(str(workspace), watch=False) as store:
+            await _check(store, ids)
+    assert not (workspace / "outside").exists()
+
+
+async def _check(store: MessageStore, ids: list[str]) -> None:
+    assert [each.message.id for each in await store.peek("coder")] == ids
+    ids.append(await _send(store))
+    assert [each.message.id for each in await store.peek("coder")] == ids
+    claimed = await store.claim("coder", limit=2)
+    assert [each.message.id for each in claimed] == ids[:2]
+    assert [each.message.id for each in await store.peek("coder")] == ids[2:]
+    assert (await store.verify()).sound
+
+
+def test_messages_come_from_the_index_in_claim_order(tmp_path: Path) -> None:
+    source = random.Random(3)
+    for seed in range(60):
+        index = InboxIndex(str(tmp_path / str(seed)), "boot")
+        rows, positions = [], []
+        for order in range(1, source.randrange(2, 25)):
+            sender = source.choice("abc")
+            priority = source.choice(["low", "normal", "normal", "high", "urgent"])
+            rows.append(IndexRow(waiting_name(Stem(order, f"{order:016x}")), order, sender, priority))
+            positions.append(QueuedPosition(order, sender, priority))
+        index.write("coder", 1, rows)
+        view = index.view("coder", 1)
+        assert view is not None
+        expected = [rows[place].name for place in claim_order(positions)]
+        assert [entry.name for entry in first_names(view, 100)] == expected
+        index.close_thread()
+
+
+def test_an_index_is_not_used_for_another_state_boot_or_after_long(tmp_path: Path) -> None:
+    index = InboxIndex(str(tmp_path), "boot")
+    index.write("coder", 5, [])
+    now = os.stat(tmp_path).st_mtime
+    assert index.view("coder", 5, now=now) is not None
+    assert index.view("coder", 6, now=now) is None
+    assert index.view("coder", 5, now=now + 2 * inbox_index.RELIST_S) is None
+    assert InboxIndex(str(tmp_path), "other").view("coder", 5, now=now) is None
