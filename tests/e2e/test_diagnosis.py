@@ -244,3 +244,26 @@ def test_another_refusal_is_none_by_host(workspace: Path) -> None:
         configure(workspace, {"mcpServers": {"web": {"url": url}}})
         (found,) = parsed(run(workspace, "doctor", "--json"), 1)["children"]
     assert "forbids this request" in found["findings"][0]["message"]
+
+
+# --- texts in another order at each start ------------------------------------------------------------------
+
+
+def test_lock_check_recognises_texts_in_another_order_and_names_the_cure(workspace: Path) -> None:
+    # As mcp-shell-server and mcp-atlassian do: they print a set.
+    code = """
+        import os
+        class Unordered(Child):
+            def page(self, cursor):
+                allowed = ", ".join({"ls", "cat", "pwd", "echo", "grep", "find", "head", "tail", "wc"})
+                return {"tools": [{**tool("echo"), "description": "Allowed commands: " + allowed}]}
+        Unordered().serve()
+    """
+    add_child(workspace, "shell", scripted(code))
+    answered(run(workspace, "lock", PYTHONHASHSEED="1"))
+    out = answered(run(workspace, "lock", "--check", PYTHONHASHSEED="2"), 1)
+    assert "differs in the order of its words only" in out
+    assert '"PYTHONHASHSEED": "0"' in out
+    add_child(workspace, "shell", scripted(code), env={"PYTHONHASHSEED": "0"})
+    answered(run(workspace, "lock", "--accept", "shell", PYTHONHASHSEED="1"))
+    answered(run(workspace, "lock", "--check", PYTHONHASHSEED="2"))

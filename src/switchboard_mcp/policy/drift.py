@@ -6,6 +6,7 @@ a child are untrusted: `ToolChange.describe` limits how much of them is repeated
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -31,6 +32,7 @@ MAX_COMPARED_BYTES = 64 * 1024
 PROSE_PARTS = frozenset({"description", "title", "$comment"})
 # The texts of an entry, and the words for each.
 TEXTS = {"displayName": "name", "title": "title", "description": "description", "mimeType": "MIME type"}
+_WORD = re.compile(r"[^\W_]+")
 ROOTS = {"inputSchema": "parameter", "outputSchema": "result"}
 
 
@@ -44,6 +46,14 @@ class ToolChange(Struct, frozen=True, omit_defaults=True):
     after: str = ""
     prose: bool = False
 
+    @property
+    def is_reordered(self) -> bool:
+        """True if both sides have the same words in another order, as programs write that print sets."""
+        if self.kind != "changed" or max(len(self.before), len(self.after)) > MAX_DIFF_CHARS:
+            return False
+        before, after = _WORD.findall(clean(self.before)), _WORD.findall(clean(self.after))
+        return before != after and sorted(before) == sorted(after)
+
     def describe(self, max_chars: int = FOR_PEOPLE) -> str:
         """Describe the difference, with at most `max_chars` characters of either side."""
         before, after = _short(self.before, max_chars), _short(self.after, max_chars)
@@ -51,8 +61,10 @@ class ToolChange(Struct, frozen=True, omit_defaults=True):
             return f"{self.part} added{f': {after}' if after else ''}"
         if self.kind == "removed":
             return f"{self.part} removed{f': {before}' if before else ''}"
-        if self.prose:
-            return f"{self.part} changed: {word_diff(self.before, self.after, max_chars)}"
+        if self.prose or self.is_reordered:
+            # The order of words may change their meaning, so the difference is shown all the same.
+            what = "differs in the order of its words only" if self.is_reordered else "changed"
+            return f"{self.part} {what}: {word_diff(self.before, self.after, max_chars)}"
         if not (before or after):
             return self.part
         return f"{self.part} changed: {before or 'nothing'} → {after or 'nothing'}"

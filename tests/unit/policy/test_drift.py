@@ -139,3 +139,19 @@ def test_a_model_is_not_given_the_orders_that_somebody_wrote_into_a_description(
 def test_an_endless_text_is_compared_in_no_time() -> None:
     one, other = "a b " * drift.MAX_WORDS, "b c " * drift.MAX_WORDS
     assert " → " in word_diff(one, other, 20)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("Allowed commands: ls, cat, echo.", "Allowed commands: echo, ls, cat.", True),
+        ("{'jira', 'confluence'}", "{'confluence', 'jira'}", True),
+        ("Allowed commands: ls, cat", "Allowed commands: ls, rm", False),
+        ("Allowed commands: ls, cat", "Allowed commands: cat, ls, ls", False),
+        ("Reads a file.", "Reads a file!", False),  # no word has moved: this is shown as it is
+    ],
+)
+def test_texts_that_differ_in_order_only_are_recognised(before: str, after: str, expected: bool) -> None:
+    (change,) = compare_text("instructions", before, after)
+    assert change.is_reordered is expected
+    assert ("order" in change.describe()) is expected

@@ -41,6 +41,7 @@ from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text, shell_word
 from switchboard_mcp.features import record_decision
+from switchboard_mcp.policy.drift import ToolChange
 from switchboard_mcp.policy.governance import govern
 from switchboard_mcp.suites.fuzzy import nearest
 
@@ -244,15 +245,31 @@ def compare(
         if before is None:
             reports.append(LockReport(child=name, status="unlocked" if check else "locked", tools=tools))
             continue
-        changes = [Difference(change.describe(), change.tool) for change in compare_children(before, now)]
+        found = list(compare_children(before, now))
+        changes = [Difference(change.describe(), change.tool) for change in found]
         changes += _tampering(path, name, before)
         status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
         reports.append(
             LockReport(
-                child=name, status=status, tools=tools, changes=changes, remarks=metadata_changes(before, now)
+                child=name,
+                status=status,
+                tools=tools,
+                changes=changes,
+                remarks=[*_order_remark(name, found), *metadata_changes(before, now)],
             )
         )
     return reports
+
+
+def _order_remark(child: str, changes: Sequence[ToolChange]) -> list[str]:
+    """Return the cure for texts whose order changes with every start."""
+    if not any(change.is_reordered for change in changes):
+        return []
+    cause = "A program that prints sets writes them in another order at each start."
+    cure = (
+        f'set "PYTHONHASHSEED": "0" in its `env`, then run `switchboard lock --accept {shell_word(child)}`.'
+    )
+    return [f"{cause} If it is a Python program, {cure}"]
 
 
 def _tampering(path: str, name: str, entry: LockedChild) -> list[Difference]:
