@@ -35,7 +35,8 @@ NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 def run(person: Person, *words: str, stdin: str = "", code: int = 0, **environ: str) -> str:
     """Run a command with a keyring that is a file; return all it printed."""
     environ = {"PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", **environ}
-    command = [*SWITCHBOARD, "--workspace", str(person.workspace), *words]
+    where = [] if "--user" in words else ["--workspace", str(person.workspace)]
+    command = [*SWITCHBOARD, *where, *words]
     done = subprocess.run(
         command,
         env=person.environment(**environ),
@@ -94,7 +95,13 @@ def test_a_value_is_stored_moved_and_removed_and_reaches_only_the_child_that_nam
     run(person, "secret", "set", "MY_TOKEN", stdin="second-value")
     assert environment_of(person, "named")["K"] == "second-value"
     assert json.loads(run(person, "secret", "list", "--json"))["secrets"] == [
-        {"name": "MY_TOKEN", "store": "keyring", "usedBy": ["named"], "overridden": False}
+        {
+            "name": "MY_TOKEN",
+            "store": "keyring",
+            "scope": "workspace",
+            "usedBy": ["named"],
+            "overridden": False,
+        }
     ]
     file = person.workspace / ".switchboard" / "secrets.env"
     assert "second-value" not in file.read_text()
@@ -107,6 +114,32 @@ def test_a_value_is_stored_moved_and_removed_and_reaches_only_the_child_that_nam
     run(person, "secret", "remove", "MY_TOKEN")
     assert file.read_text() == ""
     assert "variable is not set" in run(person, "call", "named", "echo", code=1)
+
+
+def test_a_value_is_stored_in_the_workspace_whose_child_uses_it(tmp_path: Path) -> None:
+    person = Person(tmp_path)
+    run(person, "add", "mine", "--user", "--env", "K=${MY_TOKEN}", "--", *SHOWS_ENVIRONMENT)
+    run(person, "add", "here", "--env", "K=${PROJECT_TOKEN}", "--", *SHOWS_ENVIRONMENT)
+    for name in ("MY_TOKEN", "PROJECT_TOKEN"):
+        run(person, "secret", "set", name, stdin=f"value-of-{name}")
+    files = [
+        folder / ".switchboard" / "secrets.env"
+        for folder in (person.home / ".config" / "switchboard", person.workspace)
+    ]
+    assert [file.read_text().partition("=")[0] for file in files] == ["MY_TOKEN", "PROJECT_TOKEN"]
+    assert environment_of(person, "mine")["K"] == "value-of-MY_TOKEN"
+    assert environment_of(person, "here")["K"] == "value-of-PROJECT_TOKEN"
+    run(person, "secret", "move", "--store", "keyring")
+    assert all("@keyring:" in file.read_text() for file in files)
+    assert environment_of(person, "mine")["K"] == "value-of-MY_TOKEN"
+    rows = json.loads(run(person, "secret", "list", "--json"))["secrets"]
+    assert {(row["name"], row["scope"], row["store"]) for row in rows} == {
+        ("MY_TOKEN", "user", "keyring"),
+        ("PROJECT_TOKEN", "workspace", "keyring"),
+    }
+    # The other workspace has no such child, so the value does not reach it.
+    run(person, "secret", "set", "PROJECT_TOKEN", "--user", stdin="other")
+    assert environment_of(person, "here")["K"] == "value-of-PROJECT_TOKEN"
 
 
 def test_without_a_keyring_commands_and_children_say_what_to_do_and_nothing_changes(tmp_path: Path) -> None:

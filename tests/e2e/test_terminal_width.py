@@ -29,6 +29,7 @@ SHOWN = [
     ("introspect", "mock", "add"),
     ("find", "add two numbers"),
     ("status",),
+    ("secret", "list"),
     ("top",),
     ("revert", "--dry-run"),
     ("approve", "--list"),

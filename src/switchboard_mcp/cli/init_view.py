@@ -11,7 +11,12 @@ from importlib.util import find_spec
 
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.policy.governance import ENABLED
-from switchboard_mcp.setup.child_entries import find_literal_secrets, is_missing, redacted_target
+from switchboard_mcp.setup.child_entries import (
+    find_literal_secrets,
+    is_missing,
+    redacted_target,
+    safe_name,
+)
 from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer
 from switchboard_mcp.setup.discovery import Discovery
 from switchboard_mcp.setup.host_profiles import PROJECT
@@ -103,7 +108,8 @@ def _outcome_text(outcome: Outcome) -> str:
     if outcome.merged_with:
         return f"moves, the same as {outcome.child} ({outcome.merged_with})"
     renamed = f" as {outcome.child}" if outcome.child != outcome.entry.name else ""
-    return f"moves{renamed}{off}"
+    why = f"; other {outcome.differs} than {safe_name(outcome.entry.name)}" if outcome.differs else ""
+    return f"moves{renamed}{off}{why}"
 
 
 def show_plan(plans: Sequence[ScopePlan], out: Screen) -> None:

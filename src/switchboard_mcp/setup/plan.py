@@ -62,6 +62,7 @@ class Outcome(Struct, kw_only=True):
     entry: DiscoveredServer
     child: str = ""
     skip_reason: str = ""
+    differs: str = ""  # In what it differs from the child that has its name already.
     merged_with: str = ""  # The entry that the child was made from, if it is not this one.
 
     @property
@@ -138,7 +139,9 @@ def decide(
             own = server if share else structs.replace(server, allow=[], deny=[])
             new[name] = NewChild(name=name, server=own, forwarded=list(parsed.forwarded))
             origin[name] = f"{found.source.host.name}: {found.name}"
-            outcomes.append(Outcome(entry=found, child=name))
+            namesake = known.get(safe_name(found.name)) if name != safe_name(found.name) else None
+            differs = _differences(server, namesake, share) if namesake is not None else ""
+            outcomes.append(Outcome(entry=found, child=name, differs=differs))
             continue
         if same in new:
             new[same] = _merge(new[same], server, parsed.forwarded)
@@ -151,6 +154,21 @@ def _find_same(server: HostServer, children: Mapping[str, HostServer], share: bo
         return each.merge_key if share else each.launch_key
 
     return next((name for name, other in children.items() if key(other) == key(server)), None)
+
+
+def _differences(server: HostServer, other: HostServer, share: bool) -> str:
+    """Return the parts in which a server differs from another with the same name, in words."""
+    parts = [
+        ("type", server.kind, other.kind),
+        ("command", server.command, other.command),
+        ("arguments", server.args, other.args),
+        ("variables", server.env, other.env),
+        ("URL", server.url, other.url),
+        ("headers", server.headers, other.headers),
+        ("folder", server.cwd, other.cwd),
+        ("tools", (server.allow, server.deny) if share else (), (other.allow, other.deny) if share else ()),
+    ]
+    return " and ".join(name for name, own, others in parts if own != others)
 
 
 def _merge(child: NewChild, server: HostServer, forwarded: Sequence[str]) -> NewChild:

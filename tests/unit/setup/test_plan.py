@@ -63,6 +63,23 @@ def test_the_same_server_of_several_hosts_is_one_child(tmp_path: Path) -> None:
     assert {outcome.child for outcome in plan.moving} == {"x"}
 
 
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        (B, "command"),
+        ({**A, "args": ["-v"]}, "arguments"),
+        ({**A, "env": {"KEY": "1"}}, "variables"),
+        ({**B, "args": ["-v"], "env": {"KEY": "1"}}, "command and arguments and variables"),
+        ({"url": "https://a.example/mcp"}, "type and command and URL"),
+    ],
+)
+def test_a_second_child_of_the_same_name_is_explained(
+    tmp_path: Path, other: dict[str, object], differs: str
+) -> None:
+    plan = World(tmp_path, cursor={"x": A}, warp={"x": other}).plan()
+    assert [outcome.differs for outcome in plan.moving] == ["", differs]
+
+
 def test_different_servers_of_the_same_name_are_two_children(tmp_path: Path) -> None:
     plan = World(tmp_path, cursor={"x": A}, warp={"x": B}).plan()
     assert sorted(child.name for child in plan.children) == ["x", "x-warp"]
