@@ -88,19 +88,22 @@ class Index:
         Only entries that share a word with the query and reach `floor` times the best score are returned, and those in
         `learned`, which has entries that similar queries led to, with the share of the query's words that did.
         """
+        scores = self.scores(query, learned)
+        least = max(scores.values(), default=0.0) * floor
+        enough = [item for item in scores.items() if item[1] >= least] if least else scores.items()
+        best = nsmallest(limit or len(enough), enough, key=lambda item: (-item[1], item[0]))
+        return [SearchHit(place, score) for place, score in best]
+
+    def scores(self, query: str, learned: Mapping[int, float] = {}) -> dict[int, float]:
+        """Return the score of each entry that shares a word with the query or is learned."""
         groups = [self._group(word) for word in sorted(query_stems(query))]
         scores = self._scores([group for group in groups if group])
-        if not scores and not learned:
-            return []
         for place in self._dated & scores.keys():
             scores[place] *= DATED_WORTH
         worth = LEARNED_WORTH * max(scores.values(), default=1.0)
         for place, share in learned.items():
             scores[place] = scores.get(place, 0.0) + worth * share
-        least = max(scores.values()) * floor
-        enough = [item for item in scores.items() if item[1] >= least] if least else scores.items()
-        best = nsmallest(limit or len(enough), enough, key=lambda item: (-item[1], item[0]))
-        return [SearchHit(place, score) for place, score in best]
+        return scores
 
     def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:
         """Return, for each stem, its contribution to the score of each entry that contains it."""

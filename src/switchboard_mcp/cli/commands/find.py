@@ -16,6 +16,7 @@ from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_wa
 from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.suites.find_memory import FindMemory, forget, memory_folder
+from switchboard_mcp.gateway.suites.meaning import open_meaning
 from switchboard_mcp.gateway.suites.tool_search import (
     BRIEF_LEVELS,
     BUDGET_TOKENS,
@@ -78,10 +79,12 @@ def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:
     """Search the servers of a catalog file."""
     servers = by_unique_name(read_catalog(invocation.args.catalog))
     places = [IndexedTool(name, tool.view()) for name, server in servers.items() for tool in server.tools]
-    index = Index(
-        [search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places]
-    )
-    hits = [Found(places[hit.place], hit.score) for hit in index.search(query, invocation.args.limit)]
+    documents = [
+        search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places
+    ]
+    index, meaning = Index(documents), open_meaning(os.environ)
+    search = (index if meaning is None else meaning.index(index, documents)).search
+    hits = [Found(places[hit.place], hit.score) for hit in search(query, invocation.args.limit)]
     return to_matches(hits, BUDGET_TOKENS, levels(invocation))
 
 
@@ -97,13 +100,14 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
             raise SwitchboardError(switchboard.context.disabled)
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
-        finder = ToolSearch()
+        settings = switchboard.workspace.config.find
+        finder = ToolSearch(open_meaning(switchboard.context.environ) if settings.meaning else None)
         finder.refresh(suites)
         budget = switchboard.workspace.config.introspection.budget_tokens
         unknown = [suite.child.name for suite in suites if suite.child.snapshot is None]
         learned: Mapping[ToolKey, float] = NOTHING_LEARNED
         folder = memory_folder(switchboard.context.environ, switchboard.workspace.folder)
-        if switchboard.workspace.config.find.learn and folder:
+        if settings.learn and folder:
             learned = await FindMemory(folder, time.monotonic).shares("", query_stems(query))
         matches = finder.find(query, invocation.args.limit, budget, levels(invocation), learned)
         return FindReport(query, matches, unknown)

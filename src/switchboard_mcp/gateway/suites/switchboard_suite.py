@@ -17,6 +17,7 @@ from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.gateway.suites.find_memory import FindMemory, memory_folder
+from switchboard_mcp.gateway.suites.meaning import Meaning, open_meaning
 from switchboard_mcp.gateway.suites.tool_search import (
     BUDGET_TOKENS,
     NOTHING_LEARNED,
@@ -136,6 +137,7 @@ class SwitchboardServer:
     def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
         self.memory: FindMemory | None = None
+        self.meaning: Meaning | None = None
         self._indexes: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
 
     @classmethod
@@ -151,6 +153,10 @@ class SwitchboardServer:
             server.memory = None
         elif server.memory is None:
             server.memory = FindMemory(folder, context.loop.time)
+        meaning = (server.meaning or open_meaning(context.environ)) if settings.meaning else None
+        if meaning is not server.meaning:
+            server.meaning = meaning
+            server._indexes.clear()
         context.on_tool_call = server.memory.note_call if server.memory is not None else None
 
     @property
@@ -166,7 +172,7 @@ class SwitchboardServer:
         """Return the search index over one view."""
         index = self._indexes.get(view)
         if index is None:
-            index = self._indexes[view] = ToolSearch()
+            index = self._indexes[view] = ToolSearch(self.meaning)
         return index
 
 

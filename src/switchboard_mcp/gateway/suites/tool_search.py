@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -19,6 +20,9 @@ from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system.work_thread import LOOP_BYTES, run
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.suites.meaning import Meaning, MeaningIndex
 
 # A suite, the tools of its snapshot, and how many of them may be used.
 State = tuple[ChildSuite, list[Raw] | None, int]
@@ -62,7 +66,13 @@ class Found(Struct, frozen=True):
     reason: str = ""
 
 
-BuiltIndex = tuple[list[IndexedTool], Index]
+class BuiltIndex(Struct, frozen=True):
+    """The tools, and an index over them: by words, or by words and meaning."""
+
+    tools: list[IndexedTool]
+    index: Index | MeaningIndex
+
+
 NOTHING_LEARNED: Mapping[ToolKey, float] = {}
 LEARNED = "called after a similar search"
 # A smaller share of the words is no reason to name.
@@ -72,16 +82,17 @@ REASON_SHARE = 0.3
 class ToolSearch:
     """Searches the suites of the last `refresh`."""
 
-    def __init__(self) -> None:
+    def __init__(self, meaning: Meaning | None = None) -> None:
+        self._meaning = meaning
         self._states: list[State] = []
         self._size = 0  # bytes of the tools in the index
-        self._built: BuiltIndex = ([], Index([]))
+        self._built = BuiltIndex([], Index([]))
 
     def refresh(self, suites: Iterable[ChildSuite]) -> None:
         """Rebuild the index if the tools of any suite have changed."""
         stale = self._stale_tools(suites)
         if stale is not None:
-            self._built = _build(stale)
+            self._built = _build(stale, self._meaning)
 
     def find(
         self,
@@ -92,7 +103,7 @@ class ToolSearch:
         learned: Mapping[ToolKey, float] = NOTHING_LEARNED,
     ) -> list[SubtoolMatch]:
         """Return the best matches, best first, described within a token budget. `learned` has the tools to raise."""
-        tools, index = self._built
+        tools, index = self._built.tools, self._built.index
         raised = _raised(tools, learned) if learned else {}
         hits = index.search(query, limit, learned=raised)
         found = [
@@ -116,13 +127,13 @@ class ToolSearch:
         """Rebuild the index if necessary and return the best matches. The work on many tools leaves the event loop."""
         stale = self._stale_tools(suites)
         find = partial(self.find, query, limit, budget, learned=learned)
-        if self._size <= LOOP_BYTES:
+        if self._size <= LOOP_BYTES and self._meaning is None:
             if stale is not None:
-                self._built = _build(stale)
+                self._built = _build(stale, None)
             return find()
         if stale is not None:
             states = self._states
-            built = await run(partial(_build, stale))
+            built = await run(partial(_build, stale, self._meaning))
             if self._states is states:  # not changed again meanwhile
                 self._built = built
         return await run(find)
@@ -139,7 +150,7 @@ class ToolSearch:
         return stale
 
 
-def _build(suites: list[SuiteTools]) -> BuiltIndex:
+def _build(suites: list[SuiteTools], meaning: Meaning | None) -> BuiltIndex:
     tools: list[IndexedTool] = []
     documents: list[SearchDocument] = []
     for suite, permitted in suites:
@@ -147,7 +158,8 @@ def _build(suites: list[SuiteTools]) -> BuiltIndex:
             view = _view(tool)
             tools.append(IndexedTool(suite.name, view, suite.introspection.mode == "redacted"))
             documents.append(search_document(view, suite.child.name, suite.description))
-    return tools, Index(documents)
+    index = Index(documents)
+    return BuiltIndex(tools, index if meaning is None else meaning.index(index, documents))
 
 
 def _state(suite: ChildSuite) -> State:
