@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from heapq import nsmallest
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -210,8 +211,8 @@ class MeaningIndex:
             place: scores.get(place, 0.0) / best + MEANING_WORTH * float(similarity[place])
             for place in {*scores, *alone}
         }
-        ranked = sorted(fused.items(), key=lambda item: (-item[1], item[0]))
-        return [SearchHit(place, score) for place, score in ranked[:limit]]
+        ranked = nsmallest(limit, fused.items(), key=lambda item: (-item[1], item[0]))
+        return [SearchHit(place, score) for place, score in ranked]
 
 
 def _text(document: SearchDocument) -> str:
