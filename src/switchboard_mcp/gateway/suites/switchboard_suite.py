@@ -153,10 +153,7 @@ class SwitchboardServer:
             server.memory = None
         elif server.memory is None:
             server.memory = FindMemory(folder, context.loop.time)
-        meaning = (server.meaning or open_meaning(context.environ)) if settings.meaning else None
-        if meaning is not server.meaning:
-            server.meaning = meaning
-            server._indexes.clear()
+        server.use_meaning((server.meaning or open_meaning(context.environ)) if settings.meaning else None)
         context.on_tool_call = server.memory.note_call if server.memory is not None else None
 
     @property
@@ -167,6 +164,12 @@ class SwitchboardServer:
     async def open_session(self, notifier: Notifier, client: ClientIdentity) -> SwitchboardSession:
         """Open the session of a client."""
         return SwitchboardSession(self, client.principal, client.viewer)
+
+    def use_meaning(self, meaning: Meaning | None) -> None:
+        """Search with the similarity of meaning, or without."""
+        if meaning is not self.meaning:
+            self.meaning = meaning
+            self._indexes.clear()
 
     def search_index(self, view: View) -> ToolSearch:
         """Return the search index over one view."""
