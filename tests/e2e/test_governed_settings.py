@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.e2e.governed import ON, command, complaint, ran, safe_python, script,
 from tests.e2e.host import Json
 from tests.e2e.stress import until
 from tests.e2e.test_reload import put
-from tests.e2e.workspaces import configure
+from tests.e2e.workspaces import REPO, configure
 
 EXPLOITS: dict[str, tuple[dict[str, Any], str]] = {
     "a program as middleware": (
@@ -27,6 +28,7 @@ EXPLOITS: dict[str, tuple[dict[str, Any], str]] = {
     "a record elsewhere": ({"audit": {"path": "/tmp/elsewhere"}}, "settings_not_approved"),
     "a page that may connect": ({"http": {"allowedOrigins": ["https://x.example"]}}, "settings_not_approved"),
     "open mode": ({"governance": {"mode": "open"}}, "settings_not_approved"),
+    "another sandbox": ({"sandbox": {"preset": "workspace", "network": "all"}}, "settings_not_approved"),
     "mail to another server": ({"bus": {"url": "redis://x.example"}}, "settings_not_approved"),
 }  # fmt: skip
 
@@ -107,6 +109,27 @@ def test_the_settings_of_a_suite_are_approved_with_its_child(governed: Path) -> 
     assert 'expose.allow = ["*"]' in shown
     ran(governed, "approve", "--list")
     ran(governed, "call", "kid", "echo", "message=hi")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux")
+def test_the_sandbox_of_a_child_is_approved_and_a_changed_one_is_not_used(governed: Path) -> None:
+    def sandboxed(sandbox: object) -> None:
+        suite = {"expose": {"allow": ["echo"]}, "redactArgs": ["pin"], "sandbox": sandbox}
+        configure(governed, config(governed, suites={"kid": suite}))
+
+    files = {"read": [str(REPO)]}
+    sandboxed({"preset": "workspace", "network": "none", "files": files})
+    assert complaint(governed, "call", "kid", "echo", "message=hi")["code"] == "child_not_allowed"
+    shown = ran(governed, "approve", "kid", "--yes")
+    assert 'sandbox.preset = "workspace"' in shown
+    ran(governed, "call", "kid", "echo", "message=hi")
+    ran(governed, "evidence")
+    report = json.loads((governed / "artifacts/switchboard-mcp/report.json").read_text())
+    assert report["children"][0]["sandbox"]["preset"] == "workspace"
+    sandboxed({"preset": "workspace", "network": "all", "files": files})
+    problem = complaint(governed, "call", "kid", "echo", "message=hi")
+    assert problem["code"] == "child_not_allowed"
+    assert "suites.kid" in problem["message"]
 
 
 def test_a_running_server_keeps_the_approved_settings_until_new_ones_are_approved(governed: Path) -> None:

@@ -12,7 +12,9 @@ from hashlib import sha256
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from switchboard_mcp.config.sandbox import SandboxWords
 
 SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "artifacts/switchboard-mcp"
@@ -134,6 +136,8 @@ class ChildEvidence(EvidenceModel, frozen=True):
     """`redactArgs`."""
     subtools: list[SubtoolEvidence]
     """Its subtools."""
+    sandbox: SandboxWords | UnsetType = UNSET
+    """The sandbox of its process, in the words of the config, whatever a system can keep of it. None if not set."""
 
 
 class Check(EvidenceModel, frozen=True):

@@ -23,7 +23,7 @@ from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, approvals_path
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
-from switchboard_mcp.config.models import ChildSpec, Config, Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, Workspace, sandbox_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
@@ -221,6 +221,7 @@ def _child(
         locked = "current" if entry.launch == launch and whole else "stale"
     approved = decided.approved
     governed = workspace.config.governance.mode == "governed"
+    words = sandbox_of(spec.name, workspace.config)
     return ChildEvidence(
         name=spec.name,
         suite=view.name,
@@ -239,6 +240,7 @@ def _child(
         deny=suite.expose.deny,
         redact_args=suite.redact_args,
         subtools=list(_subtools(view, entry, decided.allowed, locked == "current", governed=governed)),
+        sandbox=words if spec.kind == "stdio" and words.is_on else UNSET,
     )
 
 

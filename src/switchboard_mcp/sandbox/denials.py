@@ -73,7 +73,9 @@ def _refused_paths(text: str, cwd: str) -> Iterator[tuple[str, bool]]:
 def _file_denial(path: str, is_missing: bool, plan: SandboxPlan) -> Denial | None:
     if any(_is_below(path, one) for one in plan.protect):
         return Denial("file", path, "files.protect", "")
-    if path == "/" or path.startswith(("/proc/", "/dev/", "/tmp/", "/sys/")):
+    if path == "/" or (
+        path.startswith(("/proc/", "/dev/", "/tmp/", "/sys/")) and not is_covered(path, plan.read)
+    ):
         return None
     if is_covered(path, plan.write) and not is_covered(path, ()):
         return None  # it may write there, so the reason is another

@@ -101,6 +101,10 @@ def run(invocation: Invocation) -> int:
             f"The program {server.command} was not found here. Install it, or use its full path."
         )
     invocation.console.out.line(f"`switchboard introspect {shell_word(name)}` shows its subtools.")
+    if server.command:
+        invocation.console.out.line(
+            f"`switchboard sandbox learn {shell_word(name)}` proposes a sandbox for it."
+        )
     if is_new and is_workspace(user_workspace(os.environ)) and not is_user:
         invocation.console.out.prose(
             "Your hosts see it once they have an entry for this folder: `switchboard init --host HOST`. For a "
