@@ -325,8 +325,10 @@ def _needed_variables(children: Sequence[NewChild]) -> list[str]:
 def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict[str, str]:
     """Replace secrets in the children by variables, and return the values of those."""
     values: dict[str, str] = {}
+    # A variable that a child takes from the environment must not be filled with the secret of another.
+    taken = {**dict.fromkeys(_needed_variables(children), ""), **known}
     for child in children:
-        child.server, moved = replace_literal_secrets(child.name, child.server, {**known, **values})
+        child.server, moved = replace_literal_secrets(child.name, child.server, {**taken, **values})
         values |= moved
     return values
 

@@ -63,6 +63,17 @@ def test_the_same_server_of_several_hosts_is_one_child(tmp_path: Path) -> None:
     assert {outcome.child for outcome in plan.moving} == {"x"}
 
 
+def test_a_secret_does_not_fill_a_variable_that_another_server_takes_from_the_environment(
+    tmp_path: Path,
+) -> None:
+    secret, reference = {"API_TOKEN": "s3cret-value-12"}, {"API_TOKEN": "${env:API_TOKEN}"}
+    world = World(tmp_path, cursor={"y": {**B, "env": reference}}, warp={"x": {**A, "env": secret}})
+    plan = world.plan(secrets="env")
+    assert plan.secrets == {"X_API_TOKEN": "s3cret-value-12"}
+    envs = {child.name: child.server.env for child in plan.children}
+    assert envs == {"x": {"API_TOKEN": "${X_API_TOKEN}"}, "y": {"API_TOKEN": "${API_TOKEN}"}}
+
+
 @pytest.mark.parametrize(
     ("other", "differs"),
     [
