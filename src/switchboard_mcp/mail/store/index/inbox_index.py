@@ -188,6 +188,23 @@ def _require_own_folder(path: str) -> None:
         raise OSError(errno.EINVAL, "is not a folder of ours", path)
 
 
+def open_database(path: str, schema: str, *, durable: bool = False) -> sqlite3.Connection:
+    """Open a database, creating it and its folder. Raises one of `database_errors`."""
+    from sqlite3 import connect  # small mailboxes have no index
+
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    _require_own_folder(os.path.dirname(path))
+    if not _inode(path):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    connection = connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    # Not WAL: its shared memory is mapped, so a program that truncates the file would end this process.
+    connection.execute("PRAGMA journal_mode=PERSIST")
+    connection.execute(f"PRAGMA synchronous={'NORMAL' if durable else 'OFF'}")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.executescript(schema)
+    return connection
+
+
 class InboxIndex:
     """The indexes of one workspace, as used by one process. Every error makes it useless, not the store."""
 
@@ -206,7 +223,7 @@ class InboxIndex:
             return None
         try:
             row = connection.execute("SELECT boot, stamp, listed_at FROM folder").fetchone()
-        except _errors():
+        except database_errors():
             self.discard(agent)
             return None
         current = time.time() if now is None else now
@@ -226,7 +243,7 @@ class InboxIndex:
         try:
             row = connection.execute("SELECT boot FROM folder").fetchone()
             return InboxView(connection).rows() if row is not None and row[0] == self._boot else {}
-        except _errors():
+        except database_errors():
             self.discard(agent)
             return {}
 
@@ -268,7 +285,7 @@ class InboxIndex:
                     connection.execute(_INSERT, row)
                 connection.execute("UPDATE folder SET stamp = ?, messages = messages + ?", (stamp, change))
             connection.execute("COMMIT")
-        except _errors():
+        except database_errors():
             self.discard(agent)
 
     def _connection(self, agent: str, *, make: bool = False) -> sqlite3.Connection | None:
@@ -288,22 +305,10 @@ class InboxIndex:
                 # Another process has discarded it.
                 known.connection.close()
                 del connections[agent]
-            if not inode:
-                if not make:
-                    return None
-                os.makedirs(self._path, 0o700, exist_ok=True)
-            _require_own_folder(self._path)
-            if not inode:
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            from sqlite3 import connect  # small inboxes have no index
-
-            connection = connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            # Not WAL: its shared memory is mapped, so a program that truncates the file would end this process.
-            connection.execute("PRAGMA journal_mode=PERSIST")
-            connection.execute("PRAGMA synchronous=OFF")
-            connection.execute("PRAGMA trusted_schema=OFF")
-            connection.executescript(_SCHEMA)
-        except _errors():
+            if not inode and not make:
+                return None
+            connection = open_database(path, _SCHEMA)
+        except database_errors():
             self.discard(agent)
             return None
         connections[agent] = OpenIndex(connection, _inode(path))
@@ -322,7 +327,7 @@ class InboxIndex:
                 path = os.path.join(self._path, f"{agent}.db{suffix}")
                 if os.path.lexists(path):
                     os.unlink(path)
-        except _errors():
+        except database_errors():
             self.usable = False
 
     def close_thread(self) -> None:
@@ -332,7 +337,7 @@ class InboxIndex:
         self._open.connections = OrderedDict()
 
 
-def _errors() -> tuple[type[Exception], ...]:
+def database_errors() -> tuple[type[Exception], ...]:
     """Return what a database that cannot be used may raise."""
     from sqlite3 import Error
 
@@ -354,7 +359,7 @@ def count_waiting(path: str, boot: str, agent: str) -> tuple[int, str] | None:
     try:
         view = index.view(agent, os.stat(os.path.join(path, "inbox", agent)).st_mtime_ns)
         return None if view is None else (view.count(), view.oldest() or "")
-    except _errors():
+    except database_errors():
         return None
     finally:
         index.close_thread()

@@ -1,0 +1,104 @@
+"""A full-text index of the messages of one agent, for searches in large mailboxes.
+
+Filled when a search needs it, with the messages that it does not hold yet, in pieces. It may be deleted at any time.
+Hits are only candidates: the files say whether a message is still there. Not aware of folders.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from switchboard_mcp.mail.store.index.inbox_index import FOLDER, database_errors, open_database
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS messages (ord INTEGER PRIMARY KEY, id TEXT UNIQUE, sender TEXT, action TEXT);
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='', columnsize=0);
+"""
+_WORD = re.compile(r"\w+")
+MAX_WORDS = 32
+
+
+class IndexedMessage(Struct, frozen=True):
+    """One message for the index."""
+
+    order: int
+    id: str
+    sender: str
+    action: str
+    text: str
+
+
+class WordIndex:
+    """The open index of one agent."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def missing(self, ids: Iterable[str]) -> set[str]:
+        """Return those of these ids that are not indexed yet."""
+        known = {id for (id,) in self._connection.execute("SELECT id FROM messages")}
+        return set(ids) - known
+
+    def add(self, messages: Iterable[IndexedMessage]) -> None:
+        """Add messages, in one transaction."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        for each in messages:
+            row = (each.order, each.id, each.sender, each.action)
+            added = self._connection.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", row)
+            if added.rowcount == 1:  # else another process was quicker
+                values = (each.order, each.text)
+                self._connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", values)
+        self._connection.execute("COMMIT")
+
+    def search(self, query: str, sender: str | None, action: str | None, limit: int) -> list[str]:
+        """Return the ids of messages with any of these words, best first; without words, newest first."""
+        words = _WORD.findall(query)[:MAX_WORDS]
+        filters = "(?1 IS NULL OR sender = ?1) AND (?2 IS NULL OR action = ?2)"
+        if not words:
+            rows = self._connection.execute(
+                f"SELECT id FROM messages WHERE {filters} ORDER BY ord DESC LIMIT ?3", (sender, action, limit)
+            )
+        else:
+            match = " OR ".join(f'"{word}"*' for word in words)
+            rows = self._connection.execute(
+                f"SELECT id FROM words JOIN messages ON ord = words.rowid WHERE words MATCH ?4 AND {filters} "
+                "ORDER BY words.rowid DESC LIMIT ?3",
+                (sender, action, limit, match),
+            )
+        return [id for (id,) in rows]
+
+
+@contextmanager
+def opened(path: str, agent: str) -> Iterator[WordIndex | None]:
+    """Open the index of an agent, creating it; None if that fails. One that cannot be used is removed."""
+    file = os.path.join(path, FOLDER, f"{agent}.words.db")
+    try:
+        connection = open_database(file, _SCHEMA, durable=True)
+    except database_errors():
+        _remove(file)
+        yield None
+        return
+    try:
+        yield WordIndex(connection)
+    except database_errors():
+        _remove(file)
+        raise
+    finally:
+        connection.close()
+
+
+def _remove(file: str) -> None:
+    for name in (file, f"{file}-journal"):
+        try:
+            os.unlink(name)
+        except OSError:
+            continue
