@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from bench.broker_kills import torture
 from switchboard_mcp.broker import address
 from tests.e2e.host import SWITCHBOARD, Host, Json, SilenceError, switchboard
 from tests.e2e.stress import until
-from tests.e2e.workspaces import add_child, configure, scripted
+from tests.e2e.workspaces import REPO, add_child, configure, scripted
 from tests.patience import PATIENCE_S
 
 # Tells who it is, and waits until a file is there.
@@ -58,6 +59,7 @@ CHILD = scripted(
     Kid().serve()
     """
 )
+WHO: Json = {"name": "kid_suite", "arguments": {"action": "call", "subtool": "who", "args": {}}}
 ON: Json = {"broker": {"enabled": True, "lingerMs": 100}}
 
 
@@ -383,6 +385,52 @@ def test_a_process_with_fewer_rights_is_served_alone(desk: Path, hosts: ExitStac
     assert report["pid"] == pid
     assert len(report["sessions"]) == 1
     assert "rights differ" in limited.stderr
+
+
+def test_a_newer_version_replaces_the_broker_and_the_sessions_go_on(
+    desk: Path, hosts: ExitStack, tmp_path: Path
+) -> None:
+    installed = tmp_path / "installed"
+    shutil.copytree(
+        REPO / "src" / "switchboard_mcp",
+        installed / "switchboard_mcp",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    start = [sys.executable, "-P", "-m", "switchboard_mcp"]
+    old = [hosts.enter_context(Host(start, cwd=desk, env=env)) for _ in range(2)]
+    for host in old:
+        host.initialize()
+    before = [say(host, "who") for host in old]
+    asked = [host.ask("tools/call", WHO) for host in old for _ in range(20)]
+    (installed / "switchboard_mcp" / "__init__.py").write_text('__version__ = "999.0.0"\n')
+    new = hosts.enter_context(Host(start, cwd=desk, env=env))
+    new.initialize()
+    for place, id in enumerate(asked):
+        answer = old[place // 20].answer(id)
+        assert "result" in answer or answer["error"]["data"]["error"]["code"] == "interrupted"
+    after = {say(host, "who") for host in (*old, new)}
+    assert len(after) == 1
+    assert not after & set(before)
+    (report,) = reports(desk)
+    assert report["version"] == "999.0.0"
+    assert len(report["sessions"]) == 3
+
+
+def test_sessions_that_come_and_go_leave_nothing_in_the_broker(desk: Path, hosts: ExitStack) -> None:
+    first = joined(hosts, desk)
+    say(first, "who")
+    pid = broker_pid(desk)
+
+    def come_and_go() -> int:
+        for _ in range(10):
+            with switchboard(desk) as host:
+                host.initialize()
+                say(host, "who")
+        until(lambda: len(reports(desk)[0]["sessions"]) == 1, "all sessions but the first have ended")
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    assert come_and_go() >= come_and_go()
 
 
 def test_whatever_is_killed_every_request_is_answered_once_and_nobody_is_left() -> None:
