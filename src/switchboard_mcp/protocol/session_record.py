@@ -21,6 +21,8 @@ INITIALIZED = "notifications/initialized"
 SUBSCRIBE, UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
 # The last message of each of these methods is kept.
 KEPT = frozenset({"initialize", INITIALIZED, "logging/setLevel"})
+# A session with one of these among its messages is read with more care.
+UNUSUAL = KEPT | {CANCELLED, SUBSCRIBE, UNSUBSCRIBE}
 # Every response that Switchboard sends begins like this; the id follows.
 RESPONSE_START = b'{"jsonrpc":"2.0","id":'
 MAX_ID_BYTES = 1024
@@ -51,16 +53,26 @@ class SessionRecord(Struct, frozen=True):
     open: list[ReceivedRequest]
 
 
+class _Envelope(Struct, gc=False):
+    id: Raw | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+
+
 class _Concerned(Struct):
     request_id: Raw | UnsetType = msgspec.field(default=UNSET, name="requestId")
     uri: str = ""
 
 
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_concerned = msgspec.json.Decoder(_Concerned).decode
 
 
 def read_session(kept: Iterable[Frame], received: Iterable[Frame], sent: Iterable[Frame]) -> SessionRecord:
     """Return the state of a session. `kept` are messages that an earlier record kept; they have been answered."""
+    kept, received, sent = list(kept), list(received), list(sent)
+    plain = _read_plain(received, sent)
+    if plain is not None:
+        return SessionRecord([line for line in kept if isinstance(line, bytes)], plain)
     established: dict[str, tuple[bytes, bytes]] = {}  # by method, or method and URI: its id and message
     for message in _messages(kept):
         _establish(established, message)
@@ -84,6 +96,28 @@ def read_session(kept: Iterable[Frame], received: Iterable[Frame], sent: Iterabl
         [line for id, line in established.values() if not id or id not in open_ids],
         [request for _, request in pending],
     )
+
+
+def _read_plain(received: list[Frame], sent: list[Frame]) -> list[ReceivedRequest] | None:
+    """Return the open requests if all messages are of the usual kinds, in a tenth of the time; otherwise None."""
+    waiting: dict[bytes, ReceivedRequest] = {}
+    try:
+        for line in received:
+            envelope = _decode_envelope(line)  # type: ignore[arg-type]  # raises for what is no message
+            if envelope.method is UNSET:
+                continue
+            if envelope.method in UNUSUAL:
+                return None
+            if envelope.id is not UNSET:
+                id = bytes(envelope.id)
+                if id in waiting:
+                    return None
+                waiting[id] = ReceivedRequest(id, envelope.method, line)  # type: ignore[arg-type]  # as above
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+        return None
+    for id in _answered(sent):
+        waiting.pop(id, None)
+    return list(waiting.values())
 
 
 def _establish(established: dict[str, tuple[bytes, bytes]], message: ReceivedRequest) -> None:
@@ -136,15 +170,15 @@ def _answered(frames: Iterable[Frame]) -> Iterator[bytes]:
     for frame in frames:
         if not isinstance(frame, bytes):
             continue
-        head = frame[: MAX_ID_BYTES + len(RESPONSE_START)]
-        ends = [end for end in (head.find(b',"result":'), head.find(b',"error":')) if end > 0]
-        if ends and head.startswith(RESPONSE_START):
-            # Inside a string both would have a backslash before the quote, so the first is the envelope's own, unless
-            # this is a request of ours, whose method comes first.
-            id = head[len(RESPONSE_START) : min(ends)]
-            if b',"method":' not in id:
-                yield id
-                continue
+        # Inside a string these would have a backslash before the quote, so the first one is the envelope's own.
+        end = frame.find(b',"', len(RESPONSE_START), MAX_ID_BYTES)
+        if (
+            end > 0
+            and frame.startswith(RESPONSE_START)
+            and frame.startswith((b',"result":', b',"error":'), end)
+        ):
+            yield frame[len(RESPONSE_START) : end]
+            continue
         message = jsonrpc.parse(frame)
         if not isinstance(message, Malformed) and message.method is UNSET and message.id is not UNSET:
             yield bytes(message.id)

@@ -81,6 +81,7 @@ class Journal:
         self._prepared = self._position  # bytes before it are allocated
         self._compact_at = self._position + COMPACT_BYTES
         self._sent = os.lseek(descriptor, 0, os.SEEK_CUR)
+        self._end: int = self._header[END]
         if not self.is_new:
             self._clear(1 - self._header[ACTIVE], HALF_BYTES)
 
@@ -103,18 +104,20 @@ class Journal:
             end = min(start + 2 * READ_BYTES, self._start + HALF_BYTES)
             self._bytes[self._prepared : end] = bytes(end - self._prepared)
             self._prepared = end
-        with self._bytes[start : start + READ_BYTES] as place:
-            count = os.readv(source, [place])
-            data = bytes(place[:count])
-            if data.find(b"\0") >= 0:
-                data = place[:count] = data.replace(b"\0", CONTROL_CHARACTER)
-        self._position = start + count
+        self._position = end = start + os.readv(source, [self._bytes[start : start + READ_BYTES]])
+        data = self._map[start:end]
+        if data.find(b"\0") >= 0:
+            data = self._bytes[start:end] = data.replace(b"\0", CONTROL_CHARACTER)
         return data
+
+    @property
+    def is_full(self) -> bool:
+        """True if so much was read that some of it may be dropped."""
+        return self._position >= self._compact_at
 
     def needs_compaction(self, unfinished: int) -> bool:
         """Return True if enough of the input is done with. A large message that is coming is not copied often."""
-        used = self._position - self._start
-        return self._position >= self._compact_at and 2 * unfinished <= used
+        return self.is_full and 2 * unfinished <= self._position - self._start
 
     def compact(self, unfinished: int, *, uses_headers: bool) -> bool:
         """Keep only the messages that a process which continues the session needs. Return False if they do not fit."""
@@ -188,21 +191,18 @@ class Journal:
     @property
     def unsent(self) -> int:
         """Bytes that were appended and that the host's pipe has not taken."""
-        return self._header[END] - self._sent
+        return self._end - self._sent
 
     def append(self, data: bytes) -> None:
         """Add output. It counts from the store of `END` on."""
-        end: int = self._header[END]
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self.descriptor, view, end)
-            end += written
-            view = view[written:]
-        self._header[END] = end
+        end = self._end + os.pwrite(self.descriptor, data, self._end)
+        if end < self._end + len(data):
+            raise OSError(errno.ENOSPC, "The journal cannot grow")
+        self._end = self._header[END] = end
 
     def send(self, target: int, *, is_pipe: bool) -> None:
         """Move output to the host, as much as it takes. Raises OSError if it has closed its end."""
-        end = self._header[END]
+        end = self._end
         while self._sent < end:
             try:
                 if is_pipe:
@@ -216,7 +216,7 @@ class Journal:
 
     def needs_rewind(self) -> bool:
         """Return True if all output was sent and there was much."""
-        return self._sent >= OUTPUT + REWIND_BYTES and self._sent == self._header[END]
+        return self._sent >= OUTPUT + REWIND_BYTES and self._sent == self._end
 
     def rewind(self) -> None:
         """Start the output over. The input was compacted before, so no answer in the file is needed any more."""
@@ -228,7 +228,7 @@ class Journal:
         os.lseek(self.descriptor, OUTPUT, os.SEEK_SET)
         os.ftruncate(self.descriptor, OUTPUT)
         self._header[BASE + self._header[ACTIVE]] = OUTPUT
-        self._sent = OUTPUT
+        self._sent = self._end = OUTPUT
 
     def _finish_rewind(self) -> None:
         """Finish a rewind during which the earlier process ended."""
@@ -294,19 +294,21 @@ class JournalTransport(PipeTransport):
         self.flush()
 
     def _read(self, source: int, size: int) -> bytes:
-        unfinished = self._decoder.unfinished
-        if unfinished is not None and self._journal.needs_compaction(unfinished):
-            self._journal.compact(unfinished, uses_headers=self._decoder.uses_headers)
-        return self._journal.read(source)
+        journal = self._journal
+        if journal.is_full:
+            unfinished = self._decoder.unfinished
+            if unfinished is not None and journal.needs_compaction(unfinished):
+                journal.compact(unfinished, uses_headers=self._decoder.uses_headers)
+        return journal.read(source)
 
     def flush(self) -> None:
         """Append all queued messages to the journal, and send what the host takes."""
         self._dirty = False
         journal = self._journal
-        if self._out:
-            journal.append(b"".join(self._out))
-            self._out.clear()
         try:
+            if self._out:
+                journal.append(b"".join(self._out))
+                self._out.clear()
             if self._write_fd >= 0:
                 journal.send(self._write_fd, is_pipe=self._is_pipe)
             if journal.unsent > MAX_BACKLOG_BYTES:
