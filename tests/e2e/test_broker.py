@@ -145,6 +145,10 @@ def test_sessions_with_different_environments_share_nothing(desk: Path, hosts: E
     ]
     assert len({say(host, "who") for host in (one, two, other)}) == 3
     assert len(reports(desk)) == 3
+    advice = command(desk, "doctor").stdout
+    assert "3 brokers run" in advice
+    assert "API_TOKEN" in advice
+    assert "yours" not in advice
 
 
 def test_each_session_has_the_profile_it_was_started_with(desk: Path, hosts: ExitStack) -> None:

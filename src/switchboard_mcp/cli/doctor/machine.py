@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from switchboard_mcp.broker.address import runtime_folder
+from switchboard_mcp.broker.broker_client import find_brokers
+from switchboard_mcp.cli.broker import read_reports
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
@@ -57,7 +60,32 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
         *_hosts(workspace.folder, environ),
         *_lost_children(workspace.folder, environ),
         *_sandboxes(workspace),
+        *_brokers(workspace, environ),
     ]
+
+
+def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Report why no broker can be had, or why the sessions of the workspace have several."""
+    if workspace.config.broker.enabled and not runtime_folder(environ, create=True):
+        message = "The broker is enabled, but there is no private folder for its socket."
+        yield Finding(PROBLEM, message, "Set XDG_RUNTIME_DIR to a folder of yours with mode 0700.")
+    paths = find_brokers(workspace.folder, None, environ)
+    variables = [_variables(report.pid) for report in read_reports(paths)]
+    if len(variables) > 1:
+        names = {name for one in variables for name in one}
+        differing = sorted(name for name in names if len({one.get(name) for one in variables}) > 1)
+        message = f"{len(variables)} brokers run for this workspace, since sessions differ in {', '.join(differing)}."
+        yield Finding(NOTE, message, "Start hosts with the same values, and they share children.")
+
+
+def _variables(pid: int) -> dict[str, bytes]:
+    """Return the environment of a process; empty if it cannot be read."""
+    try:
+        with open(f"{PROC}/{pid}/environ", "rb") as file:
+            entries = [entry.partition(b"=") for entry in file.read().split(b"\0") if entry]
+    except OSError:
+        return {}
+    return {os.fsdecode(name): value for name, _, value in entries}
 
 
 def _sandboxes(workspace: Workspace) -> Iterator[Finding]:
