@@ -86,6 +86,39 @@ def test_the_description_comes_from_the_best_source(
     assert tool["description"] == description
 
 
+INTRODUCED = """
+    class Introduced(Child):
+        def result(self, method, params):
+            found = super().result(method, params)
+            if method == "initialize":
+                found["serverInfo"] |= SERVER
+                found["instructions"] = INSTRUCTIONS
+            return found
+
+    Introduced().serve()
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "instructions", "description"),
+    [
+        ({"description": "Maps and routes.", "title": "Maps"}, "Use it wisely.", "Maps and routes."),
+        ({"title": "Maps"}, "Finds places. Then plans\u200b routes.", "Finds places. Then plans routes."),
+        ({"title": "Maps"}, "", "Tools of Maps."),
+        ({"title": None}, "", "Tools of the MCP server 'child'."),
+    ],
+)
+def test_a_server_describes_itself_unless_the_config_does(
+    workspace: Path, server: Any, instructions: str, description: str
+) -> None:
+    code = INTRODUCED.replace("SERVER", repr(server)).replace("INSTRUCTIONS", repr(instructions))
+    add_child(workspace, "child", scripted(code))
+    with switchboard(workspace) as host:
+        host.introspect("child_suite")
+        (tool,) = host.tools()
+    assert tool["description"] == f"{description} Subtools: echo."
+
+
 def test_always_load_marks_the_suites_that_ask_for_it(workspace: Path) -> None:
     for name in ("marked", "plain"):
         add_child(workspace, name, ["true"])

@@ -128,6 +128,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     requested: str = ""  # the protocol version to request, if the child refuses the newest
     client: str = ""  # the set of client capabilities that the server was told of
     longest_start_ms: int = 0  # of all starts that are remembered; 0 if none is
+    about: str = ""  # what the server's identity says about it: its description, else its title
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
     tools: list[Raw] = []

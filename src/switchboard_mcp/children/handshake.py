@@ -125,6 +125,7 @@ async def shake_hands(
         server=_read_server(introduction),
         protocol=introduction.protocol_version,
         requested="" if stateless or version == versions.LATEST_LEGACY else version,
+        about=_read_about(introduction),
         instructions=introduction.instructions or "",
         capabilities=introduction.capabilities,
         tools=tools.entries,
@@ -281,12 +282,25 @@ def _unknown_version(child: str, version: str) -> Failure:
     return _protocol_failure(child, f"speaks protocol version '{version}'; Switchboard speaks {ours}")
 
 
+def _server_info(introduction: ServerIntroduction) -> Raw | None:
+    if introduction.server_info is not UNSET:
+        return introduction.server_info
+    return introduction.meta.get(message_meta.SERVER)
+
+
+def _read_about(introduction: ServerIntroduction) -> str:
+    """Return the description of the server, else a sentence with its title, or an empty string."""
+    raw = _server_info(introduction)
+    try:
+        members = decode_members(raw) if raw is not None else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    title = message_meta.decode_text(members.get("title"))
+    return message_meta.decode_text(members.get("description")) or (f"Tools of {title}." if title else "")
+
+
 def _read_server(introduction: ServerIntroduction) -> ServerIdentity:
-    raw = (
-        introduction.server_info
-        if introduction.server_info is not UNSET
-        else introduction.meta.get(message_meta.SERVER)
-    )
+    raw = _server_info(introduction)
     try:
         return _decode_server(raw) if raw is not None else ServerIdentity()
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -32,6 +32,7 @@ from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 
 TOOLS, RESOURCES = "tools/list", "resources/list"
+
+
+# A server's own words in the list: about one sentence.
+OWN_DESCRIPTION_CHARS = 200
 
 
 class ChildSuite:
@@ -68,12 +73,9 @@ class ChildSuite:
         self.redact_args = settings.redact_args
         self.built_in = child.spec.kind == "builtin"
         self.always_load = settings.always_load
-        self.description = sanitize.clean(
-            child.spec.switchboard_description
-            or settings.description
-            or child.spec.description
-            or f"Tools of the MCP server '{child.name}'."
-        )
+        configured = child.spec.switchboard_description or settings.description or child.spec.description
+        self._generated = not configured
+        self.description = sanitize.clean(configured or f"Tools of the MCP server '{child.name}'.")
 
     @property
     def direct(self) -> bool:
@@ -180,12 +182,32 @@ class ChildSuite:
             params.request_state = params.input_responses = UNSET
         return result is ResumeResult.HANDLED
 
+    def _own_description(self) -> str:
+        """Return what the server says about itself in one sentence, or an empty string.
+
+        Its description first, then its instructions, then its title. Not of a governed child: its list has only texts
+        of the config, and names that are locked.
+        """
+        inventory = self.child.inventory
+        snapshot = inventory.snapshot
+        if snapshot is None or inventory.governed or self.built_in:
+            return ""
+        about = snapshot.about if not snapshot.about.startswith("Tools of ") else ""
+        text = about or inventory.instructions or snapshot.about
+        return summarise(sanitize.for_model(text), OWN_DESCRIPTION_CHARS)
+
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """Return the suite tool as `tools/list` shows it."""
         tools = self.permitted(self.child.inventory.known_tools())
         names = [sanitize.clean(tool.name) for tool in tools]
+        own = self._own_description() if self._generated else ""
         tool = describe(
-            self.name, self.description, names, shape, merged_annotations(tools) if tools else None
+            self.name,
+            own or self.description,
+            names,
+            shape,
+            merged_annotations(tools) if tools else None,
+            generated=self._generated and not own,
         )
         if self.always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}

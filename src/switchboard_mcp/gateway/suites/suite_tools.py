@@ -43,17 +43,21 @@ class Shape(Struct, frozen=True):
 
     description_chars: int
     hint_chars: int = 0
+    generated: bool = True  # whether a generated description is shown beside the names of subtools
     annotations: bool = True
     schema: Raw = INPUT_SCHEMA
 
 
-# Each is smaller than the one before. The first whose list fits is used.
+# Each is smaller than the one before. The first whose list fits is used. What is the same for all suites goes first,
+# then descriptions become shorter, and the names of subtools go last: they say best what a suite is for.
 SHAPES = (
     Shape(DESCRIPTION_CHARS, HINT_CHARS),
-    Shape(400, 80),
-    Shape(200),
-    Shape(100),
-    Shape(40),
+    Shape(DESCRIPTION_CHARS, HINT_CHARS, generated=False),
+    Shape(400, HINT_CHARS, generated=False, schema=TERSE_SCHEMA),
+    Shape(200, HINT_CHARS, generated=False, annotations=False, schema=TERSE_SCHEMA),
+    Shape(100, 120, generated=False, annotations=False, schema=TERSE_SCHEMA),
+    Shape(60, 80, generated=False, annotations=False, schema=TERSE_SCHEMA),
+    Shape(40, 60, generated=False, annotations=False, schema=TERSE_SCHEMA),
     Shape(40, annotations=False, schema=TERSE_SCHEMA),
     Shape(20, annotations=False, schema=TERSE_SCHEMA),
     Shape(20, annotations=False, schema=BARE_SCHEMA),
@@ -97,13 +101,20 @@ def describe(
     subtools: Sequence[str],
     shape: Shape,
     annotations: Mapping[str, bool] | None = None,
+    *,
+    generated: bool = False,
 ) -> dict[str, object]:
-    """Return a suite tool as `tools/list` shows it, in the requested shape."""
+    """Return a suite tool as `tools/list` shows it, in the requested shape.
+
+    A `generated` description says nothing that the name does not.
+    """
     summary = summarise(description, shape.description_chars)
     subtool_hint = list_subtools(subtools, shape.hint_chars)
+    if subtool_hint and generated and not shape.generated:
+        summary = ""
     tool: dict[str, object] = {
         "name": name,
-        "description": f"{_as_sentence(summary)} {subtool_hint}" if subtool_hint else summary,
+        "description": f"{_as_sentence(summary)} {subtool_hint}".lstrip() if subtool_hint else summary,
         "inputSchema": shape.schema,
     }
     if annotations and shape.annotations:
@@ -113,7 +124,7 @@ def describe(
 
 def _as_sentence(text: str) -> str:
     """Return the text with a full stop, so another sentence can follow."""
-    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+    return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def list_subtools(names: Sequence[str], limit: int) -> str:
