@@ -103,6 +103,8 @@ KINDS: dict[str, FailureKind] = {
     "rate_limited": FailureKind(True, "Wait for retryAfterMs, then try again."),
     "suite_busy": FailureKind(True, "Wait until calls in progress have finished, then try again."),
     "middleware_refused": FailureKind(False, "A rule of this workspace forbids it. The message says which."),
+    "select_invalid": FailureKind(False, "Nothing was called. Correct `select`, or leave it out."),
+    "result_unknown": FailureKind(False, "Call the subtool again."),
     "gate_denied": FailureKind(False, "Do not try it another way. The rules are in `gate` of the config."),
     "gate_declined": FailureKind(False, "The user declined. Do not try it another way."),
     "gate_waiting": FailureKind(

@@ -190,6 +190,7 @@ async def connected(gateway: Gateway, tell_log: OnLog | None = None) -> AsyncIte
     """Connect and initialize a client of the gateway."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = gateway.attach(theirs, lambda _session: None)
+    session.whole_results = True
     host = LocalClient(ours, tell_log)
     try:
         await host.initialize()

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from switchboard_mcp.config.gate import GateSection
+from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sandbox import Sandbox, SandboxWords, effective
 from switchboard_mcp.config.sections import (
     AskSettings,
@@ -79,6 +80,8 @@ class SuiteSettings(ConfigModel, frozen=True):
     """Cache for results of read-only subtools. Off if not set."""
     middleware: list[str | MiddlewareUse] = []
     """Middleware for calls of this suite, run after the middleware of all suites."""
+    results: ResultSettings | None = None
+    """What hosts see of the results of this suite. Default: the top-level `results`."""
     always_load: bool = False
     """Ask hosts that load tools on demand to always load this suite tool."""
     sandbox: Sandbox | None = None
@@ -232,6 +235,8 @@ class Config(ConfigModel, frozen=True):
     middleware: list[str | MiddlewareUse] = []
     """Middleware for the calls of all suites, outermost first: `package.module:factory`, or the name of an entry
     point."""
+    results: ResultSettings = field(default_factory=ResultSettings)
+    """What hosts see of large results."""
     gate: GateSection = []
     """Rules that allow, ask about or deny single calls: a list of rules, or an object with `rules` and defaults."""
     health: HealthSettings = field(default_factory=HealthSettings)
@@ -279,6 +284,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "introspection.fresh_ms": ("child",),
     "limits": ("suite",),
     "middleware": ("suite",),
+    "results": ("suite",),
     "gate": ("suite",),
     "health": ("child",),
     "governance": ("child", "suite", "restart"),
@@ -317,12 +323,14 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "suites.limits": "approver",
     "suites.cache": "developer",
     "suites.middleware": "approver",
+    "suites.results": "developer",
     "suites.always_load": "developer",
     "suites.sandbox": "approver",
     "timeouts": "developer",  # a start never takes longer than `health.spawnFailMs`
     "introspection": "developer",  # texts are sanitised and clipped in every mode
     "limits": "approver",
     "middleware": "approver",
+    "results": "developer",  # less of a result, never more
     "gate": "approver",
     "health": "approver",
     "governance": "approver",

@@ -86,6 +86,7 @@ class Session:
         self.viewer = viewer or principal  # the key of its view
         self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
+        self.whole_results = False  # a program in this process that needs every result whole
         self.closed = False
         self.version = LATEST_LEGACY
         self.initialized = False

@@ -16,9 +16,10 @@ from switchboard_mcp.protocol.jsonrpc import decode_members, replace_lone_surrog
 ACTIONS = {
     "introspect": "introspect",
     "call": "call",
+    "result": "result",
     "list_subtools": "introspect",
 }
-ADVERTISED = frozenset({"introspect", "call"})
+ADVERTISED = frozenset({"introspect", "call", "result"})
 NO_ARGS = Raw(b"{}")
 OPENING_BRACE = 0x7B
 MAX_WRAPPERS = 4
@@ -35,6 +36,10 @@ class SuiteCall(Struct, gc=False):
     query: str = ""
     verbosity: str = ""
     cursor: str = ""
+    select: str = ""
+    handle: str = ""
+    find: str = ""
+    page: int | str = 1
 
 
 _decode = msgspec.json.Decoder(SuiteCall).decode

@@ -37,6 +37,7 @@ from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
+    from switchboard_mcp.gateway.results.shaping import ResultShaper
     from switchboard_mcp.gateway.suites.suite_cost import SuiteCost
     from switchboard_mcp.gateway.telemetry import RequestObserver
 
@@ -71,6 +72,10 @@ class ChildSuite:
         self.pipeline: CallPipeline | None = None  # None if nothing of it is configured
         self.observer: RequestObserver | None = None  # None without telemetry
         self.redact_args = settings.redact_args
+        self.results = results = settings.results or config.results
+        self.shaped_above = results.shaped_above
+        self.compacts = results.compact != "off"
+        self._shaper: ResultShaper | None = None
         self.built_in = child.spec.kind == "builtin"
         self.always_load = settings.always_load
         configured = child.spec.switchboard_description or settings.description or child.spec.description
@@ -137,6 +142,12 @@ class ChildSuite:
         arguments = params.arguments
         if arguments.action == "introspect":
             IntrospectCall(session, channel, id, self, params).begin()
+        elif arguments.action == "result":
+            self.shaper(session).read(session, channel, id, params)
+        elif (
+            arguments.select and (problem := self.shaper(session).check_select(arguments.select)) is not None
+        ):
+            refuse_call(session, channel, id, params.meta, problem)
         elif not self.access.permits(arguments.subtool):
             problem = self.refusal(arguments.subtool)
             if self.pipeline is not None:
@@ -152,6 +163,14 @@ class ChildSuite:
                 self.pipeline.begin(session, channel, id, params)
             else:
                 SubtoolCall(session, channel, id, self, params).begin()
+
+    def shaper(self, session: Session) -> ResultShaper:
+        """Return what shapes the results of this suite; loaded with the first result that needs it."""
+        if self._shaper is None:
+            from switchboard_mcp.gateway.results.shaping import ResultShaper
+
+            self._shaper = ResultShaper(self.results, self.name, session.broker.loop)
+        return self._shaper
 
     def redact_arguments(self, args: Raw | UnsetType, proceed: Callable[[], None]) -> None:
         """Redact the values that `redactArgs` names from everything that is logged or reported about the call.

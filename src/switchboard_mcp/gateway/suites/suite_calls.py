@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
+from switchboard_mcp.config.results import MIN_COMPACT_BYTES
 from switchboard_mcp.errors import (
     CORRECT_ARGUMENTS,
     INVALID_PARAMS,
@@ -219,6 +220,21 @@ class SubtoolCall(HostRequest):
             self.handle_result(result)
         else:
             self.finish(result)
+
+    def finish(self, result: Raw | bytes) -> None:
+        """Answer the host with a result: as it is, unless it is selected from, compacted or too long."""
+        suite = self.suite
+        size = len(memoryview(result))
+        if (
+            self.params.arguments.select
+            or size > suite.shaped_above
+            or (suite.compacts and size > MIN_COMPACT_BYTES and b'"structuredContent"' in bytes(result))
+        ) and not self.session.whole_results:
+            arguments, session = self.params.arguments, self.session
+            finish = partial(HostRequest.finish, self)
+            suite.shaper(session).deliver(arguments, session, self.client, bytes(result), finish)
+        else:
+            HostRequest.finish(self, result)
 
     def timeout_failure(self) -> Failure:
         """Return the failure for a call that took too long."""

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import ReplyChannel, Session
 
 INPUT_SCHEMA = Raw(
-    b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call"]},'
-    b'"subtool":{"type":"string"},"args":{"type":"object"}},"required":["action"]}'
+    b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call","result"]},'
+    b'"subtool":{"type":"string"},"args":{"type":"object"},"select":{"type":"string","description":"JMESPath"}},'
+    b'"required":["action"]}'
 )
 MAX_LIST_BYTES = 50_000
 # The part of a page for its cursor and for the members that a stateless host expects.

@@ -1,0 +1,34 @@
+"""The `results` section of the configuration.
+
+The docstring under a field is its description in the published JSON Schema.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+# White space in a smaller result is not worth looking for.
+MIN_COMPACT_BYTES = 256
+
+
+class ResultSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What hosts see of the results of suite calls. Results that none of it touches pass unchanged."""
+
+    compact: Literal["auto", "on", "off"] = "auto"
+    """Remove white space from JSON text. `auto`: only where the text repeats `structuredContent`, so it is known to be
+    a serialisation; `on`: all text that is JSON; `off`: never."""
+    max_tokens: Annotated[int, Meta(ge=0)] = 3_000
+    """A longer result is answered with its beginning and a handle to the rest, in estimated tokens. 0: never."""
+    head_tokens: Annotated[int, Meta(ge=100)] = 1_500
+    """Length of that beginning, in tokens."""
+    keep_ms: Annotated[int, Meta(ge=1_000)] = 1_800_000
+    """Time for which the whole of a shortened result can be read, in milliseconds."""
+
+    @property
+    def shaped_above(self) -> float:
+        """Size in bytes above which a result must be looked at; a token has at least one byte."""
+        if self.compact == "on":
+            return MIN_COMPACT_BYTES
+        return self.max_tokens or float("inf")

@@ -1,0 +1,214 @@
+"""A tool result as its text and its JSON value, and the answers made of it: selected, compact, shortened, paged.
+
+The text of a result is never changed unless it is known to be a serialisation of its `structuredContent`; then white
+space between its tokens may go. An answer that is not the whole result is text only, because some hosts show their
+model nothing but `structuredContent`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.protocol.jsonrpc import decode_members
+from switchboard_mcp.suites.results.shape import shape
+from switchboard_mcp.suites.token_estimate import estimate
+
+# A value beyond this is not decoded to describe its shape.
+MAX_SHAPED_BYTES = 4 * 1024 * 1024
+# The part of a head that comes from the end of a text that ends differently from how it goes on.
+TAIL_SHARE = 0.2
+# Lines around a line that was searched for.
+AROUND = 2
+_ENDING = re.compile(r"(?i)\b(error|fail|exit|exception|total|passed|summary|warning)")
+_WORD = re.compile(r"\w+")
+
+
+class TextBlock(Struct):
+    """The members of a content block that matter here."""
+
+    type: str = ""
+    text: str | None = None
+
+
+class KeptResult(Struct):
+    """A result in parts. `text` is all of its text; `others` are blocks that are no text."""
+
+    text: str
+    others: list[Raw]
+    structured: Raw | UnsetType
+    members: dict[str, Raw] = {}  # all others than the content
+    serialised: bool = False  # the text is a serialisation of the structured content
+
+    @property
+    def is_error(self) -> bool:
+        """True if the call failed."""
+        return bytes(self.members.get("isError", b"")) == b"true"
+
+    def value(self) -> object:
+        """Return the JSON value that the result carries. Raises `ValueError` if it carries none."""
+        source = bytes(self.structured) if self.structured is not UNSET else self.text.encode()
+        value = _decode(source)
+        if isinstance(value, dict) and len(value) == 1:  # `{"result": "<JSON>"}`
+            (inner,) = value.values()
+            if isinstance(inner, str) and inner[:1] in "{[":
+                try:
+                    return _decode(inner.encode())
+                except ValueError:
+                    return value
+        return value
+
+
+_decode_blocks = msgspec.json.Decoder(list[Raw]).decode
+_decode_block = msgspec.json.Decoder(TextBlock).decode
+
+
+def read_result(body: bytes) -> KeptResult | None:
+    """Return a result in parts; None if it has no content, as one that requires input or has become a task."""
+    try:
+        members = decode_members(body)
+        blocks = [(raw, _decode_block(raw)) for raw in _decode_blocks(members.pop("content"))]
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if bytes(members.get("resultType", b'"complete"')) != b'"complete"':
+        return None
+    texts = [block.text for _, block in blocks if block.type == "text" and block.text is not None]
+    others = [raw for raw, block in blocks if block.type != "text" or block.text is None]
+    structured: Raw | UnsetType = members.pop("structuredContent", UNSET)
+    if structured is not UNSET and bytes(structured) == b"null":
+        structured = UNSET
+    if not texts and structured is not UNSET:
+        return KeptResult(compact(bytes(structured).decode()), others, structured, members, True)
+    text = "\n".join(texts)
+    same = len(texts) == 1 and structured is not UNSET and _same_json(text, bytes(structured))
+    return KeptResult(text, others, structured, members, same)
+
+
+def compact(text: str) -> str:
+    """Return JSON text without white space between its tokens; numbers and escapes keep their spelling.
+
+    >>> compact('{ "a": 1.0 }'), compact("not JSON")
+    ('{"a":1.0}', 'not JSON')
+    """
+    try:
+        return msgspec.json.format(text, indent=-1)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return text
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is one JSON object or list."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        msgspec.json.decode(text.encode(), type=Raw)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
+
+
+def text_answer(kept: KeptResult, text: str) -> bytes:
+    """Return the answer with this text in place of the text and the structured content; other blocks stay."""
+    return msgspec.json.encode({**kept.members, "content": [{"type": "text", "text": text}, *kept.others]})
+
+
+def head_of(text: str, tokens: int, *, exact_json: bool) -> str:
+    """Return the beginning of a text, cut where a line or a member ends, and its end if that is of another kind."""
+    size = _size_for(text, tokens)
+    if exact_json or not _ends_differently(text):
+        return text[: _cut(text, size)]
+    tail_size = int(size * TAIL_SHARE)
+    head = text[: _cut(text, size - tail_size)]
+    tail = text[len(text) - tail_size :]
+    tail = tail[tail.find("\n") + 1 :] if "\n" in tail else tail
+    left_out = text[len(head) : len(text) - len(tail)]
+    return f"{head}\n[… {left_out.count(chr(10)) + 1:,} lines …]\n{tail}"
+
+
+def shape_line(text: str) -> str:
+    """Return the shape of a JSON text; empty if it is none, or too large to be decoded."""
+    if len(text) > MAX_SHAPED_BYTES or text.lstrip()[:1] not in ("{", "["):
+        return ""
+    try:
+        return f"Shape: {shape(msgspec.json.decode(text.encode()))}\n"
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return ""
+
+
+def page_of(text: str, number: int, tokens: int) -> tuple[str, int]:
+    """Return one page of a text, counted from 1, and the number of pages."""
+    starts = [0]
+    size = _size_for(text, tokens)
+    while starts[-1] + size < len(text):
+        starts.append(starts[-1] + max(_cut(text[starts[-1] : starts[-1] + size + 1], size), 1))
+    if not 1 <= number <= len(starts):
+        return "", len(starts)
+    end = starts[number] if number < len(starts) else len(text)
+    return text[starts[number - 1] : end], len(starts)
+
+
+def lines_with(text: str, words: str, tokens: int) -> str:
+    """Return the lines that have any of the words, with some around them, the best first lines within the budget."""
+    wanted = {word.casefold() for word in _WORD.findall(words)}
+    lines = text.split("\n")
+    hits = [
+        (sum(word in line.casefold() for word in wanted), number)
+        for number, line in enumerate(lines)
+        if wanted and any(word in line.casefold() for word in wanted)
+    ]
+    shown: set[int] = set()
+    room = tokens
+    for _, number in sorted(hits, key=lambda hit: (-hit[0], hit[1])):
+        new = [
+            near
+            for near in range(max(number - AROUND, 0), min(number + AROUND + 1, len(lines)))
+            if near not in shown
+        ]
+        room -= sum(estimate(lines[near]) + 3 for near in new)
+        if room < 0 and shown:
+            break
+        shown.update(new)
+    return "\n".join(f"{number + 1}: {lines[number]}" for number in sorted(shown))
+
+
+def _decode(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _same_json(text: str, structured: bytes) -> bool:
+    """Return whether a text is a serialisation of the structured content."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        return bool(msgspec.json.decode(text.encode()) == msgspec.json.decode(structured))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+
+
+def _ends_differently(text: str) -> bool:
+    """Return whether the last line of a text says how it ended, as that of a log or of a command does."""
+    last = text.rstrip().rpartition("\n")[2]
+    return "\n" in text and len(last) < 400 and _ENDING.search(last) is not None
+
+
+def _size_for(text: str, tokens: int) -> int:
+    """Return how many characters of a text have about this many tokens."""
+    sample = text[: tokens * 8]
+    return max(int(len(sample) * tokens / max(estimate(sample), 1)), 1)
+
+
+def _cut(text: str, size: int) -> int:
+    """Return the best place to cut a text: behind a line, a JSON member or a word, in the last fifth of the size."""
+    if size >= len(text):
+        return len(text)
+    earliest = size * 4 // 5
+    for mark in ("\n", "},", "],", ",", " "):
+        at = text.rfind(mark, earliest, size)
+        if at >= 0:
+            return at + len(mark)
+    return size

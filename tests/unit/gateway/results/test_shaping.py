@@ -1,0 +1,208 @@
+"""What hosts see of results: as they came, selected, compact, or shortened with a handle that is theirs alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from switchboard_mcp.config.results import ResultSettings
+from tests.patience import PATIENCE_S
+from tests.unit.gateway.board import Board, FakeChild, Host, Json
+from tests.unit.gateway.pipeline.chained import chained, error, text
+
+ROWS = [{"id": number, "name": f"row {number}", "note": "x" * 40} for number in range(300)]
+LONG = json.dumps({"total": 300, "items": ROWS}, indent=2)
+
+
+def ask(board: Board, host: Host, **arguments: Any) -> int:
+    """Send a suite call from within the loop, since work may leave it."""
+    id = board.next_id()
+    params: Json = {"name": "kid_suite", "arguments": arguments}
+    if host.modern:
+        prefix = "io.modelcontextprotocol/"
+        params["_meta"] = {prefix + "protocolVersion": "2026-07-28", prefix + "clientCapabilities": {}}
+    message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+    async def send() -> None:
+        board.gateway.receive(host.session, host.road, json.dumps(message).encode())
+
+    board.loop.run_until_complete(send())
+    board.settle()
+    return id
+
+
+def answered(board: Board, host: Host, id: int) -> Json:
+    deadline = time.monotonic() + PATIENCE_S
+    while host.answer(id) is None and time.monotonic() < deadline:
+        board.settle()
+    return host.result(id)
+
+
+def give(board: Board, kid: FakeChild, result: Json) -> None:
+    async def send() -> None:
+        kid.server.link.send(
+            json.dumps({"jsonrpc": "2.0", "id": kid.server.last()["id"], "result": result}).encode()
+        )
+
+    board.loop.run_until_complete(send())
+    board.settle()
+
+
+def shown(board: Board, result: Json, host: Host | None = None, **more: Any) -> Json:
+    """The answer to a call whose child gives this result."""
+    host = host or board.host()
+    id = ask(board, host, action="call", subtool="echo", args={}, **more)
+    kid = board.children["kid"]
+    assert isinstance(kid, FakeChild)
+    give(board, kid, result)
+    return answered(board, host, id)
+
+
+def said(answer: Json) -> str:
+    (block,) = answer["content"]
+    spoken: str = block["text"]
+    return spoken
+
+
+def handle_in(answer: Json) -> str:
+    return said(answer).rpartition('"handle":"')[2].partition('"')[0]
+
+
+@pytest.mark.parametrize("result", [text("short"), text("  { }  "), {"content": []}, text("x" * 2999)])
+def test_an_ordinary_result_passes_as_it_is(board: Board, result: Json) -> None:
+    board.child()
+    assert shown(board, result) == result
+
+
+def test_json_that_repeats_the_structured_content_loses_its_white_space(board: Board) -> None:
+    board.child()
+    value = {"rows": [{"a": 1}] * 30}
+    answer = shown(board, text(json.dumps(value, indent=2), structuredContent=value))
+    assert answer["structuredContent"] == value
+    assert said(answer) == json.dumps(value, separators=(",", ":"))
+
+
+def test_json_that_may_be_the_content_of_a_file_is_not_changed(board: Board) -> None:
+    board.child()
+    written = json.dumps({"rows": [{"a": 1}] * 30}, indent=2)
+    assert said(shown(board, text(written))) == written
+
+
+def test_compaction_can_be_switched_on_and_off(board: Board) -> None:
+    board.child(results=ResultSettings(compact="on"))
+    written = json.dumps({"rows": [{"a": 1}] * 30}, indent=2)
+    assert said(shown(board, text(written))) == json.dumps(json.loads(written), separators=(",", ":"))
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_long_result_is_shortened_and_read_on_by_its_handle(
+    board: Board, modern: bool, piped: bool
+) -> None:
+    board.child()
+    if piped:
+        chained(board)
+    host = board.host(modern=modern)
+    answer = shown(board, text(LONG, structuredContent=json.loads(LONG)), host)
+    assert "structuredContent" not in answer
+    assert said(answer).startswith("Shape: {total:int,items:[300]{id:int,name:str,note:str}}\n")
+    assert "tokens shown." in said(answer)
+    handle = handle_in(answer)
+    picked = answered(board, host, ask(board, host, action="result", handle=handle, select="items[299].name"))
+    assert said(picked) == '"row 299"'
+    found = answered(board, host, ask(board, host, action="result", handle=handle, find="row 250"))
+    assert "row 250" in said(found)
+    pages = ""
+    for number in range(1, 100):
+        page = answered(board, host, ask(board, host, action="result", handle=handle, page=number))
+        if page.get("isError"):
+            assert "There is no page" in said(page)
+            break
+        pages += said(page).rpartition("\n[Page ")[0]
+    assert json.loads(pages) == json.loads(LONG)
+
+
+def test_a_handle_belongs_to_the_session_that_got_it(board: Board) -> None:
+    board.child()
+    ann, bob = board.host(principal="ann"), board.host(principal="bob")
+    handle = handle_in(shown(board, text(LONG), ann))
+    again = board.host(principal="ann")
+    for other in (bob, again):
+        refused = answered(board, other, ask(board, other, action="result", handle=handle))
+        assert refused["structuredContent"]["error"]["code"] == "result_unknown"
+    ann.leave()
+    assert not answered(board, again, ask(board, again, action="result", handle=handle)).get("isError")
+    refused = answered(board, bob, ask(board, bob, action="result", handle=handle))
+    assert refused["structuredContent"]["error"]["code"] == "result_unknown"
+
+
+def test_a_handle_expires(board: Board) -> None:
+    board.child()
+    host = board.host()
+    handle = handle_in(shown(board, text(LONG), host))
+    board.advance(1801)
+    refused = answered(board, host, ask(board, host, action="result", handle=handle))
+    assert refused["structuredContent"]["error"]["code"] == "result_unknown"
+
+
+def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
+    board.child()
+    value = {"items": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}
+    answer = shown(board, text("two items", structuredContent=value), select="items[].id")
+    assert said(answer) == "[1,2]"
+    assert "structuredContent" not in answer
+
+
+def test_a_select_that_cannot_be_read_calls_nothing(board: Board) -> None:
+    kid = board.child()
+    host = board.host()
+    id = ask(board, host, action="call", subtool="echo", args={}, select="items[")
+    assert error(host, id)["code"] == "select_invalid"
+    assert kid.runs == []
+
+
+def test_a_select_without_a_match_says_so_and_keeps_the_result(board: Board) -> None:
+    board.child()
+    host = board.host()
+    answer = shown(board, text("no JSON"), host, select="items[].id")
+    assert "not JSON; the call has run" in said(answer)
+    read = answered(board, host, ask(board, host, action="result", handle=handle_in(answer), page="1"))
+    assert said(read).startswith("no JSON")
+    answer = shown(board, text('{"items": []}'), host, select="item")
+    assert 'no field "item" here. Nearest: "items".' in said(answer)
+
+
+def test_a_select_never_hides_a_failure(board: Board) -> None:
+    board.child()
+    result = text('{"items": [], "error": "disk full"}', isError=True)
+    assert shown(board, result, select="items") == result
+
+
+def test_codex_gets_less_because_it_cuts_texts_itself(board: Board) -> None:
+    board.child()
+    host = board.host()
+    host.session.client = "codex-mcp-client"
+    assert len(said(shown(board, text(LONG), host))) < 9_000
+
+
+def test_images_stay(board: Board) -> None:
+    board.child()
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    answer = shown(board, {"content": [{"type": "text", "text": LONG}, image]})
+    assert answer["content"][1] == image
+
+
+def test_it_can_be_switched_off(board: Board) -> None:
+    board.child(results=ResultSettings(compact="off", max_tokens=0))
+    result = text(LONG, structuredContent=json.loads(LONG))
+    assert shown(board, result) == result
+
+
+def test_programs_in_this_process_get_every_result_whole(board: Board) -> None:
+    board.child()
+    host = board.host()
+    host.session.whole_results = True
+    assert said(shown(board, text(LONG), host)) == LONG

@@ -1,0 +1,125 @@
+"""`select`: what it understands, what it refuses, and that no expression takes long."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard_mcp.suites.results.select import MAX_CHARS, SelectError, compile_select
+
+VALUE = {
+    "total": 2,
+    "items": [
+        {"id": 1, "state": "open", "price": 5, "tags": ["a"]},
+        {"id": 2, "state": "closed", "price": 150.5, "done": True},
+    ],
+    "odd name": {"x": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [
+        ("total", 2),
+        ("$.total", 2),
+        (".total", 2),
+        ("$", VALUE),
+        ("@", VALUE),
+        ('"odd name"', {"x": None}),
+        ("items[0].id", 1),
+        ("items[-1].id", 2),
+        ("items[:1].id", [1]),
+        ("items[].id", [1, 2]),
+        ("items[*].id", [1, 2]),
+        ("items[].{n:id,s:state}", [{"n": 1, "s": "open"}, {"n": 2, "s": "closed"}]),
+        ("items[].[id,state]", [[1, "open"], [2, "closed"]]),
+        ("items[?state=='open'].id", [1]),
+        ('items[?state=="open"].id', [1]),
+        ("items[?state='open'].id", [1]),
+        ("items[?price > 100].id", [2]),
+        ("items[?price > `100`].id", [2]),
+        ("items[?price >= 150.5].id", [2]),
+        ("items[?done == true].id", [2]),
+        ("items[?@.state=='open'].id", [1]),
+        ("items[?state=='open' || price > 100] | [0].id", 1),
+        ("items[?!done].id", [1]),
+        ("length(items)", 2),
+        ("items[?contains(state, 'ope')].id", [1]),
+        ("items[?starts_with(state, 'c')].id", [2]),
+        ("keys(@)", ["total", "items", "odd name"]),
+        ("items[?state=='none']", []),
+        ("items[].tags[]", ["a"]),
+    ],
+)
+def test_an_expression_selects(expression: str, answer: object) -> None:
+    assert compile_select(expression).apply(VALUE) == answer
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("items[?price > ]", 'cannot read "items[?price > ]" at column 16. Example:'),
+        ("items[", "cannot read"),
+        ("'", "cannot read"),
+        ("items[?a == `x y`]", "between backticks"),
+        ("sort(items)", "function sort is not available here"),
+        ("map(&id, items)", "is not available here"),
+        ("x" * (MAX_CHARS + 1), f"longer than {MAX_CHARS} characters"),
+        ("||".join(["a"] * 40), "more than 60 parts"),
+        ("(" * 90 + "a" + ")" * 90, ""),
+    ],
+)
+def test_an_expression_that_cannot_be_used_is_refused_before_the_call(expression: str, problem: str) -> None:
+    if problem:
+        with pytest.raises(SelectError, match="select: ") as refused:
+            compile_select(expression)
+        assert problem in str(refused.value)
+    else:
+        compile_select(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("item[].id", 'no field "item" here. Nearest: "items". Shape: {total:int,items:[2]{id:int'),
+        ("items[].stat", 'no field "stat" here. Nearest: "state".'),
+        ("items[?stat=='open']", 'no field "stat" here. Nearest: "state".'),
+        ("items.id", '"id" is asked of a list. Write [].id behind it.'),
+        ("length(total)", "Shape:"),
+    ],
+)
+def test_what_selects_nothing_says_why(expression: str, problem: str) -> None:
+    with pytest.raises(SelectError, match="select: ") as refused:
+        compile_select(expression).apply(VALUE)
+    assert problem in str(refused.value)
+
+
+HOSTILE = {"items": [{"a": {"b": [1, 2, 3]}, "c": "x"} for _ in range(20_000)]}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "items[?" + "||".join(["c=='y'"] * 20) + "]",
+        "|".join(["[@,@]"] * 30),
+        "*[].*[].*[].*[].*",
+        "items[].items[].items[]",
+        "items[?items[?items[?c=='x']]]",
+        "[items,items,items,items,items,items,items,items]|[*][].[a,a,a,a,a,a,a,a]",
+    ],
+)
+def test_no_expression_takes_long(expression: str) -> None:
+    began = time.thread_time()
+    with suppress(SelectError):
+        compile_select(expression).apply(HOSTILE)
+    assert time.thread_time() - began < 10
+
+
+@given(st.text(alphabet="abc.[]*?=<>!&|(){}:,@$'\"`0123456789 \\_-", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(SelectError):
+        compile_select(text).apply(VALUE)
