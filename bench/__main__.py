@@ -16,7 +16,20 @@ from pathlib import Path
 
 import msgspec
 
-from bench import ask, broker, bus, calls, find, governed, mail, over_http, sandbox, savings, start
+from bench import (
+    ask,
+    broker,
+    bus,
+    calls,
+    find,
+    governed,
+    mail,
+    over_http,
+    sandbox,
+    savings,
+    start,
+    tool_results,
+)
 from bench.client import BenchError
 from bench.report import Goal, Options, Report, render_goals, render_table
 
@@ -28,6 +41,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "governed": governed.run,
     "savings": savings.run,
     "find": find.run,
+    "results": tool_results.run,
     "ask": ask.run,
     "mail": mail.run,
     "bus": bus.run,

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Shortening must be worth a second request.
 LEAST_SAVED_TOKENS = 500
+# Enough for some twenty lines; a search that needs more can be made again with other words.
+FIND_TOKENS = 500
 # Codex cuts texts above about 10 KB in the middle, so it gets less.
 SMALLER_LIMITS = {"codex": (2_500, 8_000)}
 
@@ -89,14 +91,12 @@ class ResultShaper:
             return self._select(kept, select, handle)
         text = self._compacted(kept)
         most, head_chars = SMALLER_LIMITS.get(client.partition("-")[0], (self._settings.max_tokens, 0))
-        if not self._settings.max_tokens or len(text) <= most or (tokens := estimate(text)) <= most:
+        if not self._settings.max_tokens or len(text) <= most or (tokens := count_tokens(text)) <= most:
             return Shaped(_with_text(body, text) if text is not kept.text else body)
         head_tokens = min(self._settings.head_tokens, most)
         if tokens - head_tokens < LEAST_SAVED_TOKENS:
             return Shaped(body)
-        return Shaped(
-            text_answer(kept, self._head(kept, text, tokens, head_tokens, head_chars, handle)), kept
-        )
+        return self._head(kept, text, tokens, head_tokens, head_chars, handle)
 
     def _compacted(self, kept: KeptResult) -> str:
         mode = self._settings.compact
@@ -106,12 +106,14 @@ class ResultShaper:
 
     def _head(
         self, kept: KeptResult, text: str, tokens: int, head_tokens: int, head_chars: int, handle: str
-    ) -> str:
-        head = head_of(text, head_tokens, exact_json=is_json(text) if len(text) < 1_000_000 else False)
-        if head_chars:
-            head = head[:head_chars]
+    ) -> Shaped:
+        head, kept.shown = head_of(
+            text, head_tokens, exact_json=is_json(text) if len(text) < 1_000_000 else False
+        )
+        if head_chars and len(head) > head_chars:
+            head, kept.shown = head[:head_chars], min(kept.shown, head_chars)
         notice = _notice(estimate(head), tokens, handle, self._settings.keep_ms)
-        return f"{shape_line(kept.text)}{head}\n{notice}"
+        return Shaped(text_answer(kept, f"{shape_line(kept.text)}{head}\n{notice}"), kept)
 
     def _select(self, kept: KeptResult, select: str, handle: str) -> Shaped:
         """Return the selected part, or why there is none, with a handle to the whole."""
@@ -128,7 +130,7 @@ class ResultShaper:
         text = encode(answer).decode()
         limit = 2 * self._settings.max_tokens
         if limit and len(text) > limit and estimate(text) > limit:
-            head = head_of(text, self._settings.head_tokens, exact_json=True)
+            head, _ = head_of(text, self._settings.head_tokens, exact_json=True)
             notice = _notice(estimate(head), estimate(text), handle, self._settings.keep_ms)
             return Shaped(text_answer(kept, f"{head}\n{notice}"), kept)
         return Shaped(text_answer(kept, text))
@@ -170,13 +172,18 @@ class ResultShaper:
             return shaped.body
         text = self._compacted(kept)
         if arguments.find:
-            found = lines_with(text, arguments.find, most)
+            found = lines_with(text, arguments.find, FIND_TOKENS)
             return text_answer(kept, found or f"No line has any of these words: {arguments.find[:200]}")
         number = _number(arguments.page)
-        page, pages = page_of(text, number, most)
+        page, pages = page_of(text, number, most, kept.shown)
         if not page:
             return failure("result_unknown", f"There is no page {number}: the result has {pages}.")
         return text_answer(kept, f"{page}\n[Page {number} of {pages}.]")
+
+
+def count_tokens(text: str) -> int:
+    """Return the number of tokens of a result. The estimate is made for schemas; results have about 10 % more."""
+    return estimate(text) * 11 // 10
 
 
 def _notice(shown: int, tokens: int, handle: str, keep_ms: int) -> str:

@@ -8,6 +8,7 @@ model nothing but `structuredContent`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -20,8 +21,9 @@ from switchboard_mcp.suites.token_estimate import estimate
 MAX_SHAPED_BYTES = 4 * 1024 * 1024
 # The part of a head that comes from the end of a text that ends differently from how it goes on.
 TAIL_SHARE = 0.2
-# Lines around a line that was searched for.
+# Lines around a line that was searched for, and the size of the pieces of a long line.
 AROUND = 2
+PIECE_CHARS = 400
 _ENDING = re.compile(r"(?i)\b(error|fail|exit|exception|total|passed|summary|warning)")
 _WORD = re.compile(r"\w+")
 
@@ -41,6 +43,7 @@ class KeptResult(Struct):
     structured: Raw | UnsetType
     members: dict[str, Raw] = {}  # all others than the content
     serialised: bool = False  # the text is a serialisation of the structured content
+    shown: int = 0  # characters of the beginning that the host has seen
 
     @property
     def is_error(self) -> bool:
@@ -114,17 +117,21 @@ def text_answer(kept: KeptResult, text: str) -> bytes:
     return msgspec.json.encode({**kept.members, "content": [{"type": "text", "text": text}, *kept.others]})
 
 
-def head_of(text: str, tokens: int, *, exact_json: bool) -> str:
-    """Return the beginning of a text, cut where a line or a member ends, and its end if that is of another kind."""
+def head_of(text: str, tokens: int, *, exact_json: bool) -> tuple[str, int]:
+    """Return the beginning of a text, cut where a line or a member ends, and its end if that is of another kind.
+
+    The number is that of characters from the beginning.
+    """
     size = _size_for(text, tokens)
     if exact_json or not _ends_differently(text):
-        return text[: _cut(text, size)]
+        length = _cut(text, size)
+        return text[:length], length
     tail_size = int(size * TAIL_SHARE)
     head = text[: _cut(text, size - tail_size)]
     tail = text[len(text) - tail_size :]
     tail = tail[tail.find("\n") + 1 :] if "\n" in tail else tail
     left_out = text[len(head) : len(text) - len(tail)]
-    return f"{head}\n[… {left_out.count(chr(10)) + 1:,} lines …]\n{tail}"
+    return f"{head}\n[… {left_out.count(chr(10)) + 1:,} lines …]\n{tail}", len(head)
 
 
 def shape_line(text: str) -> str:
@@ -137,9 +144,9 @@ def shape_line(text: str) -> str:
         return ""
 
 
-def page_of(text: str, number: int, tokens: int) -> tuple[str, int]:
-    """Return one page of a text, counted from 1, and the number of pages."""
-    starts = [0]
+def page_of(text: str, number: int, tokens: int, shown: int = 0) -> tuple[str, int]:
+    """Return one page of a text, counted from 1, and the number of pages. The first is what was `shown`, if any."""
+    starts = [0, shown] if 0 < shown < len(text) else [0]
     size = _size_for(text, tokens)
     while starts[-1] + size < len(text):
         starts.append(starts[-1] + max(_cut(text[starts[-1] : starts[-1] + size + 1], size), 1))
@@ -150,27 +157,31 @@ def page_of(text: str, number: int, tokens: int) -> tuple[str, int]:
 
 
 def lines_with(text: str, words: str, tokens: int) -> str:
-    """Return the lines that have any of the words, with some around them, the best first lines within the budget."""
+    """Return the lines that have the words, within the budget: those with more and rarer words first.
+
+    A long line is shown in pieces. Each piece has the number of its line, and the lines around it if there is room.
+    """
     wanted = {word.casefold() for word in _WORD.findall(words)}
-    lines = text.split("\n")
-    hits = [
-        (sum(word in line.casefold() for word in wanted), number)
-        for number, line in enumerate(lines)
-        if wanted and any(word in line.casefold() for word in wanted)
+    pieces = [
+        (number, line[start : start + PIECE_CHARS])
+        for number, line in enumerate(text.split("\n"), 1)
+        for start in range(0, max(len(line), 1), PIECE_CHARS)
     ]
+    found = [{word for word in wanted if word in piece.casefold()} for _, piece in pieces]
+    frequency = Counter(word for some in found for word in some)
+    ranked = sorted(
+        (index for index, some in enumerate(found) if some),
+        key=lambda index: (-sum(1 / frequency[word] for word in found[index]), index),
+    )
     shown: set[int] = set()
     room = tokens
-    for _, number in sorted(hits, key=lambda hit: (-hit[0], hit[1])):
-        new = [
-            near
-            for near in range(max(number - AROUND, 0), min(number + AROUND + 1, len(lines)))
-            if near not in shown
-        ]
-        room -= sum(estimate(lines[near]) + 3 for near in new)
-        if room < 0 and shown:
-            break
-        shown.update(new)
-    return "\n".join(f"{number + 1}: {lines[number]}" for number in sorted(shown))
+    for distance in range(AROUND + 1):
+        for index in ranked:
+            for near in {index - distance, index + distance} - shown:
+                if 0 <= near < len(pieces) and (cost := estimate(pieces[near][1]) + 3) <= room:
+                    room -= cost
+                    shown.add(near)
+    return "\n".join(f"{pieces[index][0]}: {pieces[index][1]}" for index in sorted(shown))
 
 
 def _decode(data: bytes) -> object:

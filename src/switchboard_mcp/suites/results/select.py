@@ -132,7 +132,7 @@ def respell(text: str) -> str:
     """Return an expression with the spellings of other dialects replaced.
 
     >>> respell('$.items[?state=="open" && price > 1.5]')
-    "items[?state==`\\"open\\"` && price > `1.5`]"
+    'items[?state==`"open"` && price > `1.5`]'
     """
     text = text.strip()
     if text in ("$", "."):
@@ -143,23 +143,25 @@ def respell(text: str) -> str:
     pieces: list[str] = []
     compared = False
     for piece in _PIECE.findall(text):
-        literal = piece[1:-1].replace("\\`", "`") if piece[0] == "`" else ""
         if compared and (piece[0] == '"' or piece in _WORDS or piece[0] in "-0123456789"):
-            literal, piece = piece, "`" + piece.replace("`", "\\`") + "`"
-        if piece[0] == "`" and not _is_json(literal):
-            raise SelectError(f"select: {piece} is not JSON between backticks. Write a text as 'text'.")
-        pieces.append("==" if piece == "=" else piece)
+            pieces.append(_literal(piece))
+        elif piece[0] == "`":
+            pieces.append(_literal(piece[1:-1].replace("\\`", "`")))
+        else:
+            pieces.append("==" if piece == "=" else piece)
         if not piece.isspace():
             compared = piece in _OPERATORS
     return "".join(pieces)
 
 
-def _is_json(text: str) -> bool:
+def _literal(text: str) -> str:
+    """Return JSON as JMESPath has it, between backticks."""
     try:
         msgspec.json.decode(text.encode())
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
+        message = f"select: `{text}` is not JSON between backticks. Write a text as 'text'."
+        raise SelectError(message) from None
+    return "`" + text.replace("`", "\\`") + "`"
 
 
 def _check(tree: dict[str, Any], fields: list[str]) -> None:

@@ -83,16 +83,18 @@ def test_numbers_and_escapes_keep_their_spelling() -> None:
     assert compact(text) == text.replace(": ", ":").replace(", ", ",")
 
 
-@given(st.text(max_size=3000), st.integers(20, 200))
-def test_the_pages_of_a_text_make_the_whole(text: str, tokens: int) -> None:
-    _, pages = page_of(text, 1, tokens)
-    assert "".join(page_of(text, number, tokens)[0] for number in range(1, pages + 1)) == text
-    assert page_of(text, pages + 1, tokens)[0] == ""
+@given(st.text(max_size=3000), st.integers(20, 200), st.integers(0, 4000))
+def test_the_pages_of_a_text_make_the_whole(text: str, tokens: int, shown: int) -> None:
+    _, pages = page_of(text, 1, tokens, shown)
+    assert "".join(page_of(text, number, tokens, shown)[0] for number in range(1, pages + 1)) == text
+    assert page_of(text, pages + 1, tokens, shown)[0] == ""
+    if 0 < shown < len(text):
+        assert page_of(text, 1, tokens, shown)[0] == text[:shown]
 
 
 def test_a_head_is_about_as_long_as_asked_and_ends_with_a_line() -> None:
     text = "".join(f"line {number} of the file\n" for number in range(5000))
-    head = head_of(text, 1000, exact_json=False)
+    head, _ = head_of(text, 1000, exact_json=False)
     assert text.startswith(head)
     assert head.endswith("\n")
     assert 700 < estimate(head) < 1200
@@ -100,7 +102,7 @@ def test_a_head_is_about_as_long_as_asked_and_ends_with_a_line() -> None:
 
 def test_the_end_of_a_log_is_kept() -> None:
     text = "".join(f"step {number}\n" for number in range(5000)) + "Error: exit code 3"
-    head = head_of(text, 1000, exact_json=False)
+    head, _ = head_of(text, 1000, exact_json=False)
     assert head.endswith("Error: exit code 3")
     assert "lines …]" in head
 
