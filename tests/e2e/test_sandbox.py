@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.host import switchboard
+from tests.e2e.servers import Servers
 from tests.e2e.shell import answered, parsed, run
 from tests.e2e.workspaces import add_child, configure
 
@@ -97,3 +99,18 @@ def test_a_child_that_cannot_start_in_its_sandbox_says_why(workspace: Path, home
     configure(workspace, {"sandbox": "workspace"})
     text = run(workspace, "call", "broken", "x", HOME=str(home)).stderr
     assert f"does not let it use {home / '.needed'}" in text
+
+
+@pytest.mark.parametrize("name", Servers.names)
+def test_published_servers_work_in_a_workspace(name: str, servers: Servers, workspace: Path) -> None:
+    add_child(workspace, name, servers.command(name), env=servers.env(name, "child"))
+    sandbox = {"preset": "workspace", "network": "none", "files": {"write": [str(servers.folder)]}}
+    configure(workspace, {"suites": {name: {"sandbox": sandbox}}})
+    with switchboard(workspace) as host:
+        host.initialize()
+        for call in servers.calls(name):
+            arguments = {"action": "call", "subtool": call.subtool, "args": call.args}
+            asked = host.ask("tools/call", {"name": f"{name}_suite", "arguments": arguments})
+            decoded = json.loads(host.raw_answer(asked).result)
+            assert decoded.get("isError", False) == call.error, decoded
+            assert tuple(block["type"] for block in decoded["content"][: len(call.blocks)]) == call.blocks

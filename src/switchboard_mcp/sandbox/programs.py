@@ -42,7 +42,8 @@ def find_program(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Progr
     read = [place for path in executables for place in _needed_by(path)]
     scripts = [path for word in argv[1:] if (path := _script(word, cwd))]
     packages = [package_folder(path) for path in (*scripts, *executables[:1])]
-    read += packages[: len(scripts)]
+    # A program that is itself a script, as npm installs them, needs its package too.
+    read += packages if _first_line(program) else packages[: len(scripts)]
     for name in ("PYTHONPATH", "NODE_PATH"):
         read += [path for path in env.get(name, "").split(os.pathsep) if os.path.isabs(path)]
     if "-m" in argv[1:-1]:

@@ -26,6 +26,7 @@ from switchboard_mcp.ask import schema_check
 from switchboard_mcp.children import catalog
 from switchboard_mcp.config import agent_names
 from switchboard_mcp.config.models import Expose
+from switchboard_mcp.config.sandbox import HostRule, parse_host
 from switchboard_mcp.errors import failure, is_network_failure
 from switchboard_mcp.gateway.pipeline import result_pages
 from switchboard_mcp.mail import path_patterns
@@ -44,6 +45,8 @@ from switchboard_mcp.protocol import (
     trace_context,
 )
 from switchboard_mcp.redaction import arguments, redactor
+from switchboard_mcp.sandbox import denials, egress
+from switchboard_mcp.sandbox.plan import Launch, SandboxPlan
 from switchboard_mcp.server.http import transport_security
 from switchboard_mcp.suites import (
     fuzzy,
@@ -69,6 +72,8 @@ GROWTH = 10.0
 RUNS = 3
 # CPU time of the work in `slowness` on an idle machine.
 REFERENCE_S = 0.015
+
+PLAN = SandboxPlan(Launch([], {}, "/"), {}, [], [], [], ["/read"], ["/write"], ["/write/.git"])
 
 Work = Callable[[], object]
 
@@ -235,6 +240,11 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         MIB,
     ),
     "config.agent_names.agent_name": (agent_names.agent_name, MIB),
+    "sandbox.denials.find_denials": (lambda t: denials.find_denials(f"EACCES {t}", PLAN), MIB),
+    "sandbox.denials.find_denials (quoted)": (lambda t: denials.find_denials(f"EACCES '{t}'", PLAN), MIB),
+    "sandbox.egress.parse_query": (lambda t: egress.parse_query(t.encode("utf-8", "replace")), MIB),
+    "sandbox.egress.find_rule": (lambda t: egress.find_rule([HostRule("*.a", (1,))], t, 1), MIB),
+    "config.sandbox.parse_host": (parse_host, MIB),
     "config.agent_names.is_agent_name": (agent_names.is_agent_name, MIB),
     "mail.path_patterns.normal_path": (path_patterns.normal_path, MIB),
     "mail.path_patterns.artifact_path": (path_patterns.artifact_path, MIB),
