@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+from msgspec.json import encode
+
 from switchboard_mcp.gateway.session import ReplyChannel, Session
+from switchboard_mcp.gateway.suites import suite_tools
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Suite
 from tests.unit.gateway.board import EVERYTHING, Board
 
@@ -62,3 +65,26 @@ def test_what_is_put_around_a_suite_sees_a_call_come_back_from_the_lot_too(board
     assert watched.calls == ["echo", "echo"]
     ends = [json.loads(answer)["result"]["resultType"] for answer in watched.answers]
     assert ends == ["input_required", "complete"]
+
+
+class GeneratedSuite:
+    """A suite whose description is generated, with forty subtools."""
+
+    def __init__(self, number: int) -> None:
+        self._name = f"some-published-server-{number}_suite"
+
+    def descriptor(self, shape: suite_tools.Shape) -> dict[str, object]:
+        names = [f"get_some_thing_{number}" for number in range(40)]
+        hints = {"readOnlyHint": False, "destructiveHint": True}
+        text = f"Tools of the MCP server '{self._name}'."
+        return suite_tools.describe(self._name, text, names, shape, hints, generated=True)
+
+
+def test_names_of_subtools_stay_in_a_list_of_157_suites_and_what_all_share_goes_first() -> None:
+    suites = [GeneratedSuite(number) for number in range(157)]
+    listed = suite_tools.encode_suites(suites, [])
+    assert sum(len(bytes(tool)) for tool in listed) <= suite_tools.MAX_LIST_BYTES
+    assert all(b"Subtools: get_some_thing_0" in bytes(tool) for tool in listed)
+    assert not any(b"Tools of the MCP server" in bytes(tool) for tool in listed)
+    sizes = [len(encode(suites[0].descriptor(shape))) for shape in suite_tools.SHAPES]
+    assert sizes == sorted(sizes, reverse=True)
