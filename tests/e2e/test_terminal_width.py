@@ -29,6 +29,7 @@ SHOWN = [
     ("introspect", "mock", "add"),
     ("find", "add two numbers"),
     ("status",),
+    ("sandbox", "show"),
     ("secret", "list"),
     ("top",),
     ("revert", "--dry-run"),

@@ -262,8 +262,8 @@ class Config(ConfigModel, frozen=True):
     ask: AskSettings = field(default_factory=AskSettings)
     """Natural-language requests."""
     sandbox: Sandbox | None = None
-    """Sandbox of child processes that have no `sandbox` under `suites`: a preset, or an object. Default: `off`; in
-    governed mode `workspace`."""
+    """Sandbox of child processes that have no `sandbox` under `suites`: a preset, or an object. Default:
+    `off`."""
 
 
 Rebuild = Literal["child", "suite", "restart"]
@@ -351,7 +351,7 @@ def sandbox_of(child: str, config: Config) -> SandboxWords:
     """Return the effective sandbox of a child's process."""
     suite = config.suites.get(child)
     own = suite.sandbox if suite is not None else None
-    return effective(config.sandbox, own, governed=False)
+    return effective(config.sandbox, own)
 
 
 def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, ...]:

@@ -74,7 +74,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_
     preset: Preset | None = None
     """`strict`: reads its program, writes a temporary folder, no network. `workspace`: also writes the workspace and
     its own cache, with a loopback of its own. `browser`: as `workspace`, for servers that start a browser, with
-    network. `off`: no sandbox. Default: `workspace` if anything is set here, and in governed mode; otherwise `off`."""
+    network. `off`: no sandbox. Default: `workspace` if anything is set here; otherwise `off`."""
     required: bool | None = None
     """Refuse to start the child if this system cannot keep all promises of its sandbox. Default: false."""
     files: SandboxFiles = field(default_factory=SandboxFiles)
@@ -159,13 +159,13 @@ PRESETS: dict[str, SandboxWords] = {
 }
 
 
-def effective(default: Sandbox | None, own: Sandbox | None, *, governed: bool) -> SandboxWords:
+def effective(default: Sandbox | None, own: Sandbox | None) -> SandboxWords:
     """Return the sandbox of a child from the workspace's default and its own settings."""
     base, mine = _settings(default), _settings(own)
     if isinstance(own, str) or mine.preset is not None:
         preset = mine.preset
     else:
-        preset = base.preset or ("workspace" if governed or default is not None or own is not None else "off")
+        preset = base.preset or ("workspace" if default is not None or own is not None else "off")
     assert preset is not None
     if preset == "off":
         return OFF

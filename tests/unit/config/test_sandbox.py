@@ -30,19 +30,18 @@ def load(folder: Path, config: object) -> object:
 
 
 class TestLayers:
-    def test_open_mode_has_no_sandbox_and_governed_mode_that_of_a_workspace(self) -> None:
-        assert effective(None, None, governed=False) == OFF
-        assert effective(None, None, governed=True) == PRESETS["workspace"]
-        assert effective(None, "off", governed=True) == OFF
-        assert effective("off", None, governed=True) == OFF
+    def test_there_is_no_sandbox_by_default(self) -> None:
+        assert effective(None, None) == OFF
+        assert effective("strict", "off") == OFF
+        assert effective("off", None) == OFF
 
     def test_a_child_has_its_own_preset_or_the_default(self) -> None:
-        assert effective("strict", None, governed=False) == PRESETS["strict"]
-        assert effective("strict", "browser", governed=False) == PRESETS["browser"]
-        assert effective("off", "strict", governed=False) == PRESETS["strict"]
+        assert effective("strict", None) == PRESETS["strict"]
+        assert effective("strict", "browser") == PRESETS["browser"]
+        assert effective("off", "strict") == PRESETS["strict"]
 
     def test_settings_without_a_preset_are_of_a_workspace(self) -> None:
-        words = effective(None, SandboxSettings(network=["example.com"]), governed=False)
+        words = effective(None, SandboxSettings(network=["example.com"]))
         assert (words.preset, words.network, words.hosts) == ("workspace", "hosts", ["example.com"])
 
     def test_a_child_adds_paths_and_replaces_the_rest(self) -> None:
@@ -50,7 +49,7 @@ class TestLayers:
             files=SandboxFiles(read=["/a"], write=["/b"]), network="none", limits=SandboxLimits(open_files=10)
         )
         own = SandboxSettings(files=SandboxFiles(read=["/c"], protect=[]), limits=SandboxLimits(memory_mb=7))
-        words = effective(default, own, governed=False)
+        words = effective(default, own)
         assert words.read == ["/a", "/c"]
         assert words.write == ["${workspace}", "${cache}", "/b"]
         assert words.protect == []
@@ -59,12 +58,12 @@ class TestLayers:
 
     def test_a_preset_of_its_own_starts_afresh(self) -> None:
         default = SandboxSettings(preset="workspace", files=SandboxFiles(write=["/b"]), network="all")
-        words = effective(default, SandboxSettings(preset="strict"), governed=False)
+        words = effective(default, SandboxSettings(preset="strict"))
         assert words == PRESETS["strict"]
 
     def test_words_that_cancel_a_sandbox_are_ignored_with_off(self) -> None:
         own = SandboxSettings(preset="off", network=["example.com"])
-        assert effective("strict", own, governed=True) == OFF
+        assert effective("strict", own) == OFF
 
 
 class TestPaths:
