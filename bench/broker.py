@@ -21,6 +21,12 @@ from bench.report import Goal, Options, Report, Table, cell
 NPM = REPO / "tests" / "npm" / "node_modules" / ".bin"
 ECHO = [sys.executable, str(REPO / "bench" / "echo_child.py")]
 PUBLISHED = {"memory": "mcp-server-memory", "thinking": "mcp-server-sequential-thinking"}
+# One call that works, by server; all others have `echo`.
+THOUGHT = {"thought": "x", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
+CALLS: dict[str, tuple[str, dict[str, object]]] = {
+    "memory": ("read_graph", {}),
+    "thinking": ("sequentialthinking", THOUGHT),
+}
 WAYS = ("without", "alone", "broker")
 TITLES = {"without": "no Switchboard", "alone": "Switchboard per session", "broker": "broker"}
 INITIALIZE = {
@@ -102,17 +108,16 @@ async def measure(way: str, sessions: int, children: dict[str, list[str]]) -> Co
         if way != "without":  # children start with their first call
             for server in started:
                 for child in children:
-                    call = {
-                        "name": f"{child}_suite",
-                        "arguments": {"action": "call", "subtool": "x", "args": {}},
-                    }
-                    await server.ask("tools/call", call)
+                    subtool, args = CALLS.get(child, ("echo", {"message": "x"}))
+                    call = {"action": "call", "subtool": subtool, "args": args}
+                    await server.ask("tools/call", {"name": f"{child}_suite", "arguments": call})
         processes = marked(mark)
         figures = Costs(len(processes), sum(map(pss_kib, processes)) / 1024, last_ms)
         if way != "without":
             begin = time.perf_counter()
             late = await Server.start([SWITCHBOARD], workspace, env)
             figures.joining_ms = (time.perf_counter() - begin) * 1000
+            await asyncio.sleep(1.0)  # it becomes a shell after the broker has answered
             figures.waiting_kib = private_kib(late.process.pid)
             started.append(late)
         await asyncio.gather(*(server.stop() for server in started))
