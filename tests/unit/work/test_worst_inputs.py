@@ -276,6 +276,7 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     ),
     "mail.store.filenames.parse": (lambda t: filenames.parse("inbox", t), MIB),
     "mail.store.filenames.is_message_id": (filenames.is_message_id, MIB),
+    "mail.store.filenames.printable": (filenames.printable, MIB),
     "mail.terminal.input_safety.to_keystrokes": (
         lambda t: input_safety.to_keystrokes(t, bracketed=True),
         MIB,
