@@ -95,6 +95,7 @@ class ChildContext(Struct, kw_only=True):
     flow_control: FlowControl = field(
         default_factory=FlowControl
     )  # pauses children while the host reads nothing
+    gate: object | None = None  # decides single calls: the current `CallGate`, if there are rules
     # Servers that are part of Switchboard, by name, and their tool tables, built on first use.
     builtin_apps: Mapping[str, ServerApp] = {}
     builtin_tools: dict[str, ToolTable] = {}

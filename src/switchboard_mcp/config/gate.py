@@ -13,6 +13,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 Names = str | list[str]
 # Unlimited repetitions in a pattern: more of them, or one inside another, may take very long on a hostile text.
 MAX_REPEATS = 2
+MAX_WAYS = 256
+# Characters, by the number of unlimited repetitions: a search takes a time in proportion to the square, or the cube.
+LONGEST_TEXTS = (2_000, 2_000, 400)
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 ALWAYS, SESSION = "always", "session"
@@ -22,12 +25,13 @@ class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """A condition on the values of one argument. All parts that are set must hold."""
 
     equals: Any = UNSET
-    """The value is equal to this JSON value."""
+    """The value is equal to this text, number, flag, null or object. The items of a list are compared one by one."""
     glob: Names = []
     """The text matches one of these patterns; `*` matches any text. A path is also compared in its absolute form,
     without `..`, `~`, escapes and symbolic links."""
     regex: str = ""
-    """The text contains a match of this regular expression. At most two of `*`, `+` and `{n,}`, not nested."""
+    """The text contains a match of this regular expression. At most two of `*`, `+` and `{n,}`, without alternatives
+    or optional parts inside."""
     min: float | UnsetType = UNSET
     """The number is at least this."""
     max: float | UnsetType = UNSET
@@ -52,6 +56,10 @@ class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             raise ValueError("the condition is empty")
         if self.present is False and len(written) > 1:
             raise ValueError("`present: false` cannot be combined with another condition")
+        if isinstance(equals, list):
+            raise ValueError(
+                "`equals` cannot be a list, because the items of an argument are compared one by one"
+            )
         if self.regex:
             problem = unsafe_pattern(self.regex)
             if problem:
@@ -122,8 +130,8 @@ class GateSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     otherwise: Literal["allow", "ask", "deny"] = "allow"
     """Tool calls that no rule matches. `ask` asks once per session and subtool."""
     wait_ms: Annotated[int, Meta(ge=1)] = 45_000
-    """Time that a call waits for `switchboard approvals` or the dashboard, in milliseconds, if its host cannot ask the
-    user. Keep it below the host's own timeout."""
+    """Time that a call waits for `switchboard approvals`, in milliseconds, if its host cannot ask the user. Keep it
+    below the host's own timeout."""
     keep_ms: Annotated[int, Meta(ge=1)] = 600_000
     """Time for which a question stays open, and its answer counts if the call is repeated, in milliseconds."""
 
@@ -165,10 +173,13 @@ def unsafe_pattern(pattern: str) -> str:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as problem:
         return f"is not valid: {problem}"
-    repeats = _Repeats()
-    repeats.visit(parsed, inside=False)
+    repeats = _repeats(parsed)
     if repeats.nested:
         return "has a repetition inside another"
+    if repeats.alternatives:
+        return "has alternatives inside a repetition"
+    if repeats.ways > MAX_WAYS:
+        return "has too many optional parts"
     if repeats.references:
         return "refers back to a group"
     if repeats.count > MAX_REPEATS:
@@ -176,11 +187,30 @@ def unsafe_pattern(pattern: str) -> str:
     return ""
 
 
+def longest_text(pattern: str) -> int:
+    """Return how long a text may be for a safe pattern to be searched in a few milliseconds.
+
+    >>> longest_text("^rm .*x"), longest_text("rm.*-rf.*x")
+    (2000, 400)
+    """
+    from re import _parser  # type: ignore[attr-defined]
+
+    return LONGEST_TEXTS[min(_repeats(_parser.parse(pattern)).count, MAX_REPEATS)]
+
+
+def _repeats(parsed: Any) -> _Repeats:
+    found = _Repeats()
+    found.visit(parsed, inside=False)
+    return found
+
+
 class _Repeats:
     """Counts the unlimited repetitions of a parsed regular expression."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.ways = 1  # in which the short repetitions and optional parts can be combined
+        self.alternatives = False
         self.nested = False
         self.references = False
 
@@ -188,15 +218,19 @@ class _Repeats:
         for operation, value in parts:
             name = str(operation)
             if "REPEAT" in name:
-                _, most, inner = value
+                least, most, inner = value
                 repeats = most > 1
-                self.nested = self.nested or (inside and repeats)
+                # An optional part counts, too: there are very many ways to match `(aa?)*`.
+                self.nested = self.nested or (inside and most > least)
                 # A bounded repetition of more than a few is as slow as an unlimited one.
-                self.count += int(most) > 16
+                is_long = int(most) > 16
+                self.count += is_long
+                self.ways *= 1 if is_long else int(most) - int(least) + 1
                 self.visit(inner, inside=inside or repeats)
             elif "GROUPREF" in name:
                 self.references = True
             else:
+                self.alternatives = self.alternatives or (inside and name == "BRANCH")
                 for inner in _nested(value):
                     self.visit(inner, inside=inside)
 

@@ -68,20 +68,28 @@ def attach_pipelines(
     """Attach a call pipeline to the suites that need one."""
     own = any(suite.limits or suite.cache for suite in config.suites.values())
     observed = context.recorder or context.records
-    if loaded or own or observed or config.gate or config.limits != NO_LIMITS:
+    gate = open_gate(config, context)
+    if loaded or own or observed or gate or config.limits != NO_LIMITS:
         from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 
-        attach_pipelines(suites, config, context, loaded, open_gate(config, context))
+        attach_pipelines(suites, config, context, loaded, gate)
 
 
 def open_gate(config: Config, context: ChildContext) -> CallGate | None:
-    """Return the gate of the workspace, if any rule can refuse a call or ask about it."""
+    """Return the gate of the workspace, if any rule can refuse a call or ask about it.
+
+    It stays the same while its rules do, with the answers of the user. A call that waits in an earlier one is refused.
+    """
     settings = gate_settings(config.gate)
     if not settings.enabled:
+        context.gate = None
         return None
     from switchboard_mcp.gateway.gate.call_gate import CallGate
 
-    return CallGate(settings, context)
+    gate = context.gate
+    if not isinstance(gate, CallGate) or gate.settings != settings:
+        context.gate = gate = CallGate(settings, context)
+    return gate
 
 
 def enable_switchboard_suite(config: Config, context: ChildContext) -> None:

@@ -8,6 +8,9 @@ import msgspec
 
 from switchboard_mcp.suites.suite_arguments import unwrap
 
+# Arguments are not unwrapped from a name that is a parameter of the subtool.
+WRAPPER_PARAMETERS = (frozenset[str](), frozenset({"args"}), frozenset({"arguments"}))
+
 
 class AmbiguousArgumentsError(Exception):
     """Servers may read the arguments in different ways. The text says why."""
@@ -21,7 +24,7 @@ def readings(args: bytes) -> list[object]:
     try:
         found = [_decode(args)]
         if b'"arg' in args[:24]:
-            found.append(_decode(unwrap(args, frozenset())))
+            found += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise AmbiguousArgumentsError(f"they cannot be decoded ({problem})") from None
     return found
@@ -29,8 +32,9 @@ def readings(args: bytes) -> list[object]:
 
 def _decode(args: bytes) -> object:
     decoded = msgspec.json.decode(args)
-    # Equal lengths mean that nothing was lost. Numbers and escapes may be spelled differently: only then look closely.
-    if len(msgspec.json.encode(decoded)) != len(msgspec.json.format(args, indent=-1)):
+    # Equal texts mean that nothing was lost. Numbers and escapes may be spelled differently: only then look closely.
+    # Equal lengths would not do: `1e9` becomes longer, and so hides that a member was lost.
+    if msgspec.json.encode(decoded) != msgspec.json.format(args, indent=-1):
         json.loads(args, object_pairs_hook=_refuse_duplicates)
     return decoded
 

@@ -4,7 +4,7 @@
 | --- | --- |
 | with a handshake, and elicitation | `elicitation/create`, while the call waits |
 | stateless, and elicitation | an `input_required` result with a signed state; the host repeats the call |
-| any other | `switchboard approvals` or the dashboard; the call waits a while, then is refused and may be repeated |
+| any other | `switchboard approvals`; the call waits a while, then is refused and may be repeated |
 
 An answer comes from the host or from the user's own shell, never from arguments or results.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
@@ -26,7 +26,7 @@ from switchboard_mcp.config.gate import GateSettings
 from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.gateway.forward import PROMPTS, RESOURCES, TOOLS
 from switchboard_mcp.gateway.gate.arguments import AmbiguousArgumentsError, readings
-from switchboard_mcp.gateway.gate.open_questions import OpenQuestions, questions_folder
+from switchboard_mcp.gateway.gate.open_questions import OpenQuestions, gate_key, questions_folder
 from switchboard_mcp.gateway.gate.questions import (
     ELICITATION,
     Question,
@@ -50,7 +50,6 @@ from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.system import work_thread
 from switchboard_mcp.system.user_folders import state_folder
-from switchboard_mcp.system.user_key import user_key
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
@@ -59,9 +58,13 @@ if TYPE_CHECKING:
 INPUT_KEY = "approval"
 KINDS: dict[str, Kind] = {TOOLS: "tool", RESOURCES: "resource", PROMPTS: "prompt"}
 # Paths in arguments are looked up on disk, so only short ones are decided on the loop.
-LOOP_BYTES = 4 * 1024
+LOOP_BYTES = 1024
 # Answered calls of other clients do not count, so this many clients and calls can be remembered.
 MAX_GRANTS = 10_000
+
+
+# The state that a stateless host brings back, and its answers.
+RetryInput = tuple[str, Raw | UnsetType]
 
 
 class Grant(Struct, frozen=True):
@@ -91,12 +94,14 @@ class CallGate:
     """Decides the calls of all suites, and remembers the user's answers."""
 
     def __init__(self, settings: GateSettings, context: ChildContext) -> None:
-        self._settings = settings
+        self.settings = settings
         self._rules = GateRules(settings)
         self._context = context
         self._now = context.loop.time
         self._signer: StateSigner | None = None
         self._grants: dict[tuple[object, ...], Grant] = {}
+        # Questions to the user by the call that they are about, each with the last call that waited for it.
+        self._asked: dict[tuple[object, ...], tuple[str, GatedCall]] = {}
         self.questions = OpenQuestions(questions_folder(context.workspace, context.environ), context.loop)
 
     def admit(
@@ -129,7 +134,7 @@ class CallGate:
         elif len(gated.args) <= LOOP_BYTES:
             try:
                 decision: Decision | Exception = self._decide_by_arguments(gated, found)
-            except (AmbiguousArgumentsError, RecursionError) as problem:
+            except Exception as problem:  # noqa: BLE001 - what cannot be compared is refused, as in the thread
                 decision = problem
             self._on_decided(gated, decision)
         else:
@@ -159,23 +164,31 @@ class CallGate:
         if not gated.is_open:
             return
         gated.decision = decision
+        retried = _take_retry_input(gated.request)
         if decision.effect == "allow" or (decision.effect == "ask" and not gated.request.is_worth_asking):
             gated.proceed()
         elif decision.effect == "deny":
             self._refuse(gated, "gate_denied", f"A rule of this workspace denies {_describe(gated)}.")
         else:
-            self._ask(gated)
+            self._ask(gated, retried)
 
-    def _ask(self, gated: GatedCall) -> None:
+    def _ask(self, gated: GatedCall, retried: RetryInput | None) -> None:
         """Ask the user, unless an earlier answer counts."""
-        request = gated.request
-        state, input = request.retry_input()
-        text = message_meta.decode_text(state) if state is not UNSET else None
-        known = self._known_answer(gated, continued=text is not None)
-        if is_gate_state(text):
-            request.drop_retry_input()
-            self._take_input(gated, str(text), input)
-        elif known is not None:
+        request, rule = gated.request, gated.decision.rule
+        interception = request.interception
+        if interception is not None and interception.answered_rule == rule:
+            gated.proceed()  # middleware has changed a call that this rule has asked about
+            return
+        answered = self._answered_rule(gated, retried)
+        if retried is not None and answered == rule:
+            responses = jsonrpc.decode_members(retried[1]) if isinstance(retried[1], Raw) else {}
+            if INPUT_KEY in responses:
+                self._take_result(gated, responses[INPUT_KEY])
+                return
+        # Continued with input that the child requested, or with the answer to another question about the same call.
+        is_continued = request.retry_input()[0] is not UNSET or answered not in (None, rule)
+        known = self._known_answer(gated, continued=is_continued)
+        if known is not None:
             self._settle(gated, known)
         elif not request.can_be_answered:
             self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
@@ -189,8 +202,9 @@ class CallGate:
         self._record(gated, "gate_asked")
         if request.is_stateless:
             params = Raw(question.elicitation())
-            expires_at = time.time() + self._settings.keep_ms / 1000
-            state = self._states().issue(request.fingerprint(), request.session.principal, expires_at)
+            expires_at = time.time() + self.settings.keep_ms / 1000
+            rule, principal = gated.decision.rule, request.session.principal
+            state = self._states().issue(request.fingerprint(), principal, rule, expires_at)
             request.require_input({INPUT_KEY: client_requests.to_input_request(ELICITATION, params)}, state)
         else:
             request.timeout_s = request.call_timeout_s(request.child)
@@ -207,15 +221,14 @@ class CallGate:
             error = jsonrpc.get_error(message)
             self._take_result(gated, None if error is not None else message.result)
 
-    def _take_input(self, gated: GatedCall, state: str, input: object) -> None:
-        """Take the answer that a stateless host brings; without a valid one, ask again."""
+    def _answered_rule(self, gated: GatedCall, retried: RetryInput | None) -> int | None:
+        """Return the rule whose question a stateless host brings the answer to; None if the state is not valid."""
+        if retried is None:
+            return None
         request = gated.request
-        valid = self._states().is_valid(state, request.fingerprint(), request.session.principal, time.time())
-        responses = jsonrpc.decode_members(input) if isinstance(input, Raw) else {}
-        if valid and INPUT_KEY in responses:
-            self._take_result(gated, responses[INPUT_KEY])
-        else:
-            self._ask_host(gated)
+        return self._states().rule_of(
+            retried[0], request.fingerprint(), request.session.principal, time.time()
+        )
 
     def _take_result(self, gated: GatedCall, result: object) -> None:
         """Take the result of an elicitation: accepted, declined or cancelled."""
@@ -230,7 +243,14 @@ class CallGate:
 
     def _ask_user(self, gated: GatedCall) -> None:
         """Put the question before the user outside of the host, and let the call wait for a while."""
-        settings, request = self._settings, gated.request
+        settings = self.settings
+        key = self._call_key(gated, continued=False)
+        id, earlier = self._asked.get(key, ("", gated))
+        if id and not earlier.is_open:  # the same call is repeated while its question is open
+            self._asked[key] = (id, gated)
+            self.questions.take_over(id, partial(self._on_user_answer, gated))
+            self._wait(gated, id)
+            return
         if not self.questions.is_available:
             self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
             return
@@ -243,10 +263,17 @@ class CallGate:
             message = f"Nobody can be asked about {_describe(gated)}: {problem.strerror or problem}."
             self._refuse(gated, "gate_unanswered", message)
             return
-        request.on_progress(1, f"Waiting for approval: run `switchboard approvals allow {shell_word(id)}`.")
-        self._context.loop.call_later(settings.wait_ms / 1000, self._stop_waiting, gated, id)
+        self._asked[key] = (id, gated)
+        self._wait(gated, id)
+
+    def _wait(self, gated: GatedCall, id: str) -> None:
+        gated.request.on_progress(
+            1, f"Waiting for approval: run `switchboard approvals allow {shell_word(id)}`."
+        )
+        self._context.loop.call_later(self.settings.wait_ms / 1000, self._stop_waiting, gated, id)
 
     def _on_user_answer(self, gated: GatedCall, allow: bool | None) -> None:
+        self._asked.pop(self._call_key(gated, continued=False), None)
         if allow is not None:
             self._remember(gated, allow=allow, later=not gated.is_open)
             if gated.is_open:
@@ -258,17 +285,20 @@ class CallGate:
         """Refuse a call that has waited long enough; an answer still counts when the call is repeated."""
         if gated.is_open and any(question.id == id for question in self.questions.all()):
             message = f"{_describe(gated, capital=True)} waits for the user's approval."
-            hint = (
-                f"Ask the user to run `switchboard approvals allow {shell_word(id)}`, or to answer on the dashboard, "
-                "then make the same call again."
-            )
+            hint = f"Ask the user to run `switchboard approvals allow {shell_word(id)}`, then make the same call again."
             self._refuse(gated, "gate_waiting", message, hint)
 
     def _settle(self, gated: GatedCall, allow: bool) -> None:
         if not gated.is_open:
             return
+        if self._context.gate is not self:
+            message = f"The rules have changed since the question about {_describe(gated)}."
+            self._refuse(gated, "gate_unanswered", message, "Make the same call again.")
+            return
         self._record(gated, "gate_allowed" if allow else "gate_declined")
         if allow:
+            if gated.request.interception is not None:
+                gated.request.interception.answered_rule = gated.decision.rule
             gated.proceed()
         else:
             self._refuse(gated, "gate_declined", f"The user declined {_describe(gated)}.")
@@ -281,14 +311,24 @@ class CallGate:
 
     def _remember(self, gated: GatedCall, *, allow: bool, later: bool = False) -> None:
         """Keep an answer for later calls of the subtool, as the rule says; `later` for the next one in any case."""
-        duration, keep_s = gated.decision.seconds, self._settings.keep_ms / 1000
+        duration, keep_s = gated.decision.seconds, self.settings.keep_ms / 1000
         if len(self._grants) >= MAX_GRANTS:
-            self._grants.clear()
+            self._drop_grants()
         if duration != 0 and allow:
             until = None if duration is None else self._now() + duration
             self._grants[self._subtool_key(gated)] = Grant(allow, until)
         # The same call, continued with input that its child requested, or repeated because the answer came late.
         self._grants[self._call_key(gated, continued=not later)] = Grant(allow, self._now() + keep_s)
+
+    def _drop_grants(self) -> None:
+        """Forget what has expired and what closed sessions were granted; everything if that is not enough."""
+        now = self._now()
+        kept = {
+            key: grant
+            for key, grant in self._grants.items()
+            if (grant.until is None or now < grant.until) and not getattr(key[0], "closed", False)
+        }
+        self._grants = kept if len(kept) < MAX_GRANTS else {}
 
     def _known_answer(self, gated: GatedCall, *, continued: bool) -> bool | None:
         """Return an earlier answer that counts for this call, or None."""
@@ -338,7 +378,7 @@ class CallGate:
         if self._signer is None:
             folder = state_folder(self._context.environ, "gate")
             try:
-                key = user_key(os.path.join(folder, "state.key")) if os.path.isabs(folder) else os.urandom(32)
+                key = gate_key(folder) if os.path.isabs(folder) else os.urandom(32)
             except OSError as problem:
                 self._context.log.warning("gate.no_key", problem=str(problem))
                 key = os.urandom(32)
@@ -384,6 +424,24 @@ def surroundings(child: Child, context: ChildContext) -> Surroundings:
 def _client_of(request: PipelineRequest) -> object:
     """Return whose answers count for a request: its session, or its principal if every request is a session."""
     return request.session.process_owner
+
+
+def _take_retry_input(request: PipelineRequest) -> RetryInput | None:
+    """Return the state and the answers that a stateless host brings to the gate. They are not for the child.
+
+    They are kept for the call that middleware makes of this one.
+    """
+    state, input = request.retry_input()
+    interception = request.interception
+    if state is UNSET:
+        return interception.gate_input if interception is not None else None
+    text = message_meta.decode_text(state)
+    if text is None or not is_gate_state(text):
+        return None
+    request.drop_retry_input()
+    if interception is not None:
+        interception.gate_input = (text, input)
+    return text, input
 
 
 def _missing(request: PipelineRequest) -> object:

@@ -1,11 +1,13 @@
-"""Questions that no host can ask: answered with `switchboard approvals` or on the dashboard.
+"""Questions that no host can ask: answered with `switchboard approvals`.
 
-Each is a file in the user's state folder, outside of every workspace; so is its answer. While any is open, the folder
-is looked at twice a second.
+Each is a file in the user's state folder, outside of every workspace; so is its answer, which is signed with a key of
+the user, so that a tool that only writes files cannot answer. While any is open, the folder is looked at twice a
+second.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import time
 from asyncio import AbstractEventLoop, TimerHandle
@@ -19,11 +21,12 @@ from switchboard_mcp.gateway.gate.questions import Question
 from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.processes import is_running
 from switchboard_mcp.system.user_folders import state_folder
+from switchboard_mcp.system.user_key import user_key
 
 LOOK_S = 0.5
 MAX_OPEN = 256
 MAX_FILE_BYTES = 64 * 1024
-ALLOW, DENY = b"allow\n", b"deny\n"
+KEY_FILE = "state.key"
 
 
 class StoredQuestion(Question, frozen=True, kw_only=True, rename="camel"):
@@ -50,6 +53,9 @@ class OpenQuestions:
         self._loop = loop
         self._open: dict[str, OpenQuestion] = {}
         self._timer: TimerHandle | None = None
+        self._key = (
+            b""  # read before the first question, so that nobody can replace it between question and answer
+        )
 
     @property
     def is_available(self) -> bool:
@@ -64,6 +70,9 @@ class OpenQuestions:
             **msgspec.structs.asdict(question), id=id, asked_at=now, expires_at=now + keep_s, pid=os.getpid()
         )
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        if not self._key:
+            self._key = gate_key(os.path.dirname(self._folder))
+            stored_questions(self._folder)  # removes what an earlier server has left
         write_atomically(question_path(self._folder, id), msgspec.json.encode(stored), 0o600, sync=False)
         self._open[id] = OpenQuestion(stored, on_answer)
         if self._timer is None:
@@ -84,20 +93,18 @@ class OpenQuestions:
         question.on_answer(allow)
         return True
 
-    def close(self) -> None:
-        """Close all questions: the server stops."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for id in list(self._open):
-            self.answer(id, allow=None)
+    def take_over(self, id: str, on_answer: Callable[[bool | None], None]) -> None:
+        """Let another call wait for the answer to an open question."""
+        self._open[id].on_answer = on_answer
 
     def _look(self) -> None:
         """Take the answers that were written meanwhile."""
         now = time.time()
         for id, question in list(self._open.items()):
             written = _read(answer_path(self._folder, id))
-            if written in (ALLOW, DENY):
-                self.answer(id, allow=written == ALLOW)
+            allow = _decision(self._key, self._folder, id, written) if written is not None else None
+            if allow is not None:
+                self.answer(id, allow=allow)
             elif now >= question.stored.expires_at:
                 self.answer(id, allow=None)
         self._timer = self._loop.call_later(LOOK_S, self._look) if self._open else None
@@ -128,8 +135,27 @@ def stored_questions(folder: str) -> list[StoredQuestion]:
 
 
 def write_answer(folder: str, id: str, *, allow: bool) -> None:
-    """Answer a question of a running server."""
-    write_atomically(answer_path(folder, id), ALLOW if allow else DENY, 0o600, sync=False)
+    """Answer a question of a running server. Raises `OSError` if the user's key cannot be read."""
+    signed = _signed_answer(gate_key(os.path.dirname(folder)), folder, id, allow=allow)
+    write_atomically(answer_path(folder, id), signed, 0o600, sync=False)
+
+
+def gate_key(folder: str) -> bytes:
+    """Return the user's key for answers and states, in the gate's folder. Raises `OSError`."""
+    return user_key(os.path.join(folder, KEY_FILE))
+
+
+def _signed_answer(key: bytes, folder: str, id: str, *, allow: bool) -> bytes:
+    text = f"answer {os.path.basename(folder)} {id} {'allow' if allow else 'deny'}"
+    return hmac.digest(key, text.encode(), "sha256").hex().encode()
+
+
+def _decision(key: bytes, folder: str, id: str, written: bytes) -> bool | None:
+    """Return the answer in a file; None if the user has not signed it."""
+    for allow in (True, False):
+        if hmac.compare_digest(written, _signed_answer(key, folder, id, allow=allow)):
+            return allow
+    return None
 
 
 def question_path(folder: str, id: str) -> str:

@@ -1,4 +1,4 @@
-"""The question about one call, as the user sees it in the host, on the dashboard and in `switchboard approvals`."""
+"""The question about one call, as the user sees it in the host and in `switchboard approvals`."""
 
 from __future__ import annotations
 

@@ -111,6 +111,8 @@ class PipelineRequest(HostRequest):
         """Answer a stateless host that its input is needed; it repeats the request with that."""
         if not self.finished and self.is_awaited:
             self.close("input_required")
+            if self.interception is not None:  # middleware may wait for the gate
+                self.interception.cancel()
             del self.session.in_flight[self.host_id]
             self.channel.answer(
                 jsonrpc.result(self.host_id, message_meta.input_required_result(requests, state))
@@ -272,6 +274,8 @@ class Interception:
         "_request",
         "_result",
         "_task",
+        "answered_rule",
+        "gate_input",
         "original_fingerprint",
     )
 
@@ -283,6 +287,8 @@ class Interception:
         self._result: Future[Answer] | None = None  # awaited by the middleware's `next`
         self._cache_key: Hashable | None = None
         self._generation = 0  # of the cache when the call began; negative if the call may change something
+        self.answered_rule: int | None = None  # the rule of the gate whose question the user has answered
+        self.gate_input: tuple[str, Raw | UnsetType] | None = None  # what a stateless host answers the gate
         self.original_fingerprint = b""  # set once middleware has changed the call
 
     def begin(self) -> None:
@@ -492,7 +498,7 @@ class PipelineCall(PipelineRequest, SubtoolCall):
     def replace_call(self, subtool: str, args: bytes) -> None:
         """Call a different subtool, or the same one with different arguments."""
         old = self.params
-        arguments = SuiteCall(action="call", subtool=subtool, args=Raw(args))
+        arguments = SuiteCall(action="call", subtool=subtool, args=Raw(args), select=old.arguments.select)
         self.params = PlainParams(old.name, arguments, old.meta, old.input_responses, old.request_state)
 
     def retry_input(self) -> tuple[Raw | UnsetType, Raw | UnsetType]:

@@ -14,11 +14,11 @@ from itertools import islice
 import msgspec
 from msgspec import UNSET, Struct
 
-from switchboard_mcp.config.gate import Condition, Names
+from switchboard_mcp.config.gate import Condition, Names, longest_text
 from switchboard_mcp.policy.gate.spellings import (
     MAX_PATH_CHARS,
     Resolve,
-    host_of,
+    hosts_of,
     is_inside,
     path_forms,
     text_forms,
@@ -28,7 +28,6 @@ from switchboard_mcp.system.star_patterns import matches_stars
 
 # Values of one argument, in lists and at any depth. A call with more is not compared value by value.
 MAX_VALUES = 64
-MAX_REGEX_CHARS = 2_000
 MAX_DEPTH = 64
 MAX_NUMBER_CHARS = 64
 
@@ -165,12 +164,19 @@ def _items(value: object, depth: int) -> Iterator[object]:
 
 
 def _is_equal(value: object, wanted: object, *, strict: bool) -> bool:
-    if not strict and isinstance(value, str) and isinstance(wanted, str):
-        return any(form.strip().casefold() == wanted.casefold() for form in text_forms(value))
-    # A model may write a number or a flag as text, and many servers take it.
-    if not strict and isinstance(value, str) and not isinstance(wanted, str):
-        return value.strip().casefold() == msgspec.json.encode(wanted).decode().casefold()
-    return type(value) is type(wanted) and value == wanted
+    if strict or value is None or wanted is None:
+        return type(value) is type(wanted) and value == wanted
+    # A model may write a number or a flag as text, and many servers take it, as they take `1` or "yes" for true.
+    if isinstance(wanted, bool):
+        return value is wanted or not isinstance(value, bool)
+    if isinstance(wanted, int | float):
+        return _as_number(value, strict=False) == wanted
+    if isinstance(wanted, str):
+        text = _as_text(value)
+        return text is not None and any(
+            form.strip().casefold() == wanted.casefold() for form in text_forms(text)
+        )
+    return bool(value == wanted)
 
 
 def _glob(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
@@ -206,15 +212,16 @@ def _regex(value: object, wanted: str, around: Surroundings, strict: bool) -> bo
     text = _as_text(value)
     if text is None:
         return False
-    if len(text) > MAX_REGEX_CHARS:
+    pattern, longest = _compiled(wanted)
+    if len(text) > longest:
         return not strict
-    found = [_compiled(wanted).search(form) is not None for form in text_forms(text)]
+    found = [pattern.search(form) is not None for form in text_forms(text)]
     return all(found) if strict else any(found)
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+def _compiled(pattern: str) -> tuple[re.Pattern[str], int]:
+    return re.compile(pattern), longest_text(pattern)
 
 
 def _min(value: object, wanted: float, around: Surroundings, strict: bool) -> bool:
@@ -267,13 +274,15 @@ def _paths(text: str, around: Surroundings) -> list[str]:
 
 
 def _host_in(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
-    host = host_of(value) if isinstance(value, str) else ""
-    return _is_listed_host(host, wanted) if host else not strict
+    hosts = hosts_of(value) if isinstance(value, str) else []
+    found = [_is_listed_host(host, wanted) for host in hosts]
+    return (all(found) if strict else any(found)) if found else not strict
 
 
 def _host_not_in(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
-    host = host_of(value) if isinstance(value, str) else ""
-    return not _is_listed_host(host, wanted) if host else not strict
+    hosts = hosts_of(value) if isinstance(value, str) else []
+    found = [not _is_listed_host(host, wanted) for host in hosts]
+    return (all(found) if strict else any(found)) if found else not strict
 
 
 def _is_listed_host(host: str, wanted: Names) -> bool:

@@ -7,6 +7,7 @@ of them. Pure: `resolve` looks at the disk.
 from __future__ import annotations
 
 import posixpath
+import socket
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +18,8 @@ Resolve = Callable[[str], str]
 MAX_PATH_CHARS = 4_096
 # Escapes within escapes: `%252e` is `%2e` is `.`.
 MAX_DECODINGS = 3
+WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
+MAPPED = bytes(10) + b"\xff\xff"
 
 
 def path_forms(text: str, folder: str, home: str, resolve: Resolve) -> list[str]:
@@ -41,13 +44,28 @@ def text_forms(text: str) -> list[str]:
     return list(_decoded(text))
 
 
+def hosts_of(text: str) -> list[str]:
+    """Return the hosts that a URL may lead to, in lower case, addresses as programs write them; empty if none is sure.
+
+    >>> hosts_of("http:evil.test"), hosts_of("http://2130706433/"), hosts_of("http://[::ffff:10.0.0.1]/")
+    (['http', 'evil.test'], ['127.0.0.1'], ['::ffff:a00:1', '10.0.0.1'])
+    """
+    host = host_of(text)
+    found = [host] if host else []
+    scheme, colon, rest = text.strip().partition(":")
+    # Browsers and many clients read `http:x` and `http:/x` as `http://x`.
+    if colon and scheme.casefold() in WEB_SCHEMES and not rest.startswith("//"):
+        found.append(host_of("//" + rest.lstrip("/")))
+    return list(dict.fromkeys(form for host in found for form in _addresses(host) if form))
+
+
 def host_of(text: str) -> str:
     """Return the host that a URL leads to, in lower case; empty if the text has none, or more than one reading."""
     spelled = text.strip()
     if any(character.isspace() or character in "\\\x00" for character in spelled):
         return ""
     try:
-        parts = urlsplit(spelled if "://" in spelled else f"//{spelled}")
+        parts = urlsplit(spelled if "://" in spelled or spelled.startswith("//") else f"//{spelled}")
         host = (parts.hostname or "").rstrip(".").casefold()
     except ValueError:
         return ""
@@ -99,6 +117,30 @@ def _absolute(path: str, folder: str) -> str:
 
 def _ascii_host(host: str) -> str:
     try:
-        return host.encode("idna").decode()
+        return host.encode("idna").decode().rstrip(".").casefold()
     except UnicodeError:
         return ""
+
+
+def _addresses(host: str) -> list[str]:
+    """Return a host as it is; if it is a number, the address that it stands for, and an IPv4 address within IPv6."""
+    try:
+        if ":" in host:
+            address = socket.inet_ntop(socket.AF_INET6, packed := socket.inet_pton(socket.AF_INET6, host))
+            mapped = packed[:12] == MAPPED
+            # Some write the end of such an address with dots, others do not.
+            return (
+                [_without_dots(packed), socket.inet_ntop(socket.AF_INET, packed[12:])]
+                if mapped
+                else [address]
+            )
+        if host.rpartition(".")[2][:1].isdigit():
+            return [socket.inet_ntop(socket.AF_INET, socket.inet_aton(host))]
+    except OSError:
+        pass
+    return [host]
+
+
+def _without_dots(packed: bytes) -> str:
+    high, low = int.from_bytes(packed[12:14], "big"), int.from_bytes(packed[14:], "big")
+    return f"::ffff:{high:x}:{low:x}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -11,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from switchboard_mcp.config.gate import GateSettings
+from switchboard_mcp.config.gate import GateRule, GateSettings
 from switchboard_mcp.gateway.factory import open_gate
 from switchboard_mcp.gateway.gate import open_questions
+from switchboard_mcp.gateway.gate.arguments import readings
 from switchboard_mcp.gateway.gate.open_questions import questions_folder, stored_questions, write_answer
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
@@ -336,6 +338,7 @@ def test_middleware_that_changes_a_call_has_it_asked_about(board: Board) -> None
         '{"arguments":{"args":{"path":"/etc/passwd"}}}',
         '{"p\\u0061th":"/etc/passwd"}',
         '{"path":"\\/etc\\/passwd"}',
+        '{"path":"/etc/x","path":"ok","n":1e9,"m":1e7}',
     ],
 )
 def test_no_spelling_of_the_arguments_slips_a_rule(board: Board, args: str) -> None:
@@ -346,6 +349,12 @@ def test_no_spelling_of_the_arguments_slips_a_rule(board: Board, args: str) -> N
     host.send(f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'.encode())
     assert error(host, 1)["code"] == "gate_denied"
     assert scene.reached() == 0
+
+
+def test_every_wrapper_that_may_be_removed_is_looked_into() -> None:
+    found = readings(b'{"arguments":{"args":{"file":"x"}}}')
+    assert {"args": {"file": "x"}} in found
+    assert {"file": "x"} in found
 
 
 def test_large_arguments_are_decided_outside_of_the_loop(board: Board) -> None:
@@ -388,3 +397,116 @@ def test_questions_hide_what_the_suite_redacts(board: Board) -> None:
     host = board.host(ASKS)
     host.call("write", args={"pin": "4711-0815", "note": "the pin is 4711-0815"})
     assert "4711" not in json.dumps(question(host))
+
+
+@pytest.mark.parametrize("written", [b"allow\n", b"", b"0" * 64])
+def test_a_file_that_the_user_has_not_signed_is_no_answer(board: Board, home: Path, written: bytes) -> None:
+    scene = Scene(board, [{"ask": "always"}])
+    host = board.host()
+    called = host.call("write")
+    (waiting,) = open_in(home)
+    folder = questions_folder(FOLDER, {"HOME": str(home)})
+    forged = open_questions.answer_path(folder, waiting.id)
+    Path(forged).write_bytes(written)
+    board.advance(1)
+    write_answer(folder, "00000000", allow=True)
+    os.replace(open_questions.answer_path(folder, "00000000"), forged)
+    board.advance(1)
+    assert scene.reached() == 0
+    assert host.answer(called) is None
+    write_answer(folder, waiting.id, allow=True)
+    board.advance(1)
+    assert scene.reached() == 1
+
+
+def test_a_call_that_is_repeated_waits_for_its_open_question(board: Board, home: Path) -> None:
+    scene = Scene(board, {"rules": [{"ask": "always"}], "waitMs": 10_000})
+    host = board.host()
+    host.call("write")
+    board.advance(11)
+    (waiting,) = open_in(home)
+    host.call("write")
+    assert [question.id for question in open_in(home)] == [waiting.id]
+    write_answer(questions_folder(FOLDER, {"HOME": str(home)}), waiting.id, allow=True)
+    board.advance(1)
+    assert scene.reached() == 1
+    host.call("write")
+    assert scene.reached() == 1, "the answer counted once"
+
+
+def test_two_calls_at_a_time_are_two_questions(board: Board, home: Path) -> None:
+    Scene(board, [{"ask": "always"}])
+    host = board.host()
+    host.call("write")
+    host.call("write")
+    assert len(open_in(home)) == 2
+
+
+def test_rules_that_change_while_the_user_is_asked_are_not_passed_by(board: Board) -> None:
+    scene = Scene(board, [{"ask": "always"}])
+    host = board.host(ASKS)
+    called = host.call("write")
+    denies = msgspec.convert([{"deny": True}], list[GateRule])
+    open_gate(msgspec.structs.replace(board.config, gate=denies), board.services)
+    host.reply(question(host), {"action": "accept"})
+    assert error(host, called)["code"] == "gate_unanswered"
+    assert scene.reached() == 0
+
+
+def test_answers_count_on_after_a_reload_with_the_same_rules(board: Board) -> None:
+    rules = msgspec.convert([{"ask": "session"}], list[GateRule])
+    config = msgspec.structs.replace(board.config, gate=rules)
+    gate = open_gate(config, board.services)
+    assert gate is not None
+    assert open_gate(config, board.services) is gate
+
+
+def test_a_stateless_host_is_asked_once_about_a_call_that_middleware_changes(board: Board) -> None:
+    async def rewrite(call: ToolCall, next: Next) -> Answer:
+        return await next(call.with_arguments({"path": "there"}))
+
+    scene = Scene(board, [{"ask": "always"}], rewrite)
+    host = board.host(ASKS, modern=True)
+    state, _ = asked_of(host.result(host.call("write", args={"path": "here"})))
+    yes = {"requestState": state, "inputResponses": {"approval": {"action": "accept"}}}
+    host.call("write", args={"path": "here"}, params=yes)
+    assert scene.reached() == 1
+    asked_of(host.result(host.call("write", args={"path": "here"})))
+
+
+def test_a_stateless_host_answers_every_rule_that_asks_about_a_changed_call(board: Board) -> None:
+    async def rewrite(call: ToolCall, next: Next) -> Answer:
+        return await next(call.with_arguments({"path": "there"}))
+
+    rules = [{"ask": "always", "args": {"path": {"equals": path}}} for path in ("here", "there")]
+    scene = Scene(board, rules, rewrite)
+    host = board.host(ASKS, modern=True)
+    before = len(asyncio.all_tasks(board.loop))
+    args: Json = {"path": "here"}
+    retry: Json = {}
+    for shown in ("here", "there"):
+        state, asked = asked_of(host.result(host.call("write", args=args, params=retry)))
+        assert shown in asked["params"]["message"]
+        retry = {"requestState": state, "inputResponses": {"approval": {"action": "accept"}}}
+    board.settle()
+    assert len(asyncio.all_tasks(board.loop)) == before, (
+        "no middleware waits for a question that was answered"
+    )
+    assert scene.reached() == 0
+    host.call("write", args=args, params=retry)
+    assert scene.reached() == 1
+
+
+def test_an_answer_that_no_rule_needs_any_more_is_not_sent_to_the_child(board: Board) -> None:
+    scene = Scene(board, [{"deny": True, "subtool": "other"}])
+    host = board.host(ASKS, modern=True)
+    host.call("write", params={"requestState": "switchboard-gate:x", "inputResponses": {}})
+    assert scene.reached() == 1
+    assert "requestState" not in scene.kid.server.last()["params"]
+
+
+def test_a_state_that_is_not_ours_does_not_ask_a_host_that_cannot(board: Board) -> None:
+    Scene(board, [{"ask": "always"}])
+    host = board.host({}, modern=True)
+    called = host.call("write", params={"requestState": "switchboard-gate:x", "inputResponses": {}})
+    assert error(host, called)["code"] == "gate_unanswered"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,6 +75,29 @@ def test_a_rule_matches_what_it_names(rule: dict[str, object], matches: bool) ->
         ({"equals": 5}, "5", True),
         ({"equals": True}, "TRUE", True),
         ({"equals": 5}, 6, False),
+        ({"equals": 5}, 5.0, True),
+        ({"equals": 5}, " +5.0", True),
+        ({"equals": "5"}, 5, True),
+        ({"equals": "5"}, 6, False),
+        ({"equals": True}, 1, True),
+        ({"equals": True}, "yes", True),
+        ({"equals": True}, False, False),
+        ({"equals": False}, 0, True),
+        ({"equals": {"a": 1}}, {"a": 1.0}, True),
+        ({"equals": None}, False, False),
+        ({"regex": "a.*b.*c"}, "x" * 401, True),
+        ({"hostIn": "evil.test"}, "http:evil.test", True),
+        ({"hostIn": "evil.test"}, "HTTPS:/evil.test/x", True),
+        ({"hostIn": "evil.test"}, "//evil.test/x", True),
+        ({"hostIn": "evil.test"}, "http://evil.test\u3002/", True),
+        ({"hostIn": "127.0.0.1"}, "http://2130706433/", True),
+        ({"hostIn": "127.0.0.1"}, "http://0x7f.1/", True),
+        ({"hostIn": "127.*"}, "http://0177.1:80/", True),
+        ({"hostIn": "127.0.0.1"}, "http://[::ffff:7f00:1]/", True),
+        ({"hostIn": "::1"}, "http://[0:0:0:0:0:0:0:1]/", True),
+        ({"hostIn": "evil.test"}, "http://1.evil.test/", False),
+        ({"hostNotIn": ["10.0.0.1"]}, "http://10.0.0.1/", False),
+        ({"hostNotIn": ["http"]}, "http:evil.test", True),
         ({"glob": "*.env"}, "a/.env", True),
         ({"glob": "DROP *"}, "drop table/x", True),
         ({"glob": "*.env"}, "a.txt", False),
@@ -269,12 +293,26 @@ def test_no_set_of_rules_lets_through_what_one_of_its_deny_rules_matches(
         ("a*b*c*", "has more than 2 unlimited repetitions"),
         (r"(a)\1", "refers back to a group"),
         ("(", "is not valid"),
+        ("(a|ab)*c", "has alternatives inside a repetition"),
+        ("(aa?)*c", "has a repetition inside another"),
+        ("a?" * 9, "has too many optional parts"),
+        (r"^https?://(www\.)?[a-z]+(-[a-z])?", ""),
         ("a{1,5000}b{1,5000}c{1,5000}", "has more than 2 unlimited repetitions"),
     ],
 )
 def test_a_pattern_that_may_take_long_is_refused(pattern: str, problem: str) -> None:
     assert unsafe_pattern(pattern).startswith(problem)
     assert bool(unsafe_pattern(pattern)) is bool(problem)
+
+
+@pytest.mark.parametrize("pattern", ["a*a*b", ".*a.*b", "a*b", "a{1,16}a{1,16}b"])
+def test_no_text_takes_long_to_search(pattern: str) -> None:
+    assert not unsafe_pattern(pattern)
+    gate = rules({"deny": True, "args": {"x": {"regex": pattern}}})
+    began = time.process_time()
+    for length in (400, 2_000):
+        decide(gate, args={"x": "a" * length})
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -286,6 +324,7 @@ def test_a_pattern_that_may_take_long_is_refused(pattern: str, problem: str) -> 
         ({"deny": True, "args": {"x": {}}}, "the condition is empty"),
         ({"deny": True, "args": {"x": {"present": False, "glob": "a"}}}, "cannot be combined"),
         ({"deny": True, "args": {"x": {"regex": "(a+)+"}}}, "repetition inside another"),
+        ({"deny": True, "args": {"x": {"equals": ["a"]}}}, "cannot be a list"),
         ({"deny": True, "resource": "a", "subtool": "b"}, "has no `subtool`"),
         ({"deny": True, "resource": "a", "args": {"x": {"glob": "b"}}}, "has no `args`"),
         ({"deny": True, "subtools": "a"}, "unknown field"),
