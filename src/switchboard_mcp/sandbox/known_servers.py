@@ -1,7 +1,7 @@
 """Known needs of published servers, as proposals: `sandbox learn` shows them, nothing applies them by itself.
 
-The folders were found by running the servers; the hosts are those that each server's documentation names. `data` are
-folders in the user's home with the user's own data, which a private home would hide.
+They are starting points, not promises: hosts are those of the services that the servers are for. `data` are folders in
+the user's home with the user's own data, which a private home would hide.
 """
 
 from __future__ import annotations
