@@ -141,6 +141,8 @@ class Broker:
             await self._serve_session(session, connection)
 
     async def _read_hello(self, connection: socket.socket, descriptors: list[int]) -> Hello:
+        if sys.platform != "linux":
+            raise OSError("This needs Linux.")
         await _readable(connection)
         space = socket.CMSG_SPACE(HOST_DESCRIPTORS * 4)
         head, attached, flags, _ = connection.recvmsg(4, space, socket.MSG_CMSG_CLOEXEC)
@@ -362,6 +364,8 @@ async def _readable(connection: socket.socket) -> None:
 
 
 def _peer_pid(connection: socket.socket) -> int:
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int.from_bytes(peer[:4], sys.byteorder)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Mapping
 
 try:
@@ -87,6 +88,8 @@ def socket_address(path: str) -> str:
     """Return the path of a socket in a form that is short enough. The descriptor of its folder stays open."""
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
         return path
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     folder, name = os.path.split(path)
     return f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}/{name}"
 

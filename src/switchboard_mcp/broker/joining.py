@@ -77,6 +77,8 @@ def _join(
     path: str, arguments: list[str], environ: Mapping[str, str], journal: int = -1, *, start: bool = True
 ) -> int:
     place = address.socket_address(path)
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
 
     def start_broker() -> bool:
         command = [*PYTHON, "-m", BROKER, path]

@@ -17,6 +17,8 @@ NO_NEW_PRIVILEGES = "NoNewPrivs:\t1"
 
 def check_peer(connection: socket.socket) -> str:
     """Return why a client may not use this process; empty if it may."""
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, user = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
     if user != os.getuid():

@@ -49,6 +49,8 @@ def encode_hello(kind: str, version: str, arguments: Sequence[str], environ: Map
 
 def connect(address: str) -> _socket.socket:
     """Connect to a broker of this user. Raises OSError if there is none."""
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.settimeout(JOIN_TIMEOUT_S)

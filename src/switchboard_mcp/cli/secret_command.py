@@ -128,7 +128,7 @@ def _store_for(name: str, stores: list[Store], invocation: Invocation) -> Store:
     """Return the store of a variable: where it is, else where a child uses it, else that of this workspace."""
     if invocation.args.user:
         if stores[-1].scope != "user":
-            hint = "`switchboard init` or `switchboard add --user` makes one."
+            hint = "`switchboard init` makes one."
             raise usage_error("secret: there is no user workspace besides this one.", hint)
         return stores[-1]
     having = [store for store in stores if name in store.stored] or [

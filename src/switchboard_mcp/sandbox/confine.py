@@ -147,6 +147,8 @@ def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
     """
     if not mounts:
         return
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     root = b"/tmp"
     check(_libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
     trees = [open_tree(kind, path) for kind, path, _ in mounts]
@@ -241,6 +243,8 @@ def open_network(loopback: bool, ports: list[int], channel: socket.socket | None
 
 def route_everything_here() -> None:
     """Run `ip route add local default dev lo`: the kernel then takes every IPv4 address for one of ours."""
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     route = struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 255, 4, 254, 2, 0) + struct.pack("=HHI", 8, 4, 1)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
         netlink.send(struct.pack("=IHHII", 16 + len(route), 24, 0x505, 1, 0) + route)
@@ -273,6 +277,8 @@ def restrict_files(rules: tuple[bytes, list[tuple[bytes, int]]] | None) -> None:
     if rules is None:
         return
     attributes, paths = rules
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
     handled = int.from_bytes(attributes[:8], sys.byteorder)
     ruleset = call(LANDLOCK_CREATE, attributes, len(attributes), 0)
     for path, rights in paths:

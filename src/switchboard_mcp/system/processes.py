@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 _MAX_ANCESTORS = 64
@@ -82,10 +83,9 @@ def _parents_by_ps() -> dict[int, int]:
 
 def usable_processors() -> float:
     """Return how many processors this process may use: by its affinity, and by the quota of its container."""
-    try:
-        usable: float = len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):  # not on this system
-        usable = os.cpu_count() or 1
+    usable: float = os.cpu_count() or 1
+    if sys.platform == "linux":
+        usable = len(os.sched_getaffinity(0))
     try:
         with open("/sys/fs/cgroup/cpu.max", "rb") as file:
             quota, period = file.read(100).split()[:2]

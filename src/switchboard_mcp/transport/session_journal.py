@@ -18,6 +18,7 @@ import errno
 import mmap
 import os
 import stat
+import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
@@ -172,6 +173,8 @@ class Journal:
 
     def _clear(self, half: int, used: int) -> None:
         """Set a half to zero. Large ones are given back to the system."""
+        if sys.platform != "linux":
+            raise OSError("This needs Linux.")
         start = self._half(half)
         if used <= 4 * READ_BYTES:
             self._bytes[start : start + used] = bytes(used)
@@ -202,6 +205,8 @@ class Journal:
 
     def send(self, target: int, *, is_pipe: bool) -> None:
         """Move output to the host, as much as it takes. Raises OSError if it has closed its end."""
+        if sys.platform != "linux":
+            raise OSError("This needs Linux.")
         end = self._end
         while self._sent < end:
             try:

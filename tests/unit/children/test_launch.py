@@ -150,12 +150,20 @@ STARTS = {
     "Popen": {"transport/process/launcher.py"},
     # A terminal runs the program that its user names behind `--`, as any shell would.
     "execvpe": {"transport/process/reaper.py", "transport/process/pty.py"},
-    "fork": {"transport/process/reaper.py", "transport/process/pty.py"},
+    "fork": {
+        "transport/process/reaper.py",
+        "transport/process/pty.py",
+        "broker/shim.py",
+        "sandbox/confine.py",
+    },
     # The writer of the audit record: our own interpreter with our own module.
     "posix_spawn": {"observability/audit/writer_process.py"},
+    # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.
+    "execv": {"broker/again.py", "broker/shim.py"},
+    "execve": {"broker/shim.py"},
 }
 NEVER = {
-    "system", "popen", "posix_spawnp", "spawnv", "execv", "execve", "execvp", "execl", "forkpty",
+    "system", "popen", "posix_spawnp", "spawnv", "execvp", "execl", "forkpty",
     "create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell", "check_output",
     "check_call", "getoutput", "getstatusoutput",
 }  # fmt: skip
