@@ -70,6 +70,7 @@ class PipelineRequest(HostRequest):
     finished: bool
     kind = "call"  # as the audit log names it
     follows_call = False
+    selects = False  # the host wants a part of the result, which is taken from the whole
     deliver = HostRequest.finish  # answers the host; `super()` would cost as much as the rest of `finish`
 
     @abstractmethod
@@ -173,7 +174,7 @@ class PipelineRequest(HostRequest):
             # `is_error` looks for this first; doing it here saves a call for nearly every result.
             self.outcome = "error" if body.find(b'"isError"') > 0 and is_error(body) else "ok"
         pager = self.pipeline.pager
-        if pager is not None and len(body) > pager.max_bytes and self.kind == "call":
+        if pager is not None and len(body) > pager.max_bytes and self.kind == "call" and not self.selects:
             body = pager.first_page(body, self.session, self.target()[0])
         self.close(self.outcome)
         self.deliver(body)
@@ -485,6 +486,11 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         self.outcome = ""
         self.finished = False
         self.interception = Interception(self) if pipeline.intercepts else None
+
+    @property
+    def selects(self) -> bool:  # type: ignore[override]
+        """True if the host wants a part of the result."""
+        return bool(self.params.arguments.select)
 
     def target(self) -> tuple[str, bytes]:
         """Return the subtool and its arguments."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import Session
     from switchboard_mcp.suites.results.answers import KeptResult
 
-# For one suite; the oldest results are dropped first.
+# For one suite; the oldest results are dropped first. The newest stays, however large: its handle was just issued.
 MAX_BYTES = 32 * 1024 * 1024
 HANDLE_BYTES = 9
 
@@ -55,7 +55,8 @@ class HandleStore:
         """Drop what has expired or is too much, the oldest first."""
         while self._entries:
             oldest = next(iter(self._entries.values()))
-            if self._bytes <= MAX_BYTES and oldest.expires_at >= self._now():
+            too_much = self._bytes > MAX_BYTES and len(self._entries) > 1
+            if not too_much and oldest.expires_at >= self._now():
                 break
             _, dropped = self._entries.popitem(last=False)
             self._bytes -= dropped.size

@@ -22,6 +22,7 @@ from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites.results.answers import (
     KeptResult,
     compact,
+    count_tokens,
     head_of,
     is_json,
     lines_with,
@@ -67,10 +68,10 @@ class ResultShaper:
     ) -> None:
         """Call `finish` with what is to be shown of a result."""
         handle = new_handle()
-        work = partial(self.shape, body, call.select, handle, client)
+        work = partial(self._shape_safely, body, call.select, handle, client)
 
         def done(shaped: Shaped | Exception) -> None:
-            if isinstance(shaped, Exception):  # the whole result is always right
+            if isinstance(shaped, Exception):
                 finish(body)
                 return
             if shaped.kept is not None:
@@ -82,13 +83,20 @@ class ResultShaper:
         else:
             work_thread.submit(work, done)
 
+    def _shape_safely(self, body: bytes, select: str, handle: str, client: str) -> Shaped:
+        """Return what is to be shown of a result; all of it if that cannot be found out."""
+        try:
+            return self.shape(body, select, handle, client)
+        except Exception:  # noqa: BLE001 - the host gets an answer in any case, and the whole result is always right
+            return Shaped(body)
+
     def shape(self, body: bytes, select: str, handle: str, client: str) -> Shaped:
         """Return what is to be shown of a result."""
         kept = read_result(body)
         if kept is None:
             return Shaped(body)
         if select and not kept.is_error:  # a selection must not hide a failure
-            return self._select(kept, select, handle)
+            return self._select(kept, select, handle, handle)
         text = self._compacted(kept)
         most, head_chars = SMALLER_LIMITS.get(client.partition("-")[0], (self._settings.max_tokens, 0))
         if not self._settings.max_tokens or len(text) <= most or (tokens := count_tokens(text)) <= most:
@@ -100,7 +108,7 @@ class ResultShaper:
 
     def _compacted(self, kept: KeptResult) -> str:
         mode = self._settings.compact
-        if mode == "on" or (mode == "auto" and kept.serialised):
+        if (mode == "on" and kept.one_text) or (mode == "auto" and kept.serialised):
             return compact(kept.text)
         return kept.text
 
@@ -115,8 +123,11 @@ class ResultShaper:
         notice = _notice(estimate(head), tokens, handle, self._settings.keep_ms)
         return Shaped(text_answer(kept, f"{shape_line(kept.text)}{head}\n{notice}"), kept)
 
-    def _select(self, kept: KeptResult, select: str, handle: str) -> Shaped:
-        """Return the selected part, or why there is none, with a handle to the whole."""
+    def _select(self, kept: KeptResult, select: str, handle: str, fresh: str) -> Shaped:
+        """Return the selected part, or why there is none, with a handle to the whole.
+
+        If the part is too long, it is what is kept under the `fresh` handle, so that it can be read on.
+        """
         ways = f'{{"action":"result","handle":"{handle}","select":"…"}} or "find":"words" or "page":1'
         try:
             value = kept.value()
@@ -129,10 +140,11 @@ class ResultShaper:
             return Shaped(text_answer(kept, f"{problem} The call has run; read on with {ways}."), kept)
         text = encode(answer).decode()
         limit = 2 * self._settings.max_tokens
-        if limit and len(text) > limit and estimate(text) > limit:
-            head, _ = head_of(text, self._settings.head_tokens, exact_json=True)
-            notice = _notice(estimate(head), estimate(text), handle, self._settings.keep_ms)
-            return Shaped(text_answer(kept, f"{head}\n{notice}"), kept)
+        if limit and len(text) > limit and (tokens := count_tokens(text)) > limit:
+            head, shown = head_of(text, self._settings.head_tokens, exact_json=True)
+            notice = _notice(estimate(head), tokens, fresh, self._settings.keep_ms)
+            part = KeptResult(text, [], Raw(text.encode()), {}, serialised=True, shown=shown)
+            return Shaped(text_answer(kept, f"{head}\n{notice}"), part)
         return Shaped(text_answer(kept, text))
 
     def check_select(self, select: str) -> Failure | None:
@@ -151,39 +163,44 @@ class ResultShaper:
             refuse_call(session, channel, id, params.meta, failure("result_unknown", message))
             return
 
-        def answer(found: bytes | Failure | Exception) -> None:
+        fresh = new_handle()
+
+        def answer(found: Shaped | Failure | Exception) -> None:
             if isinstance(found, Exception):
                 found = failure("internal", "The result cannot be read.")
             if isinstance(found, Failure):
                 refuse_call(session, channel, id, params.meta, found)
                 return
+            if found.kept is not None:
+                size = len(found.kept.text)
+                self._store.put(fresh, found.kept, session, self._suite, entry.subtool, size)
+            body = found.body
             if message_meta.is_stateless(params.meta):
-                found = message_meta.to_stateless_result(found, cacheable=False)
-            channel.answer(jsonrpc.result(id, found))
+                body = message_meta.to_stateless_result(body, cacheable=False)
+            channel.answer(jsonrpc.result(id, body))
 
-        work_thread.submit(partial(self._read, entry, params), answer)
+        work_thread.submit(partial(self._read, entry, params, fresh), answer)
 
-    def _read(self, entry: HandleEntry, params: PlainParams) -> bytes | Failure:
-        arguments, kept = params.arguments, entry.result
+    def _read(self, entry: HandleEntry, params: PlainParams, fresh: str) -> Shaped | Failure:
+        arguments = params.arguments
         most = self._settings.max_tokens or 3_000
-        kept = structs.replace(kept, members={"isError": Raw(b"true")} if kept.is_error else {})
+        # The host has the other blocks and members already.
+        members = {"isError": Raw(b"true")} if entry.result.is_error else {}
+        kept = structs.replace(entry.result, members=members, others=[])
         if arguments.select:
-            shaped = self._select(kept, arguments.select, arguments.handle)
-            return shaped.body
+            shaped = self._select(kept, arguments.select, arguments.handle, fresh)
+            return Shaped(shaped.body) if shaped.kept is kept else shaped
         text = self._compacted(kept)
         if arguments.find:
             found = lines_with(text, arguments.find, FIND_TOKENS)
-            return text_answer(kept, found or f"No line has any of these words: {arguments.find[:200]}")
+            return Shaped(
+                text_answer(kept, found or f"No line has any of these words: {arguments.find[:200]}")
+            )
         number = _number(arguments.page)
         page, pages = page_of(text, number, most, kept.shown)
         if not page:
             return failure("result_unknown", f"There is no page {number}: the result has {pages}.")
-        return text_answer(kept, f"{page}\n[Page {number} of {pages}.]")
-
-
-def count_tokens(text: str) -> int:
-    """Return the number of tokens of a result. The estimate is made for schemas; results have about 10 % more."""
-    return estimate(text) * 11 // 10
+        return Shaped(text_answer(kept, f"{page}\n[Page {number} of {pages}.]"))
 
 
 def _notice(shown: int, tokens: int, handle: str, keep_ms: int) -> str:

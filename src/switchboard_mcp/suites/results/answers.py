@@ -19,6 +19,9 @@ from switchboard_mcp.suites.token_estimate import estimate
 
 # A value beyond this is not decoded to describe its shape.
 MAX_SHAPED_BYTES = 4 * 1024 * 1024
+# Larger JSON is decoded in parts of about this size, down to this many levels.
+PART_BYTES = 512 * 1024
+MAX_PART_LEVELS = 6
 # The part of a head that comes from the end of a text that ends differently from how it goes on.
 TAIL_SHARE = 0.2
 # Lines around a line that was searched for, and the size of the pieces of a long line.
@@ -43,6 +46,7 @@ class KeptResult(Struct):
     structured: Raw | UnsetType
     members: dict[str, Raw] = {}  # all others than the content
     serialised: bool = False  # the text is a serialisation of the structured content
+    one_text: bool = True  # the text is one block, or the structured content
     shown: int = 0  # characters of the beginning that the host has seen
 
     @property
@@ -83,10 +87,11 @@ def read_result(body: bytes) -> KeptResult | None:
     if structured is not UNSET and bytes(structured) == b"null":
         structured = UNSET
     if not texts and structured is not UNSET:
-        return KeptResult(compact(bytes(structured).decode()), others, structured, members, True)
+        text = bytes(structured).decode("utf-8", "replace")
+        return KeptResult(compact(text), others, structured, members, True)
     text = "\n".join(texts)
     same = len(texts) == 1 and structured is not UNSET and _same_json(text, bytes(structured))
-    return KeptResult(text, others, structured, members, same)
+    return KeptResult(text, others, structured, members, same, one_text=len(texts) == 1)
 
 
 def compact(text: str) -> str:
@@ -139,8 +144,8 @@ def shape_line(text: str) -> str:
     if len(text) > MAX_SHAPED_BYTES or text.lstrip()[:1] not in ("{", "["):
         return ""
     try:
-        return f"Shape: {shape(msgspec.json.decode(text.encode()))}\n"
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return f"Shape: {shape(_decode(text.encode()))}\n"
+    except ValueError:
         return ""
 
 
@@ -184,20 +189,41 @@ def lines_with(text: str, words: str, tokens: int) -> str:
     return "\n".join(f"{pieces[index][0]}: {pieces[index][1]}" for index in sorted(shown))
 
 
+def count_tokens(text: str) -> int:
+    """Return the number of tokens of a result. The estimate is made for schemas; results have about 10 % more."""
+    # In parts: the estimate of a large text would hold the interpreter for too long.
+    parts = range(0, len(text), PART_BYTES)
+    return sum(estimate(text[start : start + PART_BYTES]) for start in parts) * 11 // 10
+
+
 def _decode(data: bytes) -> object:
+    """Decode JSON. Raises `ValueError`."""
     try:
-        return msgspec.json.decode(data)
+        return _decode_parts(data, MAX_PART_LEVELS)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise ValueError(str(problem)) from None
 
 
+def _decode_parts(data: bytes, levels: int) -> object:
+    """Decode JSON part by part: large JSON at once would hold the interpreter, and with it the event loop."""
+    if len(data) <= PART_BYTES or not levels:
+        return msgspec.json.decode(data)
+    first = data[:64].lstrip()[:1]
+    if first == b"{":
+        members = msgspec.json.decode(data, type=dict[str, Raw])
+        return {name: _decode_parts(bytes(raw), levels - 1) for name, raw in members.items()}
+    if first == b"[":
+        return [_decode_parts(bytes(raw), levels - 1) for raw in _decode_blocks(data)]
+    return msgspec.json.decode(data)
+
+
 def _same_json(text: str, structured: bytes) -> bool:
     """Return whether a text is a serialisation of the structured content."""
-    if text.lstrip()[:1] not in ("{", "["):
+    if len(text) > MAX_SHAPED_BYTES or text.lstrip()[:1] not in ("{", "["):
         return False
     try:
-        return bool(msgspec.json.decode(text.encode()) == msgspec.json.decode(structured))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return bool(_decode(text.encode()) == _decode(structured))
+    except (ValueError, RecursionError):
         return False
 
 

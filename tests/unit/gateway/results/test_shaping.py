@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.config.results import ResultSettings
+from switchboard_mcp.config.sections import LimitSettings
+from switchboard_mcp.gateway.results import handles, shaping
+from switchboard_mcp.middleware import Answer, Next, ToolCall
 from tests.patience import PATIENCE_S
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import chained, error, text
@@ -206,3 +209,79 @@ def test_programs_in_this_process_get_every_result_whole(board: Board) -> None:
     host = board.host()
     host.session.whole_results = True
     assert said(shown(board, text(LONG), host)) == LONG
+
+
+def test_a_selection_that_is_too_long_is_read_on_and_not_the_whole(board: Board) -> None:
+    board.child()
+    host = board.host()
+    value = {"other": "y" * 30_000, "items": ROWS * 3}
+    answer = shown(board, text(json.dumps(value)), host, select="items[*].[id,note]")
+    wanted = [[row["id"], row["note"]] for row in ROWS * 3]
+    for select in ("", "[*]"):  # as it is, and selected from once more
+        if select:
+            answer = answered(
+                board, host, ask(board, host, action="result", handle=handle_in(answer), select=select)
+            )
+        handle, pages = handle_in(answer), said(answer).rpartition("\n[")[0]
+        for number in range(2, 100):
+            page = answered(board, host, ask(board, host, action="result", handle=handle, page=number))
+            if page.get("isError"):
+                break
+            pages += said(page).rpartition("\n[Page ")[0]
+        assert json.loads(pages) == wanted
+
+
+def test_the_handle_of_a_result_beyond_the_limit_is_good(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handles, "MAX_BYTES", 10_000)
+    board.child()
+    host = board.host()
+    first, second = (handle_in(shown(board, text(LONG), host)) for _ in range(2))
+    assert answered(board, host, ask(board, host, action="result", handle=first))["isError"]
+    assert "isError" not in answered(board, host, ask(board, host, action="result", handle=second))
+
+
+def test_blocks_that_the_host_has_are_not_sent_again(board: Board) -> None:
+    board.child()
+    host = board.host()
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    answer = shown(board, {"content": [*text(LONG)["content"], image]}, host)
+    assert answer["content"][1] == image
+    handle = answer["content"][0]["text"].rpartition('"handle":"')[2].partition('"')[0]
+    for more in ({"page": 2}, {"find": "row"}, {"select": "total"}):
+        read = answered(board, host, ask(board, host, action="result", handle=handle, **more))
+        assert [block["type"] for block in read["content"]] == ["text"]
+
+
+def test_a_result_that_cannot_be_shaped_is_answered_as_it_came(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(body: bytes) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(shaping, "read_result", fail)
+    board.child()
+    for length in (4_000, 100_000):
+        assert shown(board, text("x" * length)) == text("x" * length)
+
+
+def test_texts_in_several_blocks_are_not_compacted_together(board: Board) -> None:
+    board.child(results=ResultSettings(compact="on"))
+    result = {"content": [{"type": "text", "text": "[" + " " * 300}, {"type": "text", "text": "1]"}]}
+    assert shown(board, result) == result
+
+
+def test_middleware_that_changes_a_call_keeps_its_selection(board: Board) -> None:
+    async def rewrite(call: ToolCall, next: Next) -> Answer:
+        return await next(call.with_arguments({"a": 1}))
+
+    board.child()
+    chained(board, rewrite)
+    assert said(shown(board, text(LONG), select="total")) == "300"
+
+
+def test_a_selection_is_made_from_the_whole_of_a_result_that_has_pages(board: Board) -> None:
+    board.child()
+    chained(board, limits=LimitSettings(result_bytes=5_000))
+    assert said(shown(board, text(LONG), select="items[299].id")) == "299"

@@ -7,8 +7,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
+from switchboard_mcp.suites.results import answers
 from switchboard_mcp.suites.results.answers import (
+    KeptResult,
     compact,
     head_of,
     lines_with,
@@ -113,3 +116,11 @@ def test_a_search_shows_lines_with_their_numbers() -> None:
     assert "100: the needle is here" in found
     assert "98: line 98" in found
     assert lines_with(text, "nothing of it", 100) == ""
+
+
+@given(json_values)
+def test_json_that_is_decoded_in_parts_has_the_same_value(value: object) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(answers, "PART_BYTES", 4)
+        kept = KeptResult("", [], Raw(json.dumps([value]).encode()))
+        assert kept.value() == [value]
