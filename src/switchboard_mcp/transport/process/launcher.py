@@ -263,7 +263,7 @@ class Launcher:
             self._dying.add(process.reaper_pid)
             self._kill_strays()
         else:
-            self._loop.call_later(STRAYS_POLL_S, self._reap_adopted)
+            self._loop.call_later(STRAYS_POLL_S, self._reap_dead)
 
     def _on_launcher_end(self, launcher: LauncherProcess) -> None:
         """Handle a control socket that has become readable: the launcher sends nothing, so that is its end."""
@@ -285,10 +285,10 @@ class Launcher:
 
     def _signal_strays(self) -> bool:
         """Kill adopted processes once. Return True if there were any, or may be soon."""
-        self._reap_adopted()
         # A process closes its sockets some time before its children are adopted, so those that are dying are looked at
         # first: when they are dead, whatever they have left is in the list that is read after.
         self._dying.intersection_update(reaper.descendants_of([os.getpid()], reaper.children_by_parent()))
+        self._reap_dead()
         children = reaper.children_by_parent(zombies=True)
         ours = {launcher.pid for launcher in self._launchers} | {one.reaper_pid for one in self._processes}
         # Children and reapers have sessions of their own, and no process can enter another's: whatever shares ours was
@@ -298,7 +298,10 @@ class Launcher:
         self._adopted.update(strays)
         return bool(strays or self._dying)
 
-    def _reap_adopted(self) -> None:
+    def _reap_dead(self) -> None:
+        """Collect the exit status of launchers and of adopted processes, which otherwise stay as zombies."""
+        for launcher in self._launchers:
+            launcher.program.poll()
         for pid in list(self._adopted):
             try:
                 if pid and os.waitpid(pid, os.WNOHANG) == (0, 0):
