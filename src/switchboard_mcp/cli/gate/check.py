@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
@@ -202,7 +202,8 @@ def _decide(rules: GateRules, case: GateCase, suite: ChildSuite, switchboard: Sw
         return Checked(found.settled, known)
     around = surroundings(suite.child, switchboard.context)
     try:
-        decision = rules.strictest(found, "tool", hints, readings(bytes(case.args)), around)
+        args = readings(bytes(case.args), tool.input_schema if tool is not None else UNSET)
+        decision = rules.strictest(found, "tool", hints, args, around)
     except AmbiguousArgumentsError as problem:
         decision = Decision("deny", reason=f"The arguments are ambiguous: {problem}.")
     return Checked(decision, known)

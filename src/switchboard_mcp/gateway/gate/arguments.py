@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.suites.suite_arguments import unwrap
 
@@ -16,18 +17,63 @@ class AmbiguousArgumentsError(Exception):
     """Servers may read the arguments in different ways. The text says why."""
 
 
-def readings(args: bytes) -> list[object]:
-    """Return the decoded arguments, and what is in them if they are wrapped once more.
+def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
+    """Return the decoded arguments, and what is in them if they are wrapped once more, or hold JSON as text.
 
-    Raises `AmbiguousArgumentsError` if a name occurs twice, or if they cannot be decoded.
+    Servers decode the text of an argument that is no text in their `schema`. Raises `AmbiguousArgumentsError` if a name
+    occurs twice, or if they are no object or cannot be decoded.
     """
     try:
         found = [_decode(args)]
         if b'"arg' in args[:24]:
             found += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
+        held = [_with_held_json(reading, schema) for reading in found]
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise AmbiguousArgumentsError(f"they cannot be decoded ({problem})") from None
-    return found
+    if not isinstance(found[0], dict | None):
+        raise AmbiguousArgumentsError("they are not an object")
+    return found + [reading for reading in held if reading is not None]
+
+
+def _with_held_json(arguments: object, schema: Raw | UnsetType) -> dict[str, object] | None:
+    """Return the arguments with objects and lists in place of the texts that hold them; None if there are none."""
+    if not isinstance(arguments, dict):
+        return None
+    texts = {
+        name: value
+        for name, value in arguments.items()
+        if isinstance(value, str) and value[:64].lstrip()[:1] in ("{", "[")
+    }
+    held: dict[str, object] = {}
+    for name in texts.keys() - (_text_parameters(schema) if texts else ()):
+        try:
+            held[name] = _decode(texts[name].encode())
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue  # no server can decode it either
+    return {**arguments, **held} if held else None
+
+
+def _text_parameters(schema: Raw | UnsetType) -> frozenset[str]:
+    """Return the names of the parameters that are text and nothing else, at the top of a schema."""
+    try:
+        decoded = msgspec.json.decode(schema) if schema is not UNSET else None
+    except (msgspec.MsgspecError, RecursionError):
+        return frozenset()
+    properties = decoded.get("properties") if isinstance(decoded, dict) else None
+    if not isinstance(properties, dict):
+        return frozenset()
+    return frozenset(name for name, property in properties.items() if _is_text(property))
+
+
+def _is_text(property: object) -> bool:
+    if not isinstance(property, dict):
+        return False
+    type = property.get("type")
+    types = type if isinstance(type, list) else [type]
+    choices = property.get("anyOf")
+    if isinstance(choices, list) and "type" not in property:
+        types = [choice.get("type") if isinstance(choice, dict) else None for choice in choices]
+    return "string" in types and all(each in ("string", "null") for each in types)
 
 
 def _decode(args: bytes) -> object:

@@ -121,7 +121,7 @@ class CallGate:
         found = self._rules.candidates(call)
         if found.settled is not None:
             self._apply(gated, found.settled)
-        elif found.needs_hints and not self._knows_hints(request):
+        elif _needs_tool(found, kind, args) and not self._knows_hints(request):
             request.child.acquire(_StartFirst(self, gated, found))
         else:
             self.decide(gated, found)
@@ -144,11 +144,16 @@ class CallGate:
 
     def _decide_by_arguments(self, gated: GatedCall, found: Candidates) -> Decision:
         around = surroundings(gated.request.child, self._context)
-        return self._rules.strictest(found, gated.call.kind, self._hints(gated), readings(gated.args), around)
+        tool = self._tool(gated)
+        args = readings(gated.args, tool.input_schema if tool is not None else UNSET)
+        return self._rules.strictest(found, gated.call.kind, hints_of(tool), args, around)
 
     def _hints(self, gated: GatedCall) -> ToolHints:
+        return hints_of(self._tool(gated))
+
+    def _tool(self, gated: GatedCall) -> Tool | None:
         call = gated.call
-        return hints_of(gated.request.pipeline.known_tool(call.name) if call.kind == "tool" else None)
+        return gated.request.pipeline.known_tool(call.name) if call.kind == "tool" else None
 
     def _on_decided(self, gated: GatedCall, decision: Decision | Exception) -> None:
         if isinstance(decision, Decision):
@@ -419,6 +424,12 @@ def surroundings(child: Child, context: ChildContext) -> Surroundings:
     workspace = context.workspace
     folder = os.path.join(workspace, child.spec.cwd) if child.spec.cwd else workspace
     return Surroundings(folder, workspace, context.environ.get("HOME", ""), os.path.realpath)
+
+
+def _needs_tool(found: Candidates, kind: Kind, args: bytes) -> bool:
+    """Return whether the decision needs the tool: its hints, or its schema because of JSON in a text."""
+    holds_json = b'"{' in args or b'"[' in args
+    return found.needs_hints or (found.needs_args and kind == "tool" and holds_json)
 
 
 def _client_of(request: PipelineRequest) -> object:

@@ -15,7 +15,7 @@ import pytest
 from switchboard_mcp.config.gate import GateRule, GateSettings
 from switchboard_mcp.gateway.factory import open_gate
 from switchboard_mcp.gateway.gate import open_questions
-from switchboard_mcp.gateway.gate.arguments import readings
+from switchboard_mcp.gateway.gate.arguments import AmbiguousArgumentsError, readings
 from switchboard_mcp.gateway.gate.open_questions import questions_folder, stored_questions, write_answer
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
@@ -355,6 +355,43 @@ def test_every_wrapper_that_may_be_removed_is_looked_into() -> None:
     found = readings(b'{"arguments":{"args":{"file":"x"}}}')
     assert {"args": {"file": "x"}} in found
     assert {"file": "x"} in found
+
+
+@pytest.mark.parametrize(
+    ("type", "denied"),
+    [
+        ({}, True),
+        ({"type": "object"}, True),
+        ({"type": ["string", "object"]}, True),
+        ({"type": "string"}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "array"}]}, True),
+    ],
+)
+def test_json_in_a_text_is_looked_into_where_a_server_decodes_it(
+    board: Board, type: Json, denied: bool
+) -> None:
+    """As the official Python SDK does for every parameter that is not annotated as text."""
+    scene = Scene(board, [{"deny": True, "args": {"path": {"glob": "/etc/**"}}}])
+    schema = {"type": "object", "properties": {"file": type}}
+    scene.kid.lists["tools/list"] = [READ, {**WRITE, "inputSchema": schema}]
+    host = board.host()
+    host.call("read")
+    host.call("write", args={"file": '{"path":"/etc/passwd"}'})
+    assert scene.reached() == (1 if denied else 2)
+
+
+def test_a_list_in_a_text_is_looked_into(board: Board) -> None:
+    scene = Scene(board, [{"deny": True, "args": {"paths": {"outside": "."}}}])
+    host = board.host()
+    assert error(host, host.call("write", args={"paths": ' ["/etc/passwd"]'}))["code"] == "gate_denied"
+    assert scene.reached() == 0
+
+
+@pytest.mark.parametrize("args", ['"text"', "[1]", "7"])
+def test_arguments_that_are_no_object_are_refused_where_a_rule_looks_at_them(args: str) -> None:
+    with pytest.raises(AmbiguousArgumentsError, match="not an object"):
+        readings(args.encode())
 
 
 def test_large_arguments_are_decided_outside_of_the_loop(board: Board) -> None:
