@@ -197,13 +197,24 @@ class CallGate:
             self._settle(gated, known)
         elif not request.can_be_answered:
             self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
-        elif _missing(request) is None:
-            self._ask_host(gated)
+        elif len(gated.args) <= work_thread.LOOP_BYTES:
+            self._put(gated, self._question(gated))
         else:
-            self._ask_user(gated)
+            work_thread.submit(partial(self._question, gated), partial(self._put, gated))
 
-    def _ask_host(self, gated: GatedCall) -> None:
-        request, question = gated.request, self._question(gated)
+    def _put(self, gated: GatedCall, question: Question | Exception) -> None:
+        """Put the question before the user."""
+        if not gated.is_open:
+            return
+        if isinstance(question, Exception):
+            self._refuse(gated, "gate_unanswered", f"The arguments of {_describe(gated)} cannot be shown.")
+        elif _missing(gated.request) is None:
+            self._ask_host(gated, question)
+        else:
+            self._ask_user(gated, question)
+
+    def _ask_host(self, gated: GatedCall, question: Question) -> None:
+        request = gated.request
         self._record(gated, "gate_asked")
         if request.is_stateless:
             params = Raw(question.elicitation())
@@ -246,7 +257,7 @@ class CallGate:
         else:  # closed without an answer, or the host failed: the next call asks again
             self._refuse(gated, "gate_unanswered", f"The user did not answer about {_describe(gated)}.")
 
-    def _ask_user(self, gated: GatedCall) -> None:
+    def _ask_user(self, gated: GatedCall, question: Question) -> None:
         """Put the question before the user outside of the host, and let the call wait for a while."""
         settings = self.settings
         key = self._call_key(gated, continued=False)
@@ -261,9 +272,7 @@ class CallGate:
             return
         self._record(gated, "gate_asked")
         try:
-            id = self.questions.ask(
-                self._question(gated), settings.keep_ms / 1000, partial(self._on_user_answer, gated)
-            )
+            id = self.questions.ask(question, settings.keep_ms / 1000, partial(self._on_user_answer, gated))
         except OSError as problem:
             message = f"Nobody can be asked about {_describe(gated)}: {problem.strerror or problem}."
             self._refuse(gated, "gate_unanswered", message)

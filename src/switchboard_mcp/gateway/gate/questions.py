@@ -13,6 +13,9 @@ from switchboard_mcp.suites import sanitize
 # As much as a dialog shows.
 MAX_ARGUMENT_CHARS = 1_500
 MAX_NAME_CHARS = 200
+# Of one text and of one list among many arguments.
+MIN_VALUE_CHARS = 20
+MAX_ITEMS = 20
 ELICITATION = "elicitation/create"
 # The user accepts or declines; there is nothing to fill in.
 NOTHING_TO_FILL_IN = Raw(b'{"type":"object","properties":{}}')
@@ -46,14 +49,36 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def show_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> str:
-    """Return the arguments for a person: without secrets and hidden characters, clipped."""
+    """Return the arguments for a person: without secrets and hidden characters, clipped.
+
+    Long texts are clipped first, so that none hides the arguments behind it.
+    """
     masked = mask_args(patterns, args) if patterns else args
     try:
         text = msgspec.json.format(masked, indent=-1).decode()
+        if len(text) > MAX_ARGUMENT_CHARS:
+            decoded = msgspec.json.decode(masked)
+            members = len(decoded) if isinstance(decoded, dict) else 1
+            most = max(MAX_ARGUMENT_CHARS // (2 * max(members, 1)), MIN_VALUE_CHARS)
+            text = msgspec.json.encode(_clip_texts(decoded, most, redactor)).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         text = masked.decode("utf-8", "replace")
     shown = sanitize.clean(redactor.redact_and_clip(text, MAX_ARGUMENT_CHARS))
     return shown if len(text) <= MAX_ARGUMENT_CHARS else f"{shown}… ({len(text):,} characters)"
+
+
+def _clip_texts(value: object, most: int, redactor: Redactor) -> object:
+    """Return a value whose texts have at most this many characters, and its lists a few items."""
+    if isinstance(value, str) and len(value) > most:
+        return f"{redactor.redact_and_clip(value, most)}… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {name: _clip_texts(item, most, redactor) for name, item in value.items()}
+    if isinstance(value, list) and len(value) > MAX_ITEMS:
+        shown = [_clip_texts(item, most, redactor) for item in value[:MAX_ITEMS]]
+        return [*shown, f"… {len(value) - MAX_ITEMS:,} more"]
+    if isinstance(value, list):
+        return [_clip_texts(item, most, redactor) for item in value]
+    return value
 
 
 def show_name(name: str) -> str:

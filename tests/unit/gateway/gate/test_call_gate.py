@@ -547,3 +547,29 @@ def test_a_state_that_is_not_ours_does_not_ask_a_host_that_cannot(board: Board) 
     host = board.host({}, modern=True)
     called = host.call("write", params={"requestState": "switchboard-gate:x", "inputResponses": {}})
     assert error(host, called)["code"] == "gate_unanswered"
+
+
+@pytest.mark.parametrize("junk", [{"content": "x" * 3_000}, {f"junk{n}": "x" * 100 for n in range(20)}])
+def test_long_arguments_do_not_hide_others_in_a_question(board: Board, junk: Json) -> None:
+    Scene(board, [{"ask": "always"}])
+    host = board.host(ASKS)
+    host.call("write", args={**junk, "path": "/etc/passwd"})
+    assert '"path":"/etc/passwd"' in question(host)["params"]["message"]
+
+
+def test_a_question_about_large_arguments_is_written_outside_of_the_loop(board: Board) -> None:
+    Scene(board, [{"ask": "always"}])
+    host = board.host(ASKS)
+    arguments = {"action": "call", "subtool": "write", "args": {"content": "x" * 100_000, "path": "/p"}}
+    params = {"name": "kid_suite", "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+    async def send() -> None:
+        board.gateway.receive(host.session, host.road, json.dumps(message).encode())
+        assert not host.heard("elicitation/create")
+
+    board.loop.run_until_complete(send())
+    deadline = time.monotonic() + PATIENCE_S
+    while not host.heard("elicitation/create") and time.monotonic() < deadline:
+        board.settle()
+    assert '"path":"/p"' in question(host)["params"]["message"]
