@@ -7,6 +7,7 @@ of them. Pure: `resolve` looks at the disk.
 from __future__ import annotations
 
 import posixpath
+import re
 import socket
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
@@ -18,6 +19,7 @@ Resolve = Callable[[str], str]
 MAX_PATH_CHARS = 4_096
 # Escapes within escapes: `%252e` is `%2e` is `.`.
 MAX_DECODINGS = 3
+HOME = re.compile(r"\$(HOME\b|\{HOME\})")
 WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
 MAPPED = bytes(10) + b"\xff\xff"
 
@@ -93,10 +95,12 @@ def _decoded(text: str) -> dict[str, None]:
 
 
 def _local_forms(text: str, home: str) -> list[str]:
-    """Return the readings of a text as a path: with `file:`, `~` and backslashes."""
+    """Return the readings of a text as a path: with `file:`, `~`, `$HOME` and backslashes."""
     readings = [text.strip("\x00 \t\r\n")]
     if readings[0][:5].casefold() == "file:":
-        readings.append("/" + readings[0][5:].lstrip("/").removeprefix("localhost/"))
+        readings += _file_uri_paths(readings[0][5:])
+    if "$" in text:
+        readings.append(HOME.sub(lambda _: home, readings[-1]))
     if "\\" in text:
         readings.append(readings[-1].replace("\\", "/"))
     if readings[-1][:1] == "~":
@@ -107,6 +111,13 @@ def _local_forms(text: str, home: str) -> list[str]:
     return [
         form for reading in readings for form in {reading.partition("\x00")[0], reading.replace("\x00", "")}
     ]
+
+
+def _file_uri_paths(rest: str) -> list[str]:
+    """Return the paths of a `file:` URI: some programs ignore its host, its query and its fragment."""
+    with_host = "/" + rest.lstrip("/").removeprefix("localhost/")
+    path = "/" + rest[2:].partition("/")[2].lstrip("/") if rest.startswith("//") else with_host
+    return [with_host, path, re.split("[?#]", path, maxsplit=1)[0]]
 
 
 def _absolute(path: str, folder: str) -> str:
