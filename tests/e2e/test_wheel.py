@@ -70,7 +70,7 @@ def test_the_wheel_is_small_and_brings_few_dependencies(wheel: Path, installed: 
         f"{len(others)} dependencies: {', '.join(others)}"
     )
     clients = {"anyio", "h11", "httpcore2", "httpx2", "idna", "truststore", "typing_extensions", "websockets"}
-    assert set(names) - clients == {"msgspec", "pyyaml", "switchboard_gateway"}
+    assert set(names) - clients == {"jmespath", "msgspec", "pyyaml", "switchboard_gateway"}
     assert size < MOST_WHEEL_BYTES
     assert not [name for name in files if name.endswith(".pyc") or name.startswith("tests")]
     assert "switchboard_mcp/py.typed" in files
