@@ -216,7 +216,7 @@ async def torture(rounds: int, sessions: int, seed: int) -> Counts:
         (workspace / "mcps" / "kid").mkdir(parents=True)
         (workspace / "mcps" / "kid" / ".mcp.json").write_text(json.dumps(kid))
         (workspace / "switchboard.config.json").write_text(
-            json.dumps({"broker": {"enabled": True, "lingerMs": 200}})
+            json.dumps({"broker": {"enabled": True, "lingerMs": 200}, "results": {"maxTokens": 0}})
         )
         env = {**os.environ, MARK: mark, "XDG_STATE_HOME": f"{name}/state", "XDG_CACHE_HOME": f"{name}/cache"}
         hosts = [LoadedHost(number, workspace, env, counts, seed) for number in range(sessions)]

@@ -232,7 +232,8 @@ def test_the_list_never_holds_the_tools_of_a_child(sample: Host) -> None:
 
 def test_a_suite_tool_takes_action_subtool_and_args(sample: Host) -> None:
     (tool,) = sample.tools()
-    assert tool["inputSchema"]["properties"]["action"] == {"type": "string", "enum": ["introspect", "call"]}
+    actions = ["introspect", "call", "result"]
+    assert tool["inputSchema"]["properties"]["action"] == {"type": "string", "enum": actions}
     assert tool["inputSchema"]["properties"]["subtool"] == {"type": "string"}
     assert tool["inputSchema"]["properties"]["args"] == {"type": "object"}
     assert tool["inputSchema"]["required"] == ["action"]

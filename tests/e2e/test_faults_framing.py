@@ -15,7 +15,7 @@ from tests.e2e.stress import (
     PLAIN,
     next_line,
 )
-from tests.e2e.workspaces import add_child, faulty
+from tests.e2e.workspaces import WHOLE_RESULTS, add_child, configure, faulty
 
 ODD_WRITERS = {
     "log_lines": faulty("log-lines"),
@@ -34,6 +34,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     folder = tmp_path_factory.mktemp("framing")
     for name, command in ODD_WRITERS.items():
         add_child(folder, name, command)
+    configure(folder, WHOLE_RESULTS)
     with switchboard(folder, env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}) as host:
         host.initialize()
         yield host

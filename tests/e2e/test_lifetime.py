@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
-from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
+from tests.e2e.workspaces import MOCK_CHILD, WHOLE_RESULTS, add_child, configure, faulty, scripted
 from tests.patience import PATIENCE_S
 from tests.processes import lives
 
@@ -90,6 +90,7 @@ def test_answers_under_way_are_delivered_after_the_end_of_stdin(command: list[st
 
 def test_a_large_answer_is_delivered_whole_after_the_end_of_stdin(workspace: Path) -> None:
     add_child(workspace, "large", faulty("big", "8"))
+    configure(workspace, WHOLE_RESULTS)
     with switchboard(workspace) as host:
         asked = host.ask(
             "tools/call", {"name": "large_suite", "arguments": {"action": "call", "subtool": "big"}}

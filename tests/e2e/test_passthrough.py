@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.host import Host, switchboard
-from tests.e2e.workspaces import add_child, faulty
+from tests.e2e.workspaces import WHOLE_RESULTS, add_child, configure, faulty
 
 # What careless relays change: numbers beyond 64 bits, 1.0, exponents, escapes, spaces, order, double keys.
 ODD_ARGS = (
@@ -23,6 +23,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """A Switchboard whose child answers with odd JSON, or with the very request it got."""
     workspace = tmp_path_factory.mktemp("odd")
     add_child(workspace, "odd", faulty("odd-json"))
+    configure(workspace, WHOLE_RESULTS)
     with switchboard(workspace, env={**os.environ, "XDG_CACHE_HOME": str(workspace / "cache")}) as host:
         host.initialize()
         yield host

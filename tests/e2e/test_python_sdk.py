@@ -23,7 +23,15 @@ from mcp_types import (
 
 from tests.e2e.host import LATEST, SWITCHBOARD
 from tests.e2e.servers import Servers
-from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, read_record, recorded
+from tests.e2e.workspaces import (
+    MOCK_CHILD,
+    WHOLE_RESULTS,
+    add_child,
+    configure,
+    faulty,
+    read_record,
+    recorded,
+)
 
 Mode = Literal["auto", "legacy"]
 # The SDK's own default probes with `server/discover` and must find its way back to `initialize`.
@@ -109,6 +117,7 @@ async def test_results_equal_those_of_a_direct_connection(
 ) -> None:
     command = servers.command(name)
     add_child(workspace, name, command, env=servers.env(name, "child"))
+    configure(workspace, WHOLE_RESULTS)
     (direct_folder := workspace / "direct").mkdir()
     own = servers.env(name, "direct")
     async with client(SWITCHBOARD, cwd=workspace, mode="legacy") as host:

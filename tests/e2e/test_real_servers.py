@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.host import Host, switchboard
 from tests.e2e.servers import Call, Servers
-from tests.e2e.workspaces import add_child
+from tests.e2e.workspaces import WHOLE_RESULTS, add_child, configure
 
 
 def through(host: Host, name: str, call: Call) -> bytes:
@@ -27,6 +27,7 @@ def test_a_call_through_the_suite_gives_the_bytes_of_a_direct_call(
 ) -> None:
     command = servers.command(name)
     add_child(workspace, name, command, env=servers.env(name, "child"))
+    configure(workspace, WHOLE_RESULTS)
     with switchboard(workspace) as host, Host(command, extra=servers.env(name, "direct")) as server:
         host.initialize()
         begun = host.ask("tools/call", {"name": f"{name}_suite", "arguments": {"action": "introspect"}})

@@ -38,7 +38,7 @@ from tests.e2e.stress import (
     recorded,
     until,
 )
-from tests.e2e.workspaces import add_child, configure
+from tests.e2e.workspaces import WHOLE_RESULTS, add_child, configure
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.soak
@@ -65,7 +65,7 @@ def grove(workspace: Path) -> Path:
     """A workspace whose children write their pids down and are soon idle."""
     for name in (*CHILDREN, RARE):
         add_child(workspace, name, PLAIN, env={"FAULTY_PIDS": str(workspace / f"{name}.pids")})
-    configure(workspace, {"timeouts": {"idleMs": IDLE_MS}})
+    configure(workspace, {**WHOLE_RESULTS, "timeouts": {"idleMs": IDLE_MS}})
     return workspace
 
 

@@ -18,9 +18,10 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCHEMA = {
     "type": "object",
     "properties": {
-        "action": {"type": "string", "enum": ["introspect", "call"]},
+        "action": {"type": "string", "enum": ["introspect", "call", "result"]},
         "subtool": {"type": "string"},
         "args": {"type": "object"},
+        "select": {"type": "string", "description": "JMESPath"},
     },
     "required": ["action"],
 }

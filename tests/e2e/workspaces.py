@@ -40,6 +40,10 @@ def write_child(workspace: Path, folder: str, entry: object) -> Path:
     return path
 
 
+# Results are passed as they come, however long they are.
+WHOLE_RESULTS = {"results": {"compact": "off", "maxTokens": 0}}
+
+
 def configure(workspace: Path, config: object) -> Path:
     """Write the workspace's configuration; text goes as it is."""
     path = workspace / "switchboard.config.json"

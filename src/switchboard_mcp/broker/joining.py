@@ -34,10 +34,10 @@ def join_running(arguments: list[str], environ: Mapping[str, str]) -> int | None
     folder = address.runtime_folder(environ)
     if not folder:
         return None
-    path = os.path.join(folder, _name(options, environ))
-    if not os.path.exists(path) or not has_pipes():
-        return None
     try:
+        path = os.path.join(folder, _name(options, environ))
+        if not os.path.exists(path) or not has_pipes():
+            return None
         return _join(path, arguments, environ, start=False)
     except (shim.NoBrokerError, OSError):
         return None  # the reason is logged by the process that serves

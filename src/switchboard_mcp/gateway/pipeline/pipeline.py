@@ -20,10 +20,8 @@ from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.sections import NO_LIMITS, LimitSettings, merge_limits
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.incoming import refuse_call
-from switchboard_mcp.gateway.pipeline.cache import ResultCache
 from switchboard_mcp.gateway.pipeline.calls import Gate, PipelineCall, PipelineForward
 from switchboard_mcp.gateway.pipeline.rate_limit import build_limiters
-from switchboard_mcp.gateway.pipeline.result_paging import PageStore
 from switchboard_mcp.middleware import Answer, Next, ToolCall
 from switchboard_mcp.observability.call_record import CallObserver, CallRecord
 from switchboard_mcp.protocol import jsonrpc, message_meta
@@ -32,6 +30,7 @@ from switchboard_mcp.transport.rpc import clock
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.forward import ForwardedRequest
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
+    from switchboard_mcp.gateway.pipeline.result_paging import PageStore
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
@@ -67,6 +66,8 @@ class CallPipeline:
         self.intercepts = bool(middleware) or settings.cache is not None
         self.cache = None
         if settings.cache is not None:
+            from switchboard_mcp.gateway.pipeline.cache import ResultCache
+
             self.cache = ResultCache(settings.cache)
         self.pager = None
         if limits.result_bytes is not None and page_store is not None:
@@ -192,6 +193,8 @@ def attach_pipelines(
         limits = merge_limits(config.limits, settings.limits)
         middleware = (*everywhere, *per_child.get(suite.source, ()))
         if limits.result_bytes is not None and page_store is None:
+            from switchboard_mcp.gateway.pipeline.result_paging import PageStore
+
             page_store = PageStore(services.loop)
         watched = services.recorder or services.records or gate
         if watched or middleware or settings.cache or limits != NO_LIMITS:
