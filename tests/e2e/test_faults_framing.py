@@ -56,6 +56,7 @@ class TestFraming:
         assert text(host.call("invalid_suite", "echo")).endswith(" end")
 
     def test_a_result_of_64_mib_passes(self, serve: Serve, workspace: Path) -> None:
+        configure(workspace, WHOLE_RESULTS)
         host = serve(big=faulty("big"))
         host.call("big_suite", "big", mib=1)
         id = ask(host, "big_suite", "big", mib=64)
@@ -80,7 +81,8 @@ class TestFraming:
         assert starts(workspace, "big") == 1
         assert peak_mib(host) < 400
 
-    def test_a_message_to_a_child_may_be_as_large(self, serve: Serve) -> None:
+    def test_a_message_to_a_child_may_be_as_large(self, serve: Serve, workspace: Path) -> None:
+        configure(workspace, WHOLE_RESULTS)
         host = serve(plain=PLAIN)
         echo(host, "plain_suite")
         message = "y" * (64 << 20)

@@ -135,6 +135,10 @@ def test_servers_of_hosts_come_and_go_on_a_terminal_with_and_without_an_http_ser
         serve = [*SWITCHBOARD, "serve", "--workspace", str(folder)]
         with Host(serve, extra=state) as first:
             first.initialize()
+            server_file = tmp_path / "state" / "switchboard-mcp" / "servers" / f"{first.process.pid}.json"
+            deadline = time.monotonic() + PATIENCE_S
+            while not server_file.exists() and time.monotonic() < deadline:  # written once the host is served
+                time.sleep(0.05)
             screen = Terminal(folder, **state)
             screen.until("test-host")
             screen.until(str(first.process.pid))
