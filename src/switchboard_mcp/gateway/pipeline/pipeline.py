@@ -30,7 +30,7 @@ from switchboard_mcp.transport.rpc import clock
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.forward import ForwardedRequest
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
-    from switchboard_mcp.gateway.pipeline.result_paging import PageStore
+    from switchboard_mcp.gateway.pipeline.result_storage import PageStore, ResultCache
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
@@ -48,6 +48,7 @@ class CallPipeline:
         middleware: tuple[NamedMiddleware, ...],
         page_store: PageStore | None,
         gate: Gate | None = None,
+        cache: ResultCache | None = None,
     ) -> None:
         self.suite = suite
         self.middleware = middleware
@@ -64,11 +65,7 @@ class CallPipeline:
         self.source = suite.source
         self._log = services.log
         self.intercepts = bool(middleware) or settings.cache is not None
-        self.cache = None
-        if settings.cache is not None:
-            from switchboard_mcp.gateway.pipeline.cache import ResultCache
-
-            self.cache = ResultCache(settings.cache)
+        self.cache = cache
         self.pager = None
         if limits.result_bytes is not None and page_store is not None:
             fetchable = suite.exposure != "direct"
@@ -192,10 +189,14 @@ def attach_pipelines(
         settings = config.suites.get(suite.source) or SuiteConfig()
         limits = merge_limits(config.limits, settings.limits)
         middleware = (*everywhere, *per_child.get(suite.source, ()))
-        if limits.result_bytes is not None and page_store is None:
-            from switchboard_mcp.gateway.pipeline.result_paging import PageStore
+        cache: ResultCache | None = None
+        if limits.result_bytes is not None or settings.cache is not None:
+            from switchboard_mcp.gateway.pipeline import result_storage
 
-            page_store = PageStore(services.loop)
+            page_store = page_store or result_storage.PageStore(services.loop)
+            cache = result_storage.ResultCache(settings.cache) if settings.cache is not None else None
         watched = services.recorder or services.records or gate
         if watched or middleware or settings.cache or limits != NO_LIMITS:
-            suite.pipeline = CallPipeline(suite, settings, limits, services, middleware, page_store, gate)
+            suite.pipeline = CallPipeline(
+                suite, settings, limits, services, middleware, page_store, gate, cache
+            )

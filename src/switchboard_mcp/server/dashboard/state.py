@@ -6,7 +6,7 @@ Not aware of HTTP.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -50,12 +50,7 @@ class DashboardState:
     @property
     def mail_server(self) -> MailServer | None:
         """Return the mail server, if mail is on."""
-        app = self.services.builtin_apps.get("mail")
-        if app is None:
-            return None
-        from switchboard_mcp.mail.server import MailServer  # Only with mail.
-
-        return app if isinstance(app, MailServer) else None
+        return cast("MailServer | None", self.services.builtin_apps.get("mail"))
 
     @property
     def mail(self) -> MailView:
