@@ -210,8 +210,12 @@ def rests(host: Host, bare: list[str]) -> None:
     """Wait until every child is stopped and nothing is open but what was before, and the launcher's socket."""
     pid = host.process.pid
     until(lambda: not reapers(pid) and len(alive(psutil.Process(pid).children())) <= 1, "all is quiet")
-    expected = sorted([*bare, "socket"])
-    until(lambda: descriptors(pid) == expected, f"{expected} is open again, and no more")
+
+    def is_at_rest() -> bool:
+        # The last kill may have been that of the launcher, which is started again only with the next child.
+        return descriptors(pid) == sorted([*bare, *("socket" for _ in launchers(pid))])
+
+    until(is_at_rest, f"{sorted(bare)} is open again, and one socket for a launcher")
 
 
 def warm_up(host: Host) -> None:
@@ -220,7 +224,6 @@ def warm_up(host: Host) -> None:
         host.call(f"{child}_suite", "echo", message="x" * 200_000)
 
 
-@pytest.mark.xfail(strict=False, reason="a call may stay unanswered after launcher and reapers were killed")
 @pytest.mark.parametrize("command", [SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
 def test_ten_thousand_calls_while_children_are_killed_at_random(
     grove: Path, capsys: pytest.CaptureFixture[str], command: list[str]
