@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.suites import sanitize
+from switchboard_mcp.suites.detail_levels import ToolView
 
 FORMAT = 2
 # Entries of children that have not run for this long, and the oldest beyond this number, are removed.
@@ -41,11 +42,12 @@ class Annotations(Struct, rename="camel", gc=False):
 
 
 class Tool(Struct, rename="camel"):
-    """One tool of a child. `input_schema` stays as the child sent it."""
+    """One tool of a child. The schemas stay as the child sent them."""
 
     name: str
     description: str | None = None
     input_schema: Raw | UnsetType = UNSET
+    output_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType | None = UNSET
     raw: Raw | UnsetType = UNSET  # all of it, as the child sent it
     is_sanitized: bool = False
@@ -63,6 +65,8 @@ class Tool(Struct, rename="camel"):
                     self.description = sanitize.for_model(self.description)
                 if self.input_schema is not UNSET:
                     self.input_schema = sanitize.clean_schema(self.input_schema)
+                if self.output_schema is not UNSET:
+                    self.output_schema = sanitize.clean_schema(self.output_schema)
             self.is_sanitized = True  # last: another thread may look meanwhile
         return self
 
@@ -72,12 +76,16 @@ class Tool(Struct, rename="camel"):
             sent = _decode_tool(self.raw) if self.raw is not UNSET else self
         except (msgspec.DecodeError, UnicodeDecodeError):
             return self.sanitized()
-        schema = sent.input_schema
         return Tool(
             self.name,
             sanitize.for_model(sent.description or "", sanitize.MAX_SCHEMA_BYTES),
-            sanitize.clean_schema(schema, whole=True) if schema is not UNSET else UNSET,
+            _clean_whole(sent.input_schema),
+            _clean_whole(sent.output_schema),
         )
+
+    def view(self) -> ToolView:
+        """Return the tool as introspection sees it."""
+        return ToolView(self.name, self.description or "", self.input_schema, self.output_schema)
 
     @property
     def task_required(self) -> bool:
@@ -138,6 +146,12 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
 
 _decode = msgspec.json.Decoder(ServerSnapshot).decode
 _decode_execution = msgspec.json.Decoder(_ToolExecution).decode
+
+
+def _clean_whole(schema: Raw | UnsetType) -> Raw | UnsetType:
+    return sanitize.clean_schema(schema, whole=True) if isinstance(schema, Raw) else schema
+
+
 _decode_tool = msgspec.json.Decoder(Tool).decode
 _decode_loose = msgspec.json.Decoder(_LooseTool).decode
 

@@ -27,10 +27,11 @@ class CatalogTool(Struct, rename="camel"):
     name: str
     description: str | None = None
     input_schema: Raw | UnsetType = UNSET
+    output_schema: Raw | UnsetType = UNSET
 
     def view(self) -> ToolView:
         """Return the tool as introspection sees it."""
-        return ToolView(self.name, self.description or "", self.input_schema)
+        return ToolView(self.name, self.description or "", self.input_schema, self.output_schema)
 
 
 class CatalogServer(Struct):

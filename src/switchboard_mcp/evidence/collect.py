@@ -397,7 +397,7 @@ class PinnedSuite(Struct):
 
     def views(self) -> list[ToolView]:
         """Return the visible tools in the form that is counted."""
-        return [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in self.permitted()]
+        return [tool.view() for tool in self.permitted()]
 
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """Return the suite tool."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.suites.schema import compact
-from switchboard_mcp.suites.signature import UNREADABLE, signature
+from switchboard_mcp.suites.signature import UNREADABLE, result_type, signature
 from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.suites.token_estimate import estimate
 
@@ -23,26 +23,35 @@ class ToolView(Struct, frozen=True):
     name: str
     description: str = ""
     input_schema: Raw | UnsetType = UNSET
+    output_schema: Raw | UnsetType = UNSET
 
 
 class Level(Struct, frozen=True):
-    """A level of detail. `is_short` shortens nested objects and long enumerations in the signature."""
+    """A level of detail. `is_short` shortens nested objects and long enumerations in the signature.
+
+    `has_result` adds the type of the result where the tool declares one.
+    """
 
     detail: str
     summary_chars: int
     doc_chars: int = 0
     is_short: bool = False
+    has_result: bool = False
 
 
 WHOLE = 1_000_000
-SUMMARY = Level("summary", WHOLE)
-SIGNATURE = Level("signature", WHOLE, 60)
+SUMMARY = Level("summary", WHOLE, has_result=True)
+SIGNATURE = Level("signature", WHOLE, 60, has_result=True)
 FULL = Level("full", WHOLE)
-# Parameter docs are dropped first, then nested parts, then summaries, then signatures; one-line summaries before tools
-# move to another page.
+BRIEF = Level("signature", 100, 30, has_result=True)
+# Result types are dropped first, then parameter docs, nested parts, summaries and signatures; one-line summaries before
+# tools move to another page.
 LADDER = (
     SUMMARY,
+    Level("summary", WHOLE),
     SIGNATURE,
+    Level("signature", WHOLE, 60),
+    BRIEF,
     Level("signature", 100, 30),
     Level("signature", 60),
     Level("signature", 60, is_short=True),
@@ -61,30 +70,42 @@ def describe(
         full: dict[str, object] = {"description": tool.description}
         if isinstance(tool.input_schema, Raw):
             full["inputSchema"] = tool.input_schema
+        if isinstance(tool.output_schema, Raw):
+            full["outputSchema"] = tool.output_schema
         return full
     shown: dict[str, object] = {}
+    returns = _result_type(tool) if level.has_result else ""
     if level.detail == "signature":
         is_readable = not isinstance(schema, Raw)
-        shown["signature"] = (
+        parameters = (
             signature(schema, level.doc_chars, is_short=level.is_short) if is_readable else UNREADABLE
         )
+        shown["signature"] = f"{parameters} -> {returns}" if returns else parameters
     summary = summarise(tool.description, min(level.summary_chars, summary_max_chars))
     if summary:
         shown["summary"] = summary
     if level.detail == "summary":
         shown["inputSchema"] = _compacted(tool, schema)
+        if returns:
+            shown["returns"] = returns
     return shown
 
 
 def decoded_schema(tool: ToolView) -> object:
-    """Return the decoded schema, or the raw one if it cannot be decoded."""
-    if not isinstance(tool.input_schema, Raw):
-        return {"type": "object"}
+    """Return the decoded schema of the parameters, or the raw one if it cannot be decoded."""
+    return _decoded(tool.input_schema) if isinstance(tool.input_schema, Raw) else {"type": "object"}
+
+
+def _decoded(schema: Raw) -> object:
     try:
-        decoded: object = msgspec.json.decode(tool.input_schema)
+        decoded: object = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError):
-        return tool.input_schema
+        return schema
     return decoded
+
+
+def _result_type(tool: ToolView) -> str:
+    return result_type(_decoded(tool.output_schema)) if isinstance(tool.output_schema, Raw) else ""
 
 
 def fit_each(tools: Sequence[tuple[ToolView, Sequence[Level]]], budget: int) -> list[dict[str, object]]:

@@ -66,6 +66,7 @@ FORCED = {
     "summary": SUMMARY,
     "full": FULL,
 }
+SIGNATURES = LADDER[LADDER.index(SIGNATURE) :]
 PAGED = Level("names", 60)
 REDACTED = Level("names", WHOLE)
 CURSOR_MARKS = {"names": "n", "signature": "s", "summary": "c", "full": "f"}
@@ -208,7 +209,7 @@ def _plan(
     elif detail:
         levels = (FORCED[detail],)
     else:
-        levels = LADDER[1:] if settings.mode == "signature" else LADDER
+        levels = SIGNATURES if settings.mode == "signature" else LADDER
     if request.cursor and not detail:
         levels = (PAGED,)
     return _Plan(chosen, levels, bool(detail), budget, place.query, place.start)
@@ -223,10 +224,13 @@ class _Pages:
         self.instructions = instructions
         self.instruction_tokens = min(int(plan.budget * INSTRUCTIONS_SHARE), estimate(instructions))
         self.decoded: dict[int, object] = {}
+        self.has_results = any(isinstance(tool.output_schema, Raw) for tool in plan.tools)
 
     def best(self) -> bytes:
         plan = self.plan
         for level in plan.levels:
+            if level.has_result and not plan.forced and not self.has_results:
+                continue  # the next level is the same
             entries = self.entries(level)
             if len(entries) == len(plan.tools) - plan.start:
                 written = self.written(level, entries)
@@ -245,7 +249,7 @@ class _Pages:
         plan = self.plan
         tools = plan.tools[plan.start : plan.start + PAGE_TOOLS]
         room = plan.budget - estimate(_assemble([], self.tail(level, len(tools)))) - self.instruction_tokens
-        if level is SUMMARY and not plan.forced and self.is_hopeless(tools):
+        if level.detail == "summary" and not plan.forced and self.is_hopeless(tools):
             return []
         entries: list[bytes] = []
         for place, tool in enumerate(tools, plan.start):

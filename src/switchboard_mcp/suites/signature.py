@@ -1,4 +1,4 @@
-"""Renders a tool's input schema as one readable line.
+"""Renders a tool's schemas as one readable line: its parameters, and the type of its result.
 
     (path: string, head?: integer=10 "first N lines", mode: "a"|"b", opts?: {deep: boolean, tags?: string[]})
 
@@ -7,7 +7,8 @@ numeric bounds and truncated parameter docs. Lengths and patterns of strings are
 than once is written out at its first use (`Point{x: number, y: number}`) and only named after that: recursion ends, and
 the line grows with the schema, not with the paths through it. A schema that takes too much work is written as `(…)`.
 The short form writes nested objects as `{…}`, and of a long enumeration only the first values.
-Not aware of tools, tokens or budgets.
+The type of a result (`{id: integer, tags: string[]}`) has no docs, defaults or bounds, and gets shorter until it fits a
+limit. Not aware of tools or budgets.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from switchboard_mcp.suites.schema import pointer, resolve
 from switchboard_mcp.suites.summary import summarise
+from switchboard_mcp.suites.token_estimate import estimate
 
 DOC_CHARS = 60
 # Nobody can follow deeper nesting, and a hostile schema must not exhaust the stack.
@@ -40,6 +42,14 @@ NESTED = "{…}"
 MAX_SHORT_VALUES = 8
 ANY = "any"
 BARE_OBJECT = "object"
+# A result type that says nothing.
+EMPTY_TYPES = frozenset({ANY, BARE_OBJECT, "{}", NESTED})
+# Levels of objects that are written out in a result type: all, then fewer.
+RESULT_DEPTHS = (MAX_DEPTH, 2, 1)
+# Of 611 published output schemas, 468 fit whole.
+RESULT_TOKENS = 60
+# FastMCP wraps results that are no objects in this sole property.
+WRAPPER = "result"
 
 # Precedence of expressions; a looser one needs parentheses inside a tighter one.
 ATOM, BOTH, EITHER = 0, 1, 2
@@ -49,7 +59,8 @@ Expression = tuple[str, int]
 def signature(schema: object, doc_chars: int = DOC_CHARS, *, is_short: bool = False) -> str:
     """Return one line for the parameters of `schema`. `doc_chars` limits each parameter's doc; 0 omits docs."""
     try:
-        text, level = _Reader(schema, doc_chars, is_short=is_short).expression(schema, 0)
+        objects = 1 if is_short else MAX_DEPTH
+        text, level = _Reader(schema, doc_chars, max_objects=objects).expression(schema, 0)
     except _TooMuchWorkError:
         return UNREADABLE
     text = text.replace("\n", " ").replace("\r", " ")
@@ -60,18 +71,57 @@ def signature(schema: object, doc_chars: int = DOC_CHARS, *, is_short: bool = Fa
     return f"({text})"
 
 
+def result_type(schema: object, max_tokens: int = RESULT_TOKENS) -> str:
+    """Return the type of a result in at most `max_tokens`, as complete as fits; empty if it says nothing."""
+    schema = _unwrapped(schema)
+    try:
+        for depth in RESULT_DEPTHS:
+            reader = _Reader(schema, 0, max_objects=depth, is_result=True)
+            text = reader.expression(schema, 0)[0].replace("\n", " ").replace("\r", " ")
+            if text in EMPTY_TYPES:
+                return ""
+            if estimate(text) <= max_tokens:
+                return text
+    except _TooMuchWorkError:
+        return ""
+    text = _member_names(schema)
+    return text if estimate(text) <= max_tokens else ""
+
+
+def _unwrapped(schema: object) -> object:
+    """Return the schema of the sole property `result`, if that is all there is; with the definitions it may use."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        return schema
+    properties = schema["properties"]
+    if list(properties) != [WRAPPER] or not isinstance(properties[WRAPPER], dict):
+        return schema
+    definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    return {**definitions, **properties[WRAPPER]}
+
+
+def _member_names(schema: object) -> str:
+    """Return an object's members by name alone."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return "{" + ", ".join(map(_name, properties)) + "}" if isinstance(properties, dict) else ""
+
+
 class _TooMuchWorkError(Exception):
     """Stops the rendering of an excessive schema."""
 
 
 class _Reader:
-    """Renders one schema and remembers which definitions have been written out."""
+    """Renders one schema and remembers which definitions have been written out.
 
-    def __init__(self, root: object, doc_chars: int, *, is_short: bool) -> None:
+    Objects deeper than `max_objects` are cut. `is_result` omits what matters only to a caller: defaults and bounds.
+    """
+
+    def __init__(self, root: object, doc_chars: int, *, max_objects: int, is_result: bool = False) -> None:
         self.root = root
         self.doc_chars = doc_chars
-        self.is_short = is_short
-        self.in_object = False
+        self.max_objects = max_objects
+        self.is_short = max_objects < MAX_DEPTH
+        self.is_result = is_result
+        self.open_objects = 0
         self.uses: dict[tuple[str, ...], int] | None = None
         self.left = MAX_WORK
         self.names: dict[tuple[str, ...], str] = {}
@@ -147,16 +197,16 @@ class _Reader:
         if name == "object":
             if not self.is_short or not _has_members(node):
                 return self.object_text(node, depth), ATOM
-            if self.in_object:
+            if self.open_objects >= self.max_objects:
                 return NESTED, ATOM
-            self.in_object = True
+            self.open_objects += 1
             text = self.object_text(node, depth)
-            self.in_object = False
+            self.open_objects -= 1
             return text, ATOM
         if name == "array":
             return self.array_text(node, depth), ATOM
         if name in ("integer", "number"):
-            return f"{name}{_bounds(node)}", ATOM
+            return (name if self.is_result else f"{name}{_bounds(node)}"), ATOM
         if name == "string" and isinstance(node.get("format"), str):
             return f"string({node['format'][:FORMAT_CHARS]})", ATOM
         return (name if isinstance(name, str) else ANY), ATOM
@@ -197,7 +247,7 @@ class _Reader:
         if not isinstance(node, dict):
             return text
         # A default of null adds nothing to the question mark.
-        if node.get("default") is not None:
+        if node.get("default") is not None and not self.is_result:
             default = self.literal(node["default"])
             if len(default) <= DEFAULT_CHARS:
                 text += f"={default}"

@@ -498,3 +498,36 @@ def test_full_says_where_the_rest_of_a_cut_text_is() -> None:
         shown = introspect.answer("kid", tools, IntrospectRequest(verbosity="full"), IntrospectSettings())
         assert isinstance(shown, bytes)
         assert (introspect.CUT_TEXTS in json.loads(shown).get("more", "")) is expected
+
+
+RETURNED = b'{"type": "object",  "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
+
+
+@pytest.mark.parametrize(
+    ("request_", "settings", "member", "expected"),
+    [
+        (IntrospectRequest(), IntrospectSettings(), "returns", "{id: integer}"),
+        (
+            IntrospectRequest(verbosity="signature"),
+            IntrospectSettings(),
+            "signature",
+            "(secret_path?: string) -> {id: integer}",
+        ),
+        (IntrospectRequest(subtool="read"), IntrospectSettings(), "outputSchema", json.loads(RETURNED)),
+        (IntrospectRequest(subtool="read"), IntrospectSettings(mode="redacted"), "outputSchema", None),
+    ],
+)
+def test_the_result_of_a_tool_is_described(
+    request_: IntrospectRequest, settings: IntrospectSettings, member: str, expected: object
+) -> None:
+    view = ToolView("read", "Reads it.", Raw(SENT), Raw(RETURNED))
+    assert ask([view], request_, settings)["tools"][0].get(member) == expected
+
+
+def test_result_types_are_dropped_before_anything_else() -> None:
+    views = [ToolView(one.name, one.description, one.input_schema, Raw(RETURNED)) for one in tools(6)]
+    bare = [ToolView(one.name, one.description, one.input_schema) for one in views]
+    plain = msgspec.json.encode(ask(bare))
+    tight = IntrospectSettings(budget_tokens=estimate(plain))
+    assert "returns" in ask(views)["tools"][0]
+    assert ask(views, settings=tight) == ask(bare, settings=tight)

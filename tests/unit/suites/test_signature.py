@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard_mcp.suites.signature import signature
+from switchboard_mcp.suites.signature import RESULT_TOKENS, result_type, signature
+from switchboard_mcp.suites.token_estimate import estimate
 
 TREE = {
     "type": "object",
@@ -287,3 +288,46 @@ def test_every_choice_reads_as_json(values: list[Any]) -> None:
         read.append(value)
         rest = rest[end:].removeprefix("|")
     assert {json.dumps(value) for value in read} == {json.dumps(value) for value in values}
+
+
+def objects(depth: int, width: int) -> dict[str, Any]:
+    """An object of `width` members, nested `depth` levels deep."""
+    inner = objects(depth - 1, width) if depth > 1 else {"type": "integer", "minimum": 0, "default": 3}
+    return {"type": "object", "properties": {f"member_{number}": inner for number in range(width)}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (
+            {"type": "object", "properties": {"id": {"type": "integer", "minimum": 1}}, "required": ["id"]},
+            "{id: integer}",
+        ),
+        (
+            {"type": "object", "properties": {"note": {"type": "string", "description": "Long."}}},
+            "{note?: string}",
+        ),
+        (
+            {"type": "object", "properties": {"result": {"type": "array", "items": {"type": "string"}}}},
+            "string[]",
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"result": {"$ref": "#/$defs/User"}},
+                "$defs": {"User": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            },
+            "{name?: string}",
+        ),
+        ({"type": "object"}, ""),
+        (True, ""),
+        (None, ""),
+        (objects(2, 1), "{member_0?: {member_0?: integer}}"),
+        (objects(3, 3), "{member_0?: {…}, member_1?: {…}, member_2?: {…}}"),
+        (objects(2, 12), "{" + ", ".join(f"member_{number}" for number in range(12)) + "}"),
+        (objects(1, 400), ""),
+    ],
+)
+def test_a_result_type_is_as_complete_as_fits(schema: object, expected: str) -> None:
+    assert result_type(schema) == expected
+    assert estimate(result_type(schema)) <= RESULT_TOKENS

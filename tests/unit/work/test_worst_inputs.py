@@ -334,6 +334,7 @@ OFF_LOOP: dict[str, Callable[[Any, bytes], object]] = {
         "2026-01-01T00:00:00Z",
     ),
     "suites.signature.signature": lambda value, raw: signature.signature(value),
+    "suites.signature.result_type": lambda value, raw: signature.result_type(value),
     "suites.schema.compact": lambda value, raw: schemas.compact(value),
     "suites.sanitize.clean_schema": lambda value, raw: sanitize.clean_schema(Raw(raw)),
     "suites.sanitize.clean_listed": lambda value, raw: sanitize.clean_listed(tool(raw), "name"),

@@ -30,7 +30,7 @@ from switchboard_mcp.errors import Failure, shell_word
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.introspect import VERBOSITIES
-from switchboard_mcp.suites.signature import signature
+from switchboard_mcp.suites.signature import result_type, signature
 from switchboard_mcp.suites.token_estimate import estimate
 
 SHOWN_DIRECTLY = "Its tools are listed directly."
@@ -327,8 +327,7 @@ def show_answer(
 
 
 def _show_signature(tool: dict[str, Any], out: Screen) -> None:
-    parameters = tool.get("signature") or (signature(tool["inputSchema"], 0) if "inputSchema" in tool else "")
-    out.entry(tool["name"], parameters, "cyan", "  ")
+    out.entry(tool["name"], tool.get("signature") or _head(tool), "cyan", "  ")
     text = tool.get("summary") or tool.get("description") or ""
     if text:
         out.prose(text.strip(), "      ")
@@ -337,8 +336,7 @@ def _show_signature(tool: dict[str, Any], out: Screen) -> None:
 def show_tool(tool: dict[str, Any], out: Screen) -> None:
     """Print one subtool in full: its description, then each parameter."""
     schema = tool.get("inputSchema")
-    head = signature(schema, 0) if schema is not None else ""
-    out.entry(tool["name"], head, "bold cyan")
+    out.entry(tool["name"], _head(tool), "bold cyan")
     text = tool.get("description") or tool.get("summary") or ""
     if text:
         out.line()
@@ -347,6 +345,13 @@ def show_tool(tool: dict[str, Any], out: Screen) -> None:
     if rows:
         out.line()
         out.table(rows, header=("PARAMETER", "TYPE", "", "MEANING"), indent=2)
+
+
+def _head(tool: dict[str, Any]) -> str:
+    """Return the parameters and the type of the result."""
+    schema = tool.get("inputSchema")
+    returns = tool.get("returns") or result_type(tool.get("outputSchema"))
+    return (signature(schema, 0) if schema is not None else "") + (f" -> {returns}" if returns else "")
 
 
 def parameters(schema: object) -> Sequence[tuple[Styled, str, str, str]]:

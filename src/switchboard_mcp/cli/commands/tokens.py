@@ -246,7 +246,7 @@ def suite_tools(suite: ChildSuite) -> ServerTools:
     """Return a child as hosts see it; denied tools are counted on neither side."""
     knowledge = suite.child.snapshot
     tools = suite.permitted(suite.child.inventory.known_tools())
-    views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
+    views = [tool.view() for tool in tools]
     shown = msgspec.json.encode(suite.descriptor(SHAPES[0]))
     return ServerTools(suite.child.name, views, shown, knowledge.instructions if knowledge else "")
 

@@ -30,7 +30,6 @@ from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remed
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.suites import introspect
-from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.schema import compact
 from switchboard_mcp.suites.suite_arguments import SuiteCall, unwrap
@@ -335,13 +334,9 @@ def _render_tools(
     instructions: str,
     if_none: str = introspect.NO_TOOLS,
 ) -> bytes | Failure:
-    views = [_view(tool.sanitized()) for tool in tools]
-    whole = next((_view(tool.whole()) for tool in tools if tool.name == request.subtool), None)
+    views = [tool.sanitized().view() for tool in tools]
+    whole = next((tool.whole().view() for tool in tools if tool.name == request.subtool), None)
     return introspect.answer(child, views, request, settings, instructions, if_none, whole)
-
-
-def _view(tool: Tool) -> ToolView:
-    return ToolView(tool.name, tool.description or "", tool.input_schema)
 
 
 def _compacted(schema: Raw) -> Raw:

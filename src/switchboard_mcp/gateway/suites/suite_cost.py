@@ -14,7 +14,6 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import ServerSnapshot, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite
-from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.savings import ServerTools, Weight, flat_listing, measure_weight
 from switchboard_mcp.suites.token_estimate import estimate
@@ -53,7 +52,7 @@ class SuiteCost:
         if snapshot is None:
             return cls(UNKNOWN, None)
         tools = suite.permitted(suite.child.inventory.known_tools())
-        views = [ToolView(tool.name, tool.description or "", tool.input_schema) for tool in tools]
+        views = [tool.view() for tool in tools]
         descriptor = encode(suite.descriptor(SHAPES[0]))
         if sum(tool.size for tool in tools) > MAX_RENDERED_BYTES:
             flat = sum(map(estimate, flat_listing(views)))

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, structs
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.suites.detail_levels import LADDER, Level, ToolView, decoded_schema, fit_each
+from switchboard_mcp.suites.detail_levels import BRIEF, LADDER, Level, ToolView, decoded_schema, fit_each
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
@@ -30,7 +30,7 @@ State = tuple[ChildSuite, list[Raw] | None, int]
 SuiteTools = tuple[ChildSuite, list[Tool]]
 
 # A match is meant to be called next, so its signature comes first; the ladder's schemas are for `introspect`.
-LEVELS = LADDER[2:]
+LEVELS = LADDER[LADDER.index(BRIEF) :]
 # For people: without the docs of parameters.
 BRIEF_LEVELS = LADDER[3:]
 NAMES = tuple(level for level in LADDER if level.detail == "names")
@@ -209,5 +209,4 @@ def parameter_text(tool: ToolView) -> str:
 
 
 def _view(tool: Tool) -> ToolView:
-    tool.sanitized()
-    return ToolView(tool.name, tool.description or "", tool.input_schema)
+    return tool.sanitized().view()
