@@ -176,6 +176,21 @@ def read_inherited_descriptor() -> None:
     os.pread(TARGETS["fd"], 1, 0)
 
 
+@attempt
+def have_open_descriptors() -> None:
+    """Find a descriptor that is neither a standard stream nor the one that lists the folder."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and not os.readlink(f"/proc/self/fd/{name}").endswith("/fd"):
+            return
+    raise OSError(errno.EBADF, "none")
+
+
+@attempt
+def attach_memory_of_others() -> None:
+    if libc.shmget(TARGETS["sysv"], 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
 # Other processes
 
 
@@ -232,42 +247,99 @@ def take_descriptor_of_others() -> None:
 # Sockets
 
 
-@attempt
-def connect_tcp_loopback() -> None:
-    socket.create_connection(("127.0.0.1", TARGETS["tcp"]), 3).close()
-
-
-@attempt
-def connect_mptcp_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as sock:
+def reach(address: tuple[str, int], family: int = socket.AF_INET, protocol: int = 0) -> None:
+    """Connect and read a byte: with host rules a refused connection is accepted, then reset."""
+    with socket.socket(family, socket.SOCK_STREAM, protocol) as sock:
         sock.settimeout(3)
-        sock.connect(("127.0.0.1", TARGETS["tcp"]))
+        sock.connect(address)
+        if not sock.recv(1):
+            raise OSError(errno.ECONNRESET, "closed")
 
 
-@attempt
-def fast_open_loopback() -> None:
-    with socket.socket() as sock:
+def fast_open(address: tuple[str, int], family: int = socket.AF_INET) -> None:
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 3, 0))
-        sock.sendto(b"x", 0x20000000, ("127.0.0.1", TARGETS["tcp"]))
-        sock.recv(1)
+        sock.sendto(b"x", 0x20000000, address)
+        if not sock.recv(1):
+            raise OSError(errno.ECONNRESET, "closed")
 
 
-@attempt
-def send_udp_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(1)
-        sock.connect(("127.0.0.1", TARGETS["udp"]))
+def echo(address: tuple[str, int], family: int = socket.AF_INET) -> None:
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(0.5)
+        sock.connect(address)
         sock.send(b"x")
         sock.recv(1)
 
 
 @attempt
+def connect_tcp_loopback() -> None:
+    reach(("127.0.0.1", TARGETS["tcp"]))
+
+
+@attempt
+def connect_mptcp_loopback() -> None:
+    reach(("127.0.0.1", TARGETS["tcp"]), protocol=262)
+
+
+@attempt
+def fast_open_loopback() -> None:
+    fast_open(("127.0.0.1", TARGETS["tcp"]))
+
+
+@attempt
+def send_udp_loopback() -> None:
+    echo(("127.0.0.1", TARGETS["udp"]))
+
+
+@attempt
 def connect_direct_address() -> None:
-    with socket.socket() as sock:
-        sock.settimeout(3)
-        sock.connect((TARGETS["address"], TARGETS["tcp"]))
-        if not sock.recv(1):
-            raise OSError(errno.ECONNRESET, "closed")
+    reach((TARGETS["address"], TARGETS["tcp"]))
+
+
+@attempt
+def send_udp_direct_address() -> None:
+    echo((TARGETS["address"], TARGETS["udp"]))
+
+
+@attempt
+def connect_any_address() -> None:
+    reach(("0.0.0.0", TARGETS["tcp"]))
+
+
+@attempt
+def connect_ipv6_loopback() -> None:
+    reach(("::1", TARGETS["tcp"]), socket.AF_INET6)
+
+
+@attempt
+def connect_ipv6_mapped() -> None:
+    reach(("::ffff:127.0.0.1", TARGETS["tcp"]), socket.AF_INET6)
+
+
+@attempt
+def connect_ipv6_direct_address() -> None:
+    reach((TARGETS["address6"], TARGETS["tcp"]), socket.AF_INET6)
+
+
+@attempt
+def connect_ipv6_mptcp() -> None:
+    reach(("::1", TARGETS["tcp"]), socket.AF_INET6, 262)
+
+
+@attempt
+def fast_open_ipv6() -> None:
+    fast_open(("::1", TARGETS["tcp"]), socket.AF_INET6)
+
+
+@attempt
+def send_udp_ipv6() -> None:
+    echo(("::1", TARGETS["udp"]), socket.AF_INET6)
+
+
+@attempt
+def send_raw_packet() -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
 
 
 @attempt
@@ -286,6 +358,29 @@ def connect_broker_socket() -> None:
 def connect_abstract_socket() -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect("\0" + TARGETS["abstract"])
+
+
+@attempt
+def send_unix_datagram() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", TARGETS["unix"] + "-datagram")
+
+
+@attempt
+def send_abstract_datagram() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", "\0" + TARGETS["abstract"] + "-datagram")
+
+
+@attempt
+def call_dbus() -> None:
+    """Authenticate at the session bus, as every client of it does."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(3)
+        sock.connect(TARGETS["dbus"])
+        sock.sendall(b"\0AUTH EXTERNAL " + str(os.getuid()).encode().hex().encode() + b"\r\n")
+        if not sock.recv(100).startswith(b"OK"):
+            raise OSError(errno.EACCES, "refused")
 
 
 @attempt
@@ -392,6 +487,47 @@ def fork_bomb() -> None:
 def take_memory() -> None:
     region = mmap.mmap(-1, TARGETS["memory"], flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     region.close()
+
+
+@attempt
+def take_memory_by_brk() -> None:
+    libc.sbrk.restype = ctypes.c_void_p
+    if libc.sbrk(ctypes.c_ssize_t(TARGETS["memory"])) == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "")
+    libc.sbrk(ctypes.c_ssize_t(-TARGETS["memory"]))
+
+
+@attempt
+def take_shared_memory() -> None:
+    region = mmap.mmap(-1, TARGETS["memory"], flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    region.close()
+
+
+@attempt
+def take_memory_file() -> None:
+    fd = os.memfd_create("large")
+    try:
+        os.ftruncate(fd, TARGETS["disk"])
+    finally:
+        os.close(fd)
+
+
+@attempt
+def fill_shared_memory() -> None:
+    with open("/dev/shm/big", "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, TARGETS["disk"])
+        finally:
+            os.unlink(file.name)
+
+
+@attempt
+def write_large_file() -> None:
+    with open(inside("large"), "wb") as file:
+        try:
+            os.truncate(file.fileno(), TARGETS["disk"])
+        finally:
+            os.unlink(file.name)
 
 
 @attempt

@@ -81,7 +81,8 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_
     """Files and folders beyond those of the preset."""
     network: Literal["none", "loopback", "all"] | list[str] | None = None
     """`none`; `loopback`: only its own processes; `all`; or hosts such as `api.github.com` (ports 80 and 443),
-    `*.example.com:443`, `192.0.2.7:5432`, `10.0.0.0/8:5432` and `localhost:5432` (this machine)."""
+    `*.example.com:443`, `192.0.2.7:5432`, `10.0.0.0/8:5432`, `[2001:db8::7]:5432` and `localhost:5432` (this
+    machine)."""
     processes: bool | list[str] | None = None
     """True: the child may start programs. False: it may not. A list: only these programs, by name or path."""
     env: list[str] | None = None
@@ -243,30 +244,49 @@ def path_problem(path: str) -> str:
 _NAME = re.compile(
     r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\.?"
 )
-_ADDRESS = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?:/(\d{1,2}))?")
+_NUMBER = re.compile(r"\d{1,5}")
 
 
 def parse_host(text: str) -> HostRule | str:
     """Return the rule for a host, or the mistake in it."""
-    host, colon, ports = text.strip().lower().rpartition(":")
-    if not colon:
-        host, ports = ports, ""
-    numbers = (
-        tuple(int(one) if one.isdecimal() and len(one) < 6 else 0 for one in ports.split(","))
-        if ports
-        else ()
-    )
+    host, colon, ports = _split_ports(text.strip().lower())
+    numbers = tuple(int(one) if _NUMBER.fullmatch(one) else 0 for one in ports.split(",")) if ports else ()
     if colon and (not numbers or not all(0 < number < 65536 for number in numbers)):
         return f"`{text}` needs a port between 1 and 65535 after the colon, or none."
+    if host in ("127.0.0.1", "::1"):
+        host = "localhost"
     if host == "localhost" and not numbers:
         return "`localhost` needs a port, as in `localhost:5432`."
-    address = _ADDRESS.fullmatch(host)
-    is_address = address is not None and all(int(one) < 256 for one in address.groups()[:4])
-    is_address = is_address and int((address and address[5]) or 0) <= 32
     is_name = len(host) <= 253 and _NAME.fullmatch(host) and not host.rpartition(".")[2].isdecimal()
-    if not (host == ANY_HOST or is_address or is_name):
-        return f"`{text}` is not a host. Write a name, `*.` and a name, an IPv4 address or a network."
+    if not (host == ANY_HOST or is_name):
+        host = _network(host)
+    if not host:
+        return f"`{text}` is not a host. Write a name, `*.` and a name, an address or a network."
     return HostRule(host.rstrip("."), numbers or WEB_PORTS)
+
+
+def _split_ports(text: str) -> tuple[str, str, str]:
+    """Return the host, the colon if there is one, and the ports. An IPv6 address with ports is in brackets."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        is_complete = bracket and (not rest or rest.startswith(":"))
+        return (host, rest[:1], rest[1:]) if is_complete else ("", "", "")
+    if text.count(":") > 1:
+        return text, "", ""
+    return text.partition(":")
+
+
+def _network(host: str) -> str:
+    """Return an address or a network as it is usually written, or an empty string."""
+    import ipaddress  # a config without host rules does not need it
+
+    try:
+        network = ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        return ""
+    if "%" in host:  # an address of one interface
+        return ""
+    return str(network.network_address) if "/" not in host else str(network)
 
 
 def describe_network(words: SandboxWords) -> str:

@@ -47,7 +47,7 @@ SECCOMP_SET_MODE_FILTER = 1
 # Landlock rights that a file, as opposed to a folder, may have: execute, write, read, truncate, ioctl on devices.
 FILE_RIGHTS = 0b1100_0000_0000_0111
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
-IP_PKTINFO = 8
+IP_PKTINFO, IPV6_RECVPKTINFO = 8, 49
 # Linux 6.18 opens a listener of any size; connections of one child wait here for the event loop.
 BACKLOG = 64
 
@@ -224,28 +224,47 @@ def open_network(loopback: bool, ports: list[int], channel: socket.socket | None
             fcntl.ioctl(control.fileno(), SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP_RUNNING))
     if not ports or channel is None:
         return
-    route_everything_here()
-    opened: list[socket.socket] = []
-    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    names.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
-    names.bind(("0.0.0.0", 53))
-    opened.append(names)
-    for port in ports:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("0.0.0.0", port))
-        listener.listen(BACKLOG)
-        opened.append(listener)
-    socket.send_fds(channel, [b"S"], [one.fileno() for one in opened])
+    route_everything_here(socket.AF_INET)
+    has_ipv6 = True
+    try:
+        route_everything_here(socket.AF_INET6)
+    except OSError:  # the kernel has none, or this namespace may not use it: then nothing leaves by it
+        has_ipv6 = False
+    opened = [open_names(socket.AF_INET), *([open_names(socket.AF_INET6)] if has_ipv6 else [])]
+    opened += [open_listener(port, has_ipv6) for port in ports]
+    socket.send_fds(channel, [b"6" if has_ipv6 else b"4"], [one.fileno() for one in opened])
     for one in opened:
         one.close()
 
 
-def route_everything_here() -> None:
-    """Run `ip route add local default dev lo`: the kernel then takes every IPv4 address for one of ours."""
+def open_names(family: int) -> socket.socket:
+    """Return a socket for name queries to any address, which reports that address."""
+    names = socket.socket(family, socket.SOCK_DGRAM)
+    if family == socket.AF_INET6:
+        names.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        names.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
+    else:
+        names.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+    names.bind(("", 53))
+    return names
+
+
+def open_listener(port: int, has_ipv6: bool) -> socket.socket:
+    """Return a listener for connections to any address, of both families if there is IPv6."""
+    listener = socket.socket(socket.AF_INET6 if has_ipv6 else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if has_ipv6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    listener.bind(("", port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def route_everything_here(family: int) -> None:
+    """Run `ip route add local default dev lo`: the kernel then takes every address of a family for one of ours."""
     if sys.platform != "linux":
         raise OSError("This needs Linux.")
-    route = struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 255, 4, 254, 2, 0) + struct.pack("=HHI", 8, 4, 1)
+    route = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 255, 4, 254, 2, 0) + struct.pack("=HHI", 8, 4, 1)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
         netlink.send(struct.pack("=IHHII", 16 + len(route), 24, 0x505, 1, 0) + route)
         code = -struct.unpack_from("=i", netlink.recv(4096), 16)[0]

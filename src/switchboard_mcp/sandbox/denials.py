@@ -92,7 +92,8 @@ def _is_below(path: str, folder: str) -> bool:
 
 def host_denial(host: str, port: int) -> Denial:
     """Return the refusal of a host; port 0 if only its name was asked for."""
-    return Denial("host", host, "network", f"{host}:{port}" if port not in (0, 80, 443) else host)
+    name = f"[{host}]" if ":" in host else host
+    return Denial("host", host, "network", f"{name}:{port}" if port not in (0, 80, 443) else name)
 
 
 def sentences(denials: Iterable[Denial], child: str) -> str:

@@ -12,14 +12,21 @@ import asyncio
 import ipaddress
 import socket
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from switchboard_mcp.config.sandbox import ANY_HOST, HostRule
 
-IP_PKTINFO = 8
-# 198.18.0.0/15 is reserved for measurements, so no host has an address in it.
-FIRST_ADDRESS = int(ipaddress.IPv4Address("198.18.0.1"))
+IP_PKTINFO, IPV6_PKTINFO = 8, 50
+TYPE_A, TYPE_AAAA = 1, 28
+# 198.18.0.0/15 and 2001:2::/48 are reserved for measurements, so no host has an address in them.
+FIRST_ADDRESSES = {
+    TYPE_A: ipaddress.ip_address("198.18.0.1"),
+    TYPE_AAAA: ipaddress.ip_address("2001:2::1"),
+}
+LOCALHOST = "localhost"
+# Addresses of IPv6 that gateways turn into addresses of IPv4, which are in the last 32 bits.
+TRANSLATED = tuple(ipaddress.IPv6Network(one) for one in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
 MAX_NAMES = 65_536
 # A name has 253 characters; queries with options are longer than 512 bytes only with padding.
 MAX_QUERY = 1232
@@ -28,10 +35,13 @@ CONNECT_TIMEOUT_S = 20.0
 MAX_CONNECTIONS = 256
 COPY_BYTES = 65_536
 DNS_TTL_S = 30
-TYPE_A = 1
 NO_SUCH_NAME = 3
+# Without descriptors for a new connection, the next attempt to accept one waits.
+ACCEPT_PAUSE_S = 1.0
 
 OnDenied = Callable[[str, int], None]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def find_rule(rules: Iterable[HostRule], host: str, port: int) -> HostRule | None:
@@ -45,54 +55,73 @@ def find_rule(rules: Iterable[HostRule], host: str, port: int) -> HostRule | Non
 def _matches(pattern: str, host: str) -> bool:
     if pattern == host:
         return True
-    if _is_address(host):
+    address = parse_address(host)
+    if address is not None:
         network = _network(pattern)
-        return network is not None and ipaddress.IPv4Address(host) in network
-    return pattern == ANY_HOST or (
-        pattern.startswith("*.") and host.endswith(pattern[1:]) and host != pattern[2:]
-    )
+        return network is not None and address in network
+    if pattern == ANY_HOST:
+        return host != LOCALHOST
+    return pattern.startswith("*.") and host.endswith(pattern[1:]) and host != pattern[2:]
 
 
-def _is_address(host: str) -> bool:
+def parse_address(text: str) -> Address | None:
+    """Return an address, one of IPv4 if it is written as one of IPv6; or None if the text is none."""
     try:
-        ipaddress.IPv4Address(host)
+        address = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
-def _network(pattern: str) -> ipaddress.IPv4Network | None:
+def _network(pattern: str) -> Network | None:
     try:
-        return ipaddress.IPv4Network(pattern, strict=False)
+        return ipaddress.ip_network(pattern, strict=False)
     except ValueError:
         return None
 
 
-def is_public(address: str, rules: Iterable[HostRule], port: int) -> bool:
+def is_public(text: str, rules: Iterable[HostRule], port: int) -> bool:
     """Return True if a name may resolve to this address: a public one, or one that a rule names."""
-    parsed = ipaddress.ip_address(address)
-    if parsed.is_global and not parsed.is_multicast:
+    address = parse_address(text)
+    if address is None:
+        return False
+    if all(one.is_global and not one.is_multicast for one in _meanings(address)):
         return True
-    return parsed.version == 4 and any(
-        port in rule.ports and (network := _network(rule.host)) is not None and parsed in network
+    return any(
+        port in rule.ports and (network := _network(rule.host)) is not None and address in network
         for rule in rules
     )
 
 
+def _meanings(address: Address) -> Iterator[Address]:
+    """Yield an address, and the address of IPv4 that it leads to."""
+    yield address
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.sixtofour is not None:
+            yield address.sixtofour
+        if address.teredo is not None:
+            yield address.teredo[1]
+        if any(address in network for network in TRANSLATED):
+            yield ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+
+
 class NameTable:
-    """Assigns made-up addresses to names, each once."""
+    """Assigns made-up addresses to names: one of IPv4 and one of IPv6 to each."""
 
     def __init__(self) -> None:
-        self._addresses: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
         self._names: dict[str, str] = {}
 
-    def address_of(self, name: str) -> str | None:
+    def address_of(self, name: str, kind: int = TYPE_A) -> str | None:
         """Return the address of a name, or None if there are too many."""
-        address = self._addresses.get(name)
-        if address is None and len(self._addresses) < MAX_NAMES:
-            address = str(ipaddress.IPv4Address(FIRST_ADDRESS + len(self._addresses)))
-            self._addresses[name] = address
-            self._names[address] = name
+        if name not in self._numbers:
+            if len(self._numbers) >= MAX_NAMES:
+                return None
+            self._numbers[name] = len(self._numbers)
+        address = str(FIRST_ADDRESSES[kind] + self._numbers[name])
+        self._names[address] = name
         return address
 
     def name_of(self, address: str) -> str | None:
@@ -118,14 +147,15 @@ def parse_query(query: bytes) -> tuple[str, int, int] | None:
     return (".".join(labels), kind, at + 5) if group == 1 else None
 
 
-def answer_query(query: bytes, end: int, address: str | None, *, exists: bool) -> bytes:
+def answer_query(query: bytes, end: int, kind: int, address: str | None, *, exists: bool) -> bytes:
     """Return the answer to a query: an address, no address for a name that exists, or that there is no such name."""
     code = 0 if exists else NO_SUCH_NAME
     flags = bytes((0x80 | (query[2] & 1), 0x80 | code))
     header = query[:2] + flags + struct.pack(">HHHH", 1, int(address is not None), 0, 0)
     answer = b""
     if address is not None:
-        answer = b"\xc0\x0c" + struct.pack(">HHIH", TYPE_A, 1, DNS_TTL_S, 4) + socket.inet_aton(address)
+        packed = ipaddress.ip_address(address).packed
+        answer = b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, DNS_TTL_S, len(packed)) + packed
     return header + query[12:end] + answer
 
 
@@ -136,37 +166,37 @@ class Egress:
         self,
         loop: asyncio.AbstractEventLoop,
         rules: Sequence[HostRule],
-        names: socket.socket,
+        names: Sequence[socket.socket],
         listeners: Sequence[socket.socket],
         on_denied: OnDenied,
     ) -> None:
         self._loop = loop
         self._rules = rules
-        self._names = names
-        self._listeners = list(listeners)
+        self._sockets = [*names, *listeners]
         self._on_denied = on_denied
         self._table = NameTable()
         self._tasks: set[asyncio.Task[None]] = set()
         self.hosts: dict[str, int] = {}  # connections by host and port
-        names.setblocking(False)
-        loop.add_reader(names.fileno(), self._answer)
-        for listener in self._listeners:
+        for one in names:
+            one.setblocking(False)
+            loop.add_reader(one.fileno(), self._answer, one)
+        for listener in listeners:
             listener.setblocking(False)
             loop.add_reader(listener.fileno(), self._accept, listener)
 
     def close(self) -> None:
         """Close everything. The child has ended."""
-        for one in (self._names, *self._listeners):
+        for one in self._sockets:
             if one.fileno() >= 0:
                 self._loop.remove_reader(one.fileno())
                 one.close()
         for task in self._tasks:
             task.cancel()
 
-    def _answer(self) -> None:
+    def _answer(self, names: socket.socket) -> None:
         """Answer one query, from the address that it was sent to: others are ignored by resolvers."""
         try:
-            query, controls, _flags, sender = self._names.recvmsg(MAX_QUERY, 64)
+            query, controls, _flags, sender = names.recvmsg(MAX_QUERY, 64)
         except OSError:
             return
         question = parse_query(query)
@@ -174,23 +204,22 @@ class Egress:
             return
         name, kind, end = question
         exists = find_rule(self._rules, name, 0) is not None
-        address = self._table.address_of(name) if exists and kind == TYPE_A else None
-        if not exists and kind == TYPE_A:
+        address = self._table.address_of(name, kind) if exists and kind in FIRST_ADDRESSES else None
+        if not exists and kind in FIRST_ADDRESSES:
             self._on_denied(name, 0)
-        local = next((data[8:12] for _, number, data in controls if number == IP_PKTINFO), bytes(4))
-        info = struct.pack("=I4s4s", 0, local, bytes(4))
         with suppress(OSError):
-            self._names.sendmsg(
-                [answer_query(query, end, address, exists=exists)],
-                [(socket.IPPROTO_IP, IP_PKTINFO, info)],
-                0,
-                sender,
+            names.sendmsg(
+                [answer_query(query, end, kind, address, exists=exists)], _from_same(controls), 0, sender
             )
 
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _peer = listener.accept()
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError:  # no more descriptors: it stays readable, so the loop would only turn
+            self._loop.remove_reader(listener.fileno())
+            self._loop.call_later(ACCEPT_PAUSE_S, self._listen_again, listener)
             return
         if len(self._tasks) >= MAX_CONNECTIONS:
             connection.close()
@@ -199,11 +228,17 @@ class Egress:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _listen_again(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
+
     async def _serve(self, connection: socket.socket) -> None:
         with connection:
             connection.setblocking(False)
-            address, port = connection.getsockname()[:2]
-            host = self._table.name_of(address) or ("localhost" if address.startswith("127.") else address)
+            local, port = connection.getsockname()[:2]
+            address = parse_address(local)
+            is_loopback = address is not None and address.is_loopback
+            host = self._table.name_of(str(address)) or (LOCALHOST if is_loopback else str(address))
             if find_rule(self._rules, host, port) is None:
                 self._on_denied(host, port)
                 _reset(connection)
@@ -224,9 +259,9 @@ class Egress:
 
     async def _connect(self, host: str, port: int) -> socket.socket | None:
         """Connect to a host by name, outside. None if it has no address that is allowed."""
-        if host == "localhost":
-            found = ["127.0.0.1"]
-        elif _is_address(host):
+        if host == LOCALHOST:
+            found = ["127.0.0.1", "::1"]
+        elif parse_address(host) is not None:
             found = [host]
         else:
             infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -235,7 +270,11 @@ class Egress:
         problem: OSError | None = None
         for address in found:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            outside = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                outside = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as reason:  # this machine has no IPv6
+                problem = reason
+                continue
             outside.setblocking(False)
             try:
                 await self._loop.sock_connect(outside, (address, port))
@@ -261,6 +300,16 @@ class Egress:
                 await self._loop.sock_sendall(target, data)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)
+
+
+def _from_same(controls: Iterable[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """Return the control message that sends an answer from the address that its query was sent to."""
+    for level, number, data in controls:
+        if (level, number) == (socket.IPPROTO_IP, IP_PKTINFO):
+            return [(level, number, struct.pack("=I4s4s", 0, data[8:12], bytes(4)))]
+        if (level, number) == (socket.IPPROTO_IPV6, IPV6_PKTINFO):
+            return [(level, number, data[:16] + bytes(4))]
+    return []
 
 
 def _reset(connection: socket.socket) -> None:

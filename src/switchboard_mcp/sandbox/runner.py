@@ -62,10 +62,11 @@ class RunningSandbox:
         if not self.plan.steps["listen"]:
             return
         channel.setblocking(False)
-        _, fds, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS)
-        names, *listeners = (socket.socket(fileno=fd) for fd in fds)
+        kind, fds, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS)
+        opened = [socket.socket(fileno=fd) for fd in fds]
+        names = 2 if kind == b"6" else 1
         loop = asyncio.get_running_loop()
-        self.egress = Egress(loop, self.plan.rules, names, listeners, self._host_denied)
+        self.egress = Egress(loop, self.plan.rules, opened[:names], opened[names:], self._host_denied)
 
     def close(self) -> None:
         """End its connections."""

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -85,15 +87,20 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
     (workspace / ".switchboard").mkdir()
     (workspace / ".switchboard" / "message").write_text("mail")
     with contextlib.ExitStack() as stack:
-        tcp = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
-        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        udp.bind(("127.0.0.1", 0))
+        tcp = stack.enter_context(
+            socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+        )
+        udp = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+        udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        udp.bind(("::", 0))
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
         unix = _listen(stack, f"{folder}/s")
         os.symlink(workspace / ".switchboard", f"{folder}/b")
         _listen(stack, f"{folder}/b/control.sock")
         abstract = f"switchboard-test-{os.getpid()}"
         _listen(stack, f"\0{abstract}")
+        for name in (f"{unix}-datagram", f"\0{abstract}-datagram"):
+            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)).bind(name)
         shm = stack.enter_context(tempfile.NamedTemporaryFile(dir="/dev/shm"))
         file = stack.enter_context(open(outside / "file"))
         os.set_inheritable(file.fileno(), True)
@@ -109,7 +116,10 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
             "udp": udp.getsockname()[1],
             "unix": unix,
             "abstract": abstract,
-            "address": _own_address(),
+            "dbus": _session_bus(stack, folder) or unix,
+            "sysv": _shared_memory(stack),
+            "address": _own_address(socket.AF_INET, "192.0.2.1", "127.0.0.2"),
+            "address6": _own_address(socket.AF_INET6, "2001:db8::1", "::1"),
             "shm": os.path.basename(shm.name),
             "fd": file.fileno(),
             "forks": 200,
@@ -126,14 +136,42 @@ def _listen(stack: contextlib.ExitStack, address: str) -> str:
     return address
 
 
-def _own_address() -> str:
+def _own_address(family: int, outside: str, loopback: str) -> str:
     """Return an address of this machine that is not loopback, or loopback if there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))
+            probe.connect((outside, 9))
         except OSError:
-            return "127.0.0.2"
+            return loopback
         return str(probe.getsockname()[0])
+
+
+def _session_bus(stack: contextlib.ExitStack, folder: str) -> str:
+    """Start a session bus and return the path of its socket; empty if this machine has none."""
+    program = shutil.which("dbus-daemon")
+    if program is None:
+        return ""
+    command = [
+        program,
+        "--session",
+        "--nofork",
+        "--nopidfile",
+        f"--address=unix:path={folder}/bus",
+        "--print-address",
+    ]
+    bus = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+    stack.callback(bus.kill)
+    assert bus.stdout is not None
+    return f"{folder}/bus" if bus.stdout.readline() else ""
+
+
+def _shared_memory(stack: contextlib.ExitStack) -> int:
+    """Create shared memory of System V, and return its key."""
+    libc = ctypes.CDLL(None)
+    key = os.getpid() & 0xFFFF | 0x5BD0_0000
+    number = libc.shmget(key, 4096, 0o1600)
+    stack.callback(lambda: libc.shmctl(number, 0, None))
+    return key
 
 
 def _serve(tcp: socket.socket, udp: socket.socket) -> None:

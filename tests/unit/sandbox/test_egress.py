@@ -37,6 +37,12 @@ class TestRules:
             ("203.0.113.0/24", "203.0.114.7", 443, False),
             ("localhost", "localhost", 443, True),
             ("localhost", "127.0.0.1", 443, False),
+            ("*", "localhost", 443, False),
+            ("2001:db8::7", "2001:db8::7", 443, True),
+            ("2001:db8::/32", "2001:db8::7", 443, True),
+            ("2001:db8::/32", "2001:db9::7", 443, False),
+            ("0.0.0.0/0", "2001:db8::7", 443, False),
+            ("*", "2001:db8::7", 443, False),
         ],
     )
     def test_a_rule_matches_names_and_addresses(self, host: str, name: str, port: int, allowed: bool) -> None:
@@ -44,7 +50,9 @@ class TestRules:
 
     @pytest.mark.parametrize(
         "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "0.0.0.0", "::1", "fe80::1", "fd00::1",
-                    "224.0.0.1", "100.64.0.1", "::ffff:127.0.0.1"]
+                    "224.0.0.1", "100.64.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::", "::7f00:1",
+                    "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::1", "ff02::1",
+                    "64:ff9b:1::7f00:1", "fe80::1%lo"]
     )  # fmt: skip
     def test_a_name_may_not_lead_to_this_machine_or_a_private_network(self, address: str) -> None:
         assert not is_public(address, [HostRule("*", WEB)], 443)
@@ -54,6 +62,9 @@ class TestRules:
         assert is_public("10.1.2.3", rules, 5432)
         assert not is_public("10.1.2.3", rules, 443)
         assert is_public("93.184.216.34", rules, 443)
+        assert is_public("2606:2800:220::1", rules, 443)
+        assert is_public("::ffff:10.1.2.3", rules, 5432)
+        assert is_public("fd00::1", [HostRule("fd00::/8", WEB)], 443)
 
 
 def query(name: str, kind: int = 1) -> bytes:
@@ -68,12 +79,15 @@ class TestNames:
         assert parsed is not None
         name, kind, end = parsed
         assert (name, kind) == ("api.example.com", 1)
-        answer = answer_query(asked, end, "198.18.0.1", exists=True)
+        answer = answer_query(asked, end, 1, "198.18.0.1", exists=True)
         assert answer[:2] == asked[:2]
         assert answer[3] & 15 == 0
         assert answer.endswith(socket.inet_aton("198.18.0.1"))
-        assert answer_query(asked, end, None, exists=False)[3] & 15 == 3
-        assert answer_query(asked, end, None, exists=True)[6:8] == b"\0\0"
+        assert answer_query(asked, end, 1, None, exists=False)[3] & 15 == 3
+        assert answer_query(asked, end, 1, None, exists=True)[6:8] == b"\0\0"
+        address = "2001:2::1"
+        answer = answer_query(asked, end, 28, address, exists=True)
+        assert answer.endswith(b"\0\x10" + socket.inet_pton(socket.AF_INET6, address))
 
     @pytest.mark.parametrize(
         "data", [b"", b"x" * 11, b"\0" * 40, query("a")[:-3], b"\xff" * 600, query("a" * 63)[:40]]
@@ -86,7 +100,9 @@ class TestNames:
         table = NameTable()
         first = table.address_of("a")
         assert first == table.address_of("a")
-        assert table.name_of(first or "") == "a"
+        six = table.address_of("a", 28) or ""
+        assert ":" in six
+        assert table.name_of(first or "") == table.name_of(six) == "a"
         assert table.address_of("b") not in (None, first)
         assert table.address_of("c") is None
 
@@ -94,9 +110,13 @@ class TestNames:
 CLIENT = """
 import json, socket, sys
 found = {}
-for host, port in json.loads(sys.argv[1]):
+wanted, families = json.loads(sys.argv[1])
+for host, port in wanted:
     try:
-        with socket.create_connection((host, port), 10) as sock:
+        info = socket.getaddrinfo(host, port, families.get(host, 0), socket.SOCK_STREAM)[0]
+        with socket.socket(info[0], info[1]) as sock:
+            sock.settimeout(10)
+            sock.connect(info[4])
             found[f"{host}:{port}"] = sock.recv(1).decode() or "closed"
     except OSError as problem:
         found[f"{host}:{port}"] = type(problem).__name__
@@ -125,21 +145,56 @@ class TestConnections:
         real = socket.getaddrinfo
 
         def resolve(host: str, *more: Any, **options: Any) -> Any:
-            made_up = {"api.example.com": address, "evil.example.com": "127.0.0.1"}
+            made_up = {
+                "api.example.com": address,
+                "evil.example.com": "127.0.0.1",
+                "six.example.org": address,
+            }
             return real(made_up.get(host, host), *more, **options)
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         hosts = [f"localhost:{port}", f"*.example.com:{port}", f"{address}/32:{port}"]
+        hosts += [f"six.example.org:{port}", f"[2001:db8::/32]:{port}"]
         words = words_of("workspace", network="hosts", hosts=hosts)
         wanted = [
             ("localhost", port), ("api.example.com", port), ("evil.example.com", port), ("example.org", port),
-            (address, port), ("192.0.2.9", port), ("localhost", 1),
+            (address, port), ("192.0.2.9", port), ("localhost", 1), ("six.example.org", port), ("::1", port),
+            ("2001:db9::9", port), (f"::ffff:{address}", port), ("::ffff:192.0.2.9", port), ("2130706433", port),
+            ("0x7f.1", port), ("2001:db8::9", port),
         ]  # fmt: skip
-        found = json.loads(await sandboxed.run(words, OWN_PYTHON, "-c", CLIENT, json.dumps(wanted)))
+        # Names are asked for as IPv6 once: the answer must lead to the same host.
+        families = {"six.example.org": socket.AF_INET6}
+        found = json.loads(
+            await sandboxed.run(words, OWN_PYTHON, "-c", CLIENT, json.dumps([wanted, families]))
+        )
         reached = {host for host, result in found.items() if result == "x"}
-        assert reached == {f"localhost:{port}", f"api.example.com:{port}", f"{address}:{port}"}
+        assert reached == {
+            f"{host}:{port}"
+            for host in (
+                "localhost", "api.example.com", address, "six.example.org", "::1", f"::ffff:{address}", "2130706433",
+                "0x7f.1",
+            )
+        }  # fmt: skip
         denied = {denial.target for denial in sandboxed.denials}
-        assert denied == {"evil.example.com", "example.org", "192.0.2.9"}
+        assert denied == {"evil.example.com", "example.org", "192.0.2.9", "2001:db9::9"}
+
+    async def test_any_host_is_not_this_machine(self, sandboxed: Sandboxed, targets: dict[str, Any]) -> None:
+        port = targets["tcp"]
+        words = words_of("workspace", network="hosts", hosts=[f"*:{port}"])
+        names = [
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "::",
+            "127.1",
+            "0x7f000001",
+            "::ffff:127.0.0.1",
+            "a.localhost",
+        ]
+        wanted = [(name, port) for name in names] + [(targets["address"], port)]
+        found = json.loads(await sandboxed.run(words, OWN_PYTHON, "-c", CLIENT, json.dumps([wanted, {}])))
+        assert {host for host, result in found.items() if result == "x"} == set()
 
     @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
     async def test_a_program_on_node_is_treated_alike(

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.config.sandbox import SandboxWords
 from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, outcomes, words_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock, seccomp and namespaces are Linux")
 ESCAPE = Path(__file__).parents[2] / "children" / "escape.py"
 LIMITS = {"memoryMb": 4096, "openFiles": 1000, "processes": 100, "fileSizeMb": 100, "tmpMb": 64}
-EVERY, NONE = {"strict", "workspace", "browser"}, set[str]()
-WRITERS = {"workspace", "browser"}
+# `hosts` is `workspace` with a rule for a host on the port of the services that the attempts reach for.
+EVERY, NONE = {"strict", "workspace", "hosts", "browser"}, set[str]()
+WRITERS = {"workspace", "hosts", "browser"}
 # The presets in which an attempt succeeds. Each succeeds without a sandbox, unless it is in CLOSED_ANYWAY.
 OPEN_IN: dict[str, set[str]] = {
     "read_ssh_key": NONE,
@@ -43,6 +45,8 @@ OPEN_IN: dict[str, set[str]] = {
     "read_etc_shadow": NONE,
     "see_shared_memory_of_others": NONE,
     "read_inherited_descriptor": NONE,
+    "have_open_descriptors": NONE,
+    "attach_memory_of_others": NONE,
     "read_environ_of_others": NONE,
     "write_memory_of_others": NONE,
     "ptrace_others": NONE,
@@ -58,7 +62,19 @@ OPEN_IN: dict[str, set[str]] = {
     "fast_open_loopback": {"browser"},
     "send_udp_loopback": {"browser"},
     "connect_direct_address": {"browser"},
+    "send_udp_direct_address": {"browser"},
+    "connect_any_address": {"browser"},
+    "connect_ipv6_loopback": {"browser"},
+    "connect_ipv6_mapped": {"browser"},
+    "connect_ipv6_direct_address": {"browser"},
+    "connect_ipv6_mptcp": NONE,
+    "fast_open_ipv6": {"browser"},
+    "send_udp_ipv6": {"browser"},
+    "send_raw_packet": NONE,
     "connect_unix_socket": NONE,
+    "send_unix_datagram": NONE,
+    "send_abstract_datagram": NONE,
+    "call_dbus": NONE,
     "connect_broker_socket": NONE,
     "connect_abstract_socket": NONE,
     "open_vsock": NONE,
@@ -75,22 +91,36 @@ OPEN_IN: dict[str, set[str]] = {
     "spawn_program": EVERY,
     "fork_bomb": EVERY if os.geteuid() == 0 else NONE,  # the kernel does not count root's processes
     "take_memory": NONE,
+    "take_memory_by_brk": NONE,
+    "take_shared_memory": EVERY,  # only a control group could limit it
+    "take_memory_file": NONE,
+    "fill_shared_memory": NONE,
+    "write_large_file": NONE,
     "fill_disk": NONE,
     "open_many_files": NONE,
 }
 # Attempts that this machine or an ordinary user may refuse without any sandbox.
 CLOSED_ANYWAY = {
-    "bpf", "connect_mptcp_loopback", "fast_open_loopback", "io_uring", "keyring", "mount", "open_packet_socket",
-    "open_vsock", "ptrace_others", "read_etc_shadow", "read_inherited_descriptor", "setuid_helper",
-    "take_descriptor_of_others", "type_into_terminal", "user_namespace", "write_memory_of_others",
+    "bpf", "call_dbus", "connect_ipv6_direct_address", "connect_ipv6_mptcp", "connect_mptcp_loopback",
+    "fast_open_ipv6", "fast_open_loopback", "have_open_descriptors", "io_uring", "keyring", "mount",
+    "open_packet_socket", "open_vsock", "ptrace_others", "read_etc_shadow", "read_inherited_descriptor",
+    "send_raw_packet", "setuid_helper", "take_descriptor_of_others", "type_into_terminal", "user_namespace",
+    "write_memory_of_others",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", ["strict", "workspace", "browser"])
+def words_in(preset: str, targets: dict[str, Any]) -> SandboxWords:
+    if preset != "hosts":
+        return words_of(preset, limits=LIMITS)
+    hosts = [f"*:{targets['tcp']}", f"192.0.2.7:{targets['tcp']}"]
+    return words_of("workspace", limits=LIMITS, network="hosts", hosts=hosts)
+
+
+@pytest.mark.parametrize("preset", sorted(EVERY))
 async def test_each_attempt_ends_as_the_table_says(
     sandboxed: Sandboxed, targets: dict[str, Any], preset: str
 ) -> None:
-    words = words_of(preset, limits=LIMITS)
+    words = words_in(preset, targets)
     text = await sandboxed.run(words, OWN_PYTHON, "-I", str(ESCAPE), json.dumps(targets))
     assert outcomes(text).keys() == OPEN_IN.keys()
     assert surprises(text, preset, targets) == {}
@@ -133,7 +163,7 @@ def static_program(tmp_path_factory: pytest.TempPathFactory) -> str:
 async def test_a_static_program_gets_no_further(
     sandboxed: Sandboxed, targets: dict[str, Any], preset: str, static_program: str
 ) -> None:
-    names = ("outside", "workspace", "pid", "tcp", "unix")
+    names = ("outside", "workspace", "pid", "tcp", "unix", "address6")
     text = await sandboxed.run(words_of(preset), static_program, *(str(targets[name]) for name in names))
     assert surprises(text, preset, targets) == {}
 
@@ -142,7 +172,12 @@ def test_without_a_sandbox_the_attempts_succeed(targets: dict[str, Any], tmp_pat
     environ = {**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path / "home")}
     names = [name for name in OPEN_IN if name not in CLOSED_ANYWAY and name != "signal_reaper"]
     ran = subprocess.run(
-        [sys.executable, "-I", str(ESCAPE), json.dumps({**targets, "only": names, "files": 100})],
+        [
+            sys.executable,
+            "-I",
+            str(ESCAPE),
+            json.dumps({**targets, "only": names, "files": 100, "disk": 1 << 20}),
+        ],
         capture_output=True,
         text=True,
         env=environ,
