@@ -23,12 +23,12 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.user_folders import state_folder
+from switchboard_mcp.system.user_key import KEY_BYTES, read_private, user_key
 
 # Earlier releases kept their journals here, in the workspace. They are shown, and never used.
 LEGACY_FOLDER = os.path.join(".switchboard", "backup")
 FILE = "journal.json"
 SEAL_KEY = "seal.key"
-SEAL_KEY_BYTES = 32
 MAX_JOURNAL_BYTES = 16 * 1_048_576
 VERSION = 1
 # In the same folder as the file, so that the rename stays within one file system.
@@ -180,7 +180,7 @@ def load_runs(place: JournalFolder) -> list[JournalRun]:
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise _unusable(path, f"cannot be read: {problem}") from None
         # Without the key anybody can compute the seal.
-        sealed = len(key) == SEAL_KEY_BYTES and hmac.compare_digest(
+        sealed = len(key) == KEY_BYTES and hmac.compare_digest(
             journal.seal.encode(), _seal(journal, key).encode()
         )
         if not sealed or journal.workspace != place.workspace:
@@ -203,33 +203,16 @@ def _seal(journal: Journal, key: bytes) -> str:
 def _read_private(path: str) -> bytes | None:
     """Return a file of ours, or None if it does not exist. Raises if it is a link or belongs to somebody else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return read_private(path, MAX_JOURNAL_BYTES)
     except OSError as problem:
-        raise _unusable(path, f"cannot be opened ({problem.strerror})") from None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise _unusable(path, "is not a file that only you can read and write")
-        return file.read(MAX_JOURNAL_BYTES)
+        raise _unusable(path, f"cannot be used: {problem.strerror}") from None
 
 
 def _make_key(path: str) -> bytes:
-    """Return the key of this user, created on first use. Of two processes that create it, the first one wins."""
-    key = _read_private(path)
-    if key is None:
-        fresh = f"{path}.{os.getpid()}"
-        write(fresh, os.urandom(SEAL_KEY_BYTES), 0o600)
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        remove(fresh)
-        key = _read_private(path)
-    if key is None or len(key) != SEAL_KEY_BYTES:
-        raise _unusable(path, f"is not a key of {SEAL_KEY_BYTES} bytes")
-    return key
+    try:
+        return user_key(path)
+    except OSError as problem:
+        raise _unusable(path, f"cannot be used: {problem.strerror}") from None
 
 
 def begin(place: JournalFolder, changes: Sequence[FileChange], named: Sequence[str] = ()) -> JournalRun:

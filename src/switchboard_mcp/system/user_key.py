@@ -1,7 +1,8 @@
-"""Secret keys of a user, kept in a file that only the user can read."""
+"""Files that only their user can read and write, and secret keys in such files."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -15,7 +16,7 @@ def user_key(path: str) -> bytes:
 
     Raises `OSError` if the file cannot be written, or is not a key that only this user can read.
     """
-    key = _read(path)
+    key = read_private(path, KEY_BYTES + 1)
     if key is None:
         fresh = f"{path}.{os.getpid()}"
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -25,19 +26,23 @@ def user_key(path: str) -> bytes:
         except FileExistsError:
             pass
         os.remove(fresh)
-        key = _read(path)
+        key = read_private(path, KEY_BYTES + 1)
     if key is None or len(key) != KEY_BYTES:
-        raise OSError(f"{path} is not a key of {KEY_BYTES} bytes")
+        raise OSError(errno.EINVAL, f"is not a key of {KEY_BYTES} bytes", path)
     return key
 
 
-def _read(path: str) -> bytes | None:
+def read_private(path: str, most: int) -> bytes | None:
+    """Return at most so many bytes of a file, or None if it does not exist.
+
+    Raises `OSError` if it is a link, or not a file that only this user can read and write.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise OSError(f"{path} is not a file that only you can read and write")
-        return file.read(KEY_BYTES + 1)
+            raise OSError(errno.EPERM, "is not a file that only you can read and write", path)
+        return file.read(most)
