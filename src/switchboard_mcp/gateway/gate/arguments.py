@@ -27,12 +27,21 @@ def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
         found = [_decode(args)]
         if b'"arg' in args[:24]:
             found += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
-        held = [_with_held_json(reading, schema) for reading in found]
+        held = [_with_held_json(reading, schema) for reading in found if _may_hold_json(reading)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise AmbiguousArgumentsError(f"they cannot be decoded ({problem})") from None
     if not isinstance(found[0], dict | None):
         raise AmbiguousArgumentsError("they are not an object")
-    return found + [reading for reading in held if reading is not None]
+    return found + [reading for reading in held if reading is not None] if held else found
+
+
+def _may_hold_json(arguments: object) -> bool:
+    """Return False if no text can hold an object or a list."""
+    if type(arguments) is dict:
+        for value in arguments.values():
+            if type(value) is str and ("{" in value or "[" in value):
+                return True
+    return False
 
 
 def _with_held_json(arguments: object, schema: Raw | UnsetType) -> dict[str, object] | None:
@@ -80,7 +89,8 @@ def _decode(args: bytes) -> object:
     decoded = msgspec.json.decode(args)
     # Equal texts mean that nothing was lost. Numbers and escapes may be spelled differently: only then look closely.
     # Equal lengths would not do: `1e9` becomes longer, and so hides that a member was lost.
-    if msgspec.json.encode(decoded) != msgspec.json.format(args, indent=-1):
+    encoded = msgspec.json.encode(decoded)
+    if encoded != args and encoded != msgspec.json.format(args, indent=-1):
         json.loads(args, object_pairs_hook=_refuse_duplicates)
     return decoded
 

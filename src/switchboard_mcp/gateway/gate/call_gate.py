@@ -49,6 +49,7 @@ from switchboard_mcp.policy.gate.rules import (
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.system import work_thread
+from switchboard_mcp.system.real_paths import real_path
 from switchboard_mcp.system.user_folders import state_folder
 
 if TYPE_CHECKING:
@@ -432,7 +433,7 @@ def surroundings(child: Child, context: ChildContext) -> Surroundings:
     """Return what relative paths in the arguments of a child's calls refer to."""
     workspace = context.workspace
     folder = os.path.join(workspace, child.spec.cwd) if child.spec.cwd else workspace
-    return Surroundings(folder, workspace, context.environ.get("HOME", ""), os.path.realpath)
+    return Surroundings(folder, workspace, context.environ.get("HOME", ""), real_path)
 
 
 def _needs_tool(found: Candidates, kind: Kind, args: bytes) -> bool:

@@ -30,12 +30,14 @@ from switchboard_mcp.system.star_patterns import matches_stars
 MAX_VALUES = 64
 MAX_DEPTH = 64
 MAX_NUMBER_CHARS = 64
+# A text with one of these may be a path.
+PATH_MARK = re.compile(r"[/\\~%.]")
 
 
 class Surroundings(Struct):
     """What relative paths and `~` refer to in one call. `folder` is the child's working folder.
 
-    `paths` keeps what was found out about a text: several rules may look at it.
+    `paths` and `globbed` keep what was found out about a text: several rules may look at it.
     """
 
     folder: str
@@ -43,6 +45,7 @@ class Surroundings(Struct):
     home: str
     resolve: Resolve
     paths: dict[tuple[str, str], list[str]] = {}
+    globbed: dict[str, tuple[list[str], list[str]]] = {}
 
     def forms(self, text: str, folder: str) -> list[str]:
         """Return the paths that a text may stand for, relative to a folder."""
@@ -66,19 +69,43 @@ class Arguments:
         >>> arguments.values("PATH"), arguments.values("file.*"), arguments.values("x.path")
         (['a', 'b', None], ['a', 'b'], [])
         """
-        try:
-            if "." in name or "*" in name:
-                masks = compile_masks((name,))
-                assert masks is not None
+        if is_argument_path(name):
+            masks = compile_masks((name,))
+            assert masks is not None
+            try:
                 found = list(islice(_walk(self._decoded, masks.start, 0), MAX_VALUES + 1))
-            else:
-                if self._by_name is None:
-                    self._by_name = {}
-                    _index(self._decoded, self._by_name, 0)
-                found = self._by_name.get(name.casefold(), [])
-        except _TooDeepError:
-            return None
+            except _TooDeepError:
+                return None
+        else:
+            by_name = self._by_name or self._names()
+            if by_name is TOO_DEEP:
+                return None
+            found = by_name.get(name.casefold(), NO_VALUES)
         return found if len(found) <= MAX_VALUES else None
+
+    def may_have(self, name: str) -> bool:
+        """Return False if there is no argument with this name, in folded case, at any depth."""
+        by_name = self._by_name or self._names()
+        return name in by_name or by_name is TOO_DEEP
+
+    def _names(self) -> dict[str, list[object]]:
+        found: dict[str, list[object]] = {}
+        try:
+            _index(self._decoded, found, 0)
+        except _TooDeepError:
+            found = TOO_DEEP
+        self._by_name = found
+        return found
+
+
+NO_VALUES: list[object] = []
+# Stands for arguments that are nested too deeply to be indexed: they may have any name.
+TOO_DEEP: dict[str, list[object]] = {"": []}
+
+
+def is_argument_path(name: str) -> bool:
+    """Return whether a condition names its argument by a path or a pattern, not by the name alone."""
+    return "." in name or "*" in name
 
 
 class _TooDeepError(Exception):
@@ -95,7 +122,16 @@ class CompiledCondition:
         self._condition = condition
         self._equals = condition.equals
         parts = ((check, getattr(condition, part)) for part, check in _CHECKS.items())
-        self._checks = [(check, part) for check, part in parts if part is not UNSET and part not in ([], "")]
+        self._checks = [
+            (check, Globs.compile(part) if check in _WITH_GLOBS else part)
+            for check, part in parts
+            if part is not UNSET and part not in ([], "")
+        ]
+
+    @property
+    def needs_argument(self) -> bool:
+        """True if the condition can only hold for a call with an argument of its name."""
+        return self._condition.present is not False and not is_argument_path(self.name)
 
     def holds(self, args: Arguments, around: Surroundings, *, strict: bool) -> bool:
         """Return whether the values of the argument satisfy the condition. `strict` is for a rule that allows."""
@@ -125,8 +161,11 @@ def _index(value: object, found: dict[str, list[object]], depth: int) -> None:
         raise _TooDeepError
     if isinstance(value, dict):
         for name, item in value.items():
-            known = found.setdefault(name.casefold(), [])
-            if isinstance(item, dict | list):
+            folded = name.casefold()
+            known = found.get(folded)
+            if known is None:
+                known = found[folded] = []
+            if isinstance(item, (dict, list)):
                 known.extend(islice(_items(item, depth), MAX_VALUES + 1))
                 _index(item, found, depth + 1)
             else:
@@ -179,33 +218,55 @@ def _is_equal(value: object, wanted: object, *, strict: bool) -> bool:
     return bool(value == wanted)
 
 
-def _glob(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+def _glob(value: object, wanted: Globs, around: Surroundings, strict: bool) -> bool:
     text = _as_text(value)
     if text is None:
         return False
-    forms = _glob_forms(text, around)
-    patterns = _listed(wanted)
+    forms, folded = around.globbed.get(text) or _glob_forms(text, around)
     if strict:
-        return all(any(_matches(form, pattern) for pattern in patterns) for form in forms)
-    return any(_matches(form.casefold(), pattern.casefold()) for form in forms for pattern in patterns)
+        return all(any(pattern.match(form) for pattern in wanted.exact) for form in forms)
+    for pattern in wanted.folded:
+        for form in folded:
+            if pattern.match(form):
+                return True
+    return False
 
 
-def _glob_forms(text: str, around: Surroundings) -> list[str]:
-    """Return the forms of a text; of what may be a path also its absolute forms."""
-    if len(text) <= MAX_PATH_CHARS and any(mark in text for mark in "/\\~%."):
-        return [*text_forms(text), *_paths(text, around)]
-    return text_forms(text) if "%" in text else [text]
+def _glob_forms(text: str, around: Surroundings) -> tuple[list[str], list[str]]:
+    """Return the forms of a text, as they are and in folded case; of what may be a path also its absolute forms."""
+    forms = text_forms(text)
+    if len(text) <= MAX_PATH_CHARS and PATH_MARK.search(text):
+        forms += _paths(text, around)
+    known = around.globbed[text] = (forms, [form.casefold() for form in forms])
+    return known
 
 
-def _matches(text: str, pattern: str) -> bool:
-    """Return whether a text matches a pattern with stars. `/etc/**` matches the folder itself, too."""
-    parts = _split(pattern)
-    return matches_stars(text, parts) or (pattern.endswith("/**") and text == pattern[:-3])
+class StarPattern(Struct, frozen=True):
+    """A pattern split at its stars. `folder` is set for one that ends with `/**`: it matches the folder itself, too."""
+
+    parts: tuple[str, ...]
+    folder: str | None
+
+    def match(self, text: str) -> bool:
+        """Return whether the whole text matches."""
+        return matches_stars(text, self.parts) or text == self.folder
 
 
-@lru_cache(maxsize=1024)
-def _split(pattern: str) -> tuple[str, ...]:
-    return tuple(re.split(r"\*+", pattern))
+class Globs(Struct, frozen=True):
+    """Patterns as they are written, and in folded case."""
+
+    exact: tuple[StarPattern, ...]
+    folded: tuple[StarPattern, ...]
+
+    @classmethod
+    def compile(cls, written: Names) -> Globs:
+        """Return patterns ready for use."""
+        listed = _listed(written)
+        return cls(tuple(map(_split, listed)), tuple(_split(pattern.casefold()) for pattern in listed))
+
+
+def _split(pattern: str) -> StarPattern:
+    return StarPattern(tuple(re.split(r"\*+", pattern)), pattern[:-3] if pattern.endswith("/**") else None)
 
 
 def _regex(value: object, wanted: str, around: Surroundings, strict: bool) -> bool:
@@ -264,29 +325,36 @@ def _within(value: object, wanted: Names, around: Surroundings) -> list[bool]:
     if not isinstance(value, str) or len(value) > MAX_PATH_CHARS:
         return []
     folders = [form for folder in _listed(wanted) for form in around.forms(folder, around.workspace)]
-    return [any(is_inside(path, folder) for folder in folders) for path in _paths(value, around)]
+    return [_is_in_any(path, folders) for path in _paths(value, around)]
+
+
+def _is_in_any(path: str, folders: list[str]) -> bool:
+    for folder in folders:  # noqa: SIM110 - on the way of every call
+        if is_inside(path, folder):
+            return True
+    return False
 
 
 def _paths(text: str, around: Surroundings) -> list[str]:
     """Return the paths that a text may stand for, relative to the folder of the server and to the workspace."""
-    folders = dict.fromkeys((around.folder, around.workspace))
-    return [path for folder in folders for path in around.forms(text, folder)]
+    found = around.forms(text, around.folder)
+    return found if around.folder == around.workspace else found + around.forms(text, around.workspace)
 
 
-def _host_in(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+def _host_in(value: object, wanted: Globs, around: Surroundings, strict: bool) -> bool:
     hosts = hosts_of(value) if isinstance(value, str) else []
     found = [_is_listed_host(host, wanted) for host in hosts]
     return (all(found) if strict else any(found)) if found else not strict
 
 
-def _host_not_in(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+def _host_not_in(value: object, wanted: Globs, around: Surroundings, strict: bool) -> bool:
     hosts = hosts_of(value) if isinstance(value, str) else []
     found = [not _is_listed_host(host, wanted) for host in hosts]
     return (all(found) if strict else any(found)) if found else not strict
 
 
-def _is_listed_host(host: str, wanted: Names) -> bool:
-    return any(_matches(host, pattern.casefold()) for pattern in _listed(wanted))
+def _is_listed_host(host: str, wanted: Globs) -> bool:
+    return any(pattern.match(host) for pattern in wanted.folded)
 
 
 def _as_text(value: object) -> str | None:
@@ -311,3 +379,4 @@ _CHECKS: dict[str, Callable[[object, object, Surroundings, bool], bool]] = {
     "host_in": _host_in,  # type: ignore[dict-item]
     "host_not_in": _host_not_in,  # type: ignore[dict-item]
 }
+_WITH_GLOBS = (_glob, _host_in, _host_not_in)

@@ -1,7 +1,8 @@
 """The decision about one call: every rule that denies, then the first that asks, then those that allow.
 
-Which rules can apply to a subtool is found once and kept, so a call costs one lookup unless a rule has conditions on
-its arguments. Pure.
+Which rules can apply to a subtool is found once and kept, and so are those that its annotations leave. A call costs one
+lookup unless a rule has conditions on its arguments; such a rule is skipped if the call has no argument of that name.
+Pure.
 """
 
 from __future__ import annotations
@@ -129,10 +130,41 @@ class CompiledRule(Struct, frozen=True):
             )
         )
 
-    def matches_args(self, args: Arguments, around: Surroundings) -> bool:
-        """Return whether the arguments satisfy every condition of the rule."""
-        strict = self.effect == "allow"
-        return all(condition.holds(args, around, strict=strict) for condition in self.conditions)
+    def step(self) -> Step:
+        """Return what is left to compare when name and annotations match."""
+        names = [condition.name.casefold() for condition in self.conditions if condition.needs_argument]
+        return Step(names[0] if names else "", self.conditions, self.effect == "allow", self.decision)
+
+
+class Step(Struct, frozen=True):
+    """A rule whose name and annotations match. `needs` is an argument without which it cannot apply, if not empty.
+
+    `strict` is for a rule that allows.
+    """
+
+    needs: str
+    conditions: tuple[CompiledCondition, ...]
+    strict: bool
+    decision: Decision
+
+
+class Plan(Struct, frozen=True):
+    """The rules that arguments decide about, strictest first, and the decision if none of them applies."""
+
+    steps: tuple[Step, ...]
+    last: Decision
+
+    def decide(self, args: Arguments, around: Surroundings) -> Decision:
+        """Return the decision of the first rule whose conditions all hold."""
+        for step in self.steps:
+            if step.needs and not args.may_have(step.needs):
+                continue
+            for condition in step.conditions:
+                if not condition.holds(args, around, strict=step.strict):
+                    break
+            else:
+                return step.decision
+        return self.last
 
 
 class Candidates(Struct, frozen=True):
@@ -142,7 +174,7 @@ class Candidates(Struct, frozen=True):
     needs_hints: bool
     needs_args: bool
     settled: Decision | None  # the decision, if neither hints nor arguments can change it
-    by_hints: dict[ToolHints, Decision] = {}  # the decisions, if arguments cannot change them
+    plans: dict[ToolHints, Plan] = {}
 
 
 class GateRules:
@@ -170,15 +202,6 @@ class GateRules:
                 self._memo[key] = known
         return known
 
-    def decide(
-        self, found: Candidates, kind: Kind, hints: ToolHints, args: Arguments, around: Surroundings
-    ) -> Decision:
-        """Return the decision about a call with these candidates."""
-        for rule in found.rules:
-            if rule.matches_hints(hints) and rule.matches_args(args, around):
-                return rule.decision
-        return self._default(kind)
-
     def strictest(
         self,
         found: Candidates,
@@ -188,14 +211,28 @@ class GateRules:
         around: Surroundings,
     ) -> Decision:
         """Return the strictest decision over all readings of the arguments, each of them decoded."""
-        decisions = [self.decide(found, kind, hints, Arguments(args), around) for args in readings]
+        plan = self._plan(found, kind, hints)
+        if len(readings) == 1:
+            return plan.decide(Arguments(readings[0]), around)
+        decisions = [plan.decide(Arguments(args), around) for args in readings]
         return max(decisions, key=lambda decision: SEVERITY.index(decision.effect))
 
     def decide_by_hints(self, found: Candidates, kind: Kind, hints: ToolHints) -> Decision:
         """Return the decision about a call if no candidate looks at its arguments."""
-        known = found.by_hints.get(hints)
+        return self._plan(found, kind, hints).last
+
+    def _plan(self, found: Candidates, kind: Kind, hints: ToolHints) -> Plan:
+        """Return the plan for a tool with these annotations, made once."""
+        known = found.plans.get(hints)
         if known is None:
-            known = found.by_hints[hints] = self.decide(found, kind, hints, Arguments({}), NOWHERE)
+            steps, last = [], self._default(kind)
+            for rule in found.rules:
+                if rule.matches_hints(hints):
+                    if not rule.conditions:
+                        last = rule.decision
+                        break
+                    steps.append(rule.step())
+            known = found.plans[hints] = Plan(tuple(steps), last)
         return known
 
     def _find(self, call: GateCall) -> Candidates:

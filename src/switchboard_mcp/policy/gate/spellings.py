@@ -20,6 +20,8 @@ MAX_PATH_CHARS = 4_096
 # Escapes within escapes: `%252e` is `%2e` is `.`.
 MAX_DECODINGS = 3
 HOME = re.compile(r"\$(HOME\b|\{HOME\})")
+# A text without any of these has one reading as a path.
+UNUSUAL = re.compile(r"[\x00 \t\r\n$\\~:]")
 WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
 MAPPED = bytes(10) + b"\xff\xff"
 
@@ -33,11 +35,12 @@ def path_forms(text: str, folder: str, home: str, resolve: Resolve) -> list[str]
     found: dict[str, None] = {}
     for spelling in _decoded(text):
         for written in _local_forms(spelling, home):
-            path, joined = _absolute(written, folder), posixpath.join(folder, written)
+            joined = written if written[:1] == "/" else f"{folder}/{written}"
+            path = _normal(joined)
             found[path] = None
-            found[_absolute(resolve(path), folder)] = None
-            if joined != path:  # `link/../x` is beside the target of the link
-                found[_absolute(resolve(joined), folder)] = None
+            found[_normal(resolve(path))] = None
+            if ".." in joined:  # `link/../x` is beside the target of the link
+                found[_normal(resolve(joined))] = None
     return list(found)
 
 
@@ -88,6 +91,8 @@ def is_inside(path: str, folder: str) -> bool:
 
 def _decoded(text: str) -> dict[str, None]:
     found = {text: None}
+    if "%" not in text:
+        return found
     for _ in range(MAX_DECODINGS):
         text = unquote(text, errors="replace")
         found[text] = None
@@ -96,6 +101,8 @@ def _decoded(text: str) -> dict[str, None]:
 
 def _local_forms(text: str, home: str) -> list[str]:
     """Return the readings of a text as a path: with `file:`, `~`, `$HOME` and backslashes."""
+    if not UNUSUAL.search(text):
+        return [text]
     readings = [text.strip("\x00 \t\r\n")]
     if readings[0][:5].casefold() == "file:":
         readings += _file_uri_paths(readings[0][5:])
@@ -120,10 +127,10 @@ def _file_uri_paths(rest: str) -> list[str]:
     return [with_host, path, re.split("[?#]", path, maxsplit=1)[0]]
 
 
-def _absolute(path: str, folder: str) -> str:
-    normal = posixpath.normpath(posixpath.join(folder, path))
+def _normal(path: str) -> str:
+    normal = posixpath.normpath(path)
     # POSIX keeps two leading slashes; every file system reads them as one.
-    return normal[1:] if normal.startswith("//") else normal
+    return normal[1:] if normal[:2] == "//" else normal
 
 
 def _ascii_host(host: str) -> str:

@@ -1,0 +1,42 @@
+"""`os.path.realpath` in a few system calls, on Linux."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Names at the end of a path that may be absent, as for a file that is about to be written in a new folder.
+MAX_ABSENT = 4
+DELETED = " (deleted)"
+
+
+def real_path(path: str) -> str:
+    """Return what `os.path.realpath` returns for an absolute path, several times faster.
+
+    The kernel follows the links of the part that exists. Anything unusual is left to `os.path.realpath`.
+    """
+    if sys.platform != "linux":
+        return os.path.realpath(path)
+    present, absent = path, ""
+    for _ in range(MAX_ABSENT):
+        try:
+            opened = os.open(present, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            parent, _, name = present.rpartition("/")
+            # A link whose target does not exist is followed by name.
+            if not parent or name in ("", ".", "..") or os.path.islink(present):
+                break
+            present, absent = parent, f"/{name}{absent}"
+            continue
+        except (OSError, ValueError):
+            break
+        try:
+            found = os.readlink(f"/proc/self/fd/{opened}")
+        except OSError:
+            break
+        finally:
+            os.close(opened)
+        if not found.startswith("/") or found.endswith(DELETED):
+            break
+        return f"{found}{absent}" if found != "/" or not absent else absent
+    return os.path.realpath(path)
