@@ -137,7 +137,7 @@ def test_what_is_switched_off_costs_no_import(served: Path) -> None:
         "switchboard_mcp.gateway.suites.switchboard_suite",
         "switchboard_mcp.gateway.suites.profile_suite",
         "switchboard_mcp.gateway.suites.suite_cost",
-        "switchboard_mcp.gateway.gate",
+        "switchboard_mcp.gateway.gate.",
         "switchboard_mcp.policy.gate",
     )
     assert not [name for name in modules if name.startswith(parts)]
