@@ -104,7 +104,8 @@ async def _launch_approved(
     if isinstance(launched, Failure):
         return launched
     process = launched.process
-    if _runs(process.pid, approved):
+    pid = process.pid if launched.sandbox is None else launched.sandbox.program_pid(process.pid)
+    if _runs(pid, approved):
         return structs.replace(launched, approved=approved)
     process.end()
     if launched.sandbox is not None:

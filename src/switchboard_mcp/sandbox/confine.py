@@ -5,7 +5,9 @@ decides everything; this module only makes the system calls, and any that fails 
 
     namespaces → view (mounts) → network → limits → capabilities → Landlock → seccomp
 
-Run as a program, it prints which mechanisms this system offers, each found by using it in a forked process.
+Run as a program, it prints which mechanisms this system offers, each found by using it in a forked process. Run inside
+bubblewrap with the number of a socket, it reads a program and its plan from it, applies the plan and becomes the
+program.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 SECCOMP_SET_MODE_FILTER = 1
 # Landlock rights that a file, as opposed to a folder, may have: execute, write, read, truncate, ioctl on devices.
 FILE_RIGHTS = 0b1100_0000_0000_0111
+CHANNEL = 3
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
 IP_PKTINFO, IPV6_RECVPKTINFO = 8, 49
 # Linux 6.18 opens a listener of any size; connections of one child wait here for the event loop.
@@ -83,6 +86,10 @@ def machine() -> str:
 
 def confine(plan: Plan, channel: socket.socket | None) -> None:
     """Confine this process. Sockets of the new network namespace are sent on `channel`. Raises ConfineError."""
+    if plan.get("wrapped") and channel is not None:
+        close_on_exec(channel)
+        os.dup2(channel.fileno(), CHANNEL)  # for the program inside, which goes on with the plan
+        return
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("descriptors", lambda: close_on_exec(channel)),
         ("namespaces", lambda: enter_namespaces(plan["namespaces"])),
@@ -395,5 +402,48 @@ def answer_probe(channel: socket.socket) -> None:
     sys.exit()
 
 
-if __name__ == "__main__":
+def probe_inside() -> dict[str, int]:
+    """Return what there is inside bubblewrap, which has made the namespaces and the mounts."""
+    found = probe() | {"user": 1, "mount": 1, "network": 1}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        return found | {"transparent": works(lambda: open_network(True, [443], theirs))}
+
+
+def run_inside(number: int) -> None:
+    """Apply a plan that arrives on a socket, and become its program. A failure is reported there. Never returns."""
+    channel = socket.socket(fileno=number)
+    where = "plan"
+    try:
+        size = int.from_bytes(read_exactly(channel, 4), "big")
+        argv, env, cwd, plan = marshal.loads(read_exactly(channel, size))
+        where = "sandbox"
+        confine(plan, channel)
+        where = "chdir"
+        os.chdir(cwd)
+        where = "exec"
+        os.execvpe(argv[0], argv, env)
+    except (OSError, ValueError, EOFError) as problem:
+        code = getattr(problem, "errno", 0) or errno.EINVAL
+        step = f":{problem.filename}" if isinstance(problem, ConfineError) else ""
+        channel.sendall(b"E" + f"{code} {where}{step}".encode())
+        sys.exit(127)
+
+
+def read_exactly(channel: socket.socket, size: int) -> bytes:
+    """Return the next bytes of a socket. Raises EOFError."""
+    data = b""
+    while len(data) < size:
+        part = channel.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["inside"]:
+    sys.stdout.write(" ".join(f"{name}={value}" for name, value in probe_inside().items()) + "\n")
+elif __name__ == "__main__" and sys.argv[1:]:
+    run_inside(int(sys.argv[1]))
+elif __name__ == "__main__":
     sys.stdout.write(" ".join(f"{name}={value}" for name, value in probe().items()) + "\n")

@@ -1,7 +1,7 @@
 """Writes the profile of a sandbox for macOS (`sandbox-exec`). Pure, and never run by a test on macOS.
 
 The profile language has no public specification; this follows published profiles. Hosts cannot be named in it, so host
-rules are not kept there, and Switchboard does not apply the profile yet.
+rules let nothing out there. Used only if the config names the mechanism `seatbelt`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def macos_profile(
     protect: Sequence[str],
     network: str,
     *,
+    hidden: Sequence[str] = (),
     may_spawn: bool = True,
     programs: Sequence[str] = (),
 ) -> str:
@@ -37,6 +38,8 @@ def macos_profile(
     lines.append(_rule("allow", "file-ioctl", (), literals=DEVICES))
     if protect:
         lines.append(_rule("deny", "file-write*", protect))
+    if hidden:
+        lines.append(_rule("deny", "file-read* file-write*", hidden))
     names = " ".join(f"(global-name {quoted(name)})" for name in SERVICES)
     lines.append(f"(allow mach-lookup {names})")
     if network == "all":

@@ -13,10 +13,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from switchboard_mcp.config.sandbox import BASIC_ENV, HostRule, SandboxWords, fill_path, parse_host
+from switchboard_mcp.config.sandbox import (
+    BASIC_ENV,
+    CONTAINERS,
+    HostRule,
+    SandboxWords,
+    fill_path,
+    parse_host,
+)
 from switchboard_mcp.sandbox import seccomp
 from switchboard_mcp.sandbox.programs import LOADERS, SYSTEM_FOLDERS, ProgramFiles, find_program, is_system
-from switchboard_mcp.sandbox.promises import Promise, Support, promises
+from switchboard_mcp.sandbox.promises import Promise, Support, inside, mechanism_of, promises
 from switchboard_mcp.system.star_patterns import matches_stars
 
 NEWNS, NEWIPC, NEWUSER, NEWNET = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x4000_0000
@@ -65,7 +72,7 @@ class Launch(Struct, frozen=True):
 
 
 class SandboxPlan(Struct, frozen=True):
-    """A launch inside its sandbox: `steps` is for `confine`, `folders` are created first."""
+    """A launch inside its sandbox: `steps` is for `confine`, `folders` are created first. The paths are real."""
 
     launch: Launch
     steps: dict[str, Any]
@@ -75,6 +82,9 @@ class SandboxPlan(Struct, frozen=True):
     read: list[str]
     write: list[str]
     protect: list[str]
+    hidden: list[str] = []
+    executables: list[str] = []
+    mechanism: str = "linux"
 
     @property
     def broken(self) -> list[Promise]:
@@ -89,10 +99,16 @@ def make_plan(
     places: Places,
     support: Support,
     machine: str,
+    tools: Sequence[str] = (),
 ) -> SandboxPlan:
-    """Return the plan for a launch. `inherited` are the names of variables that the child's entry does not set."""
+    """Return the plan for a launch. `inherited` are the names of variables that the child's entry does not set.
+
+    `tools` are files that only the mechanism itself uses, in the view.
+    """
+    held, mechanism = promises(words, support), mechanism_of(words, support)
+    support = inside(words, support)
     has_view, has_network = support.mount, support.network and words.network != "all"
-    tmp = TMP if has_view else os.path.join(places.cache, "tmp")
+    tmp = TMP if has_view or mechanism in CONTAINERS else os.path.join(places.cache, "tmp")
     cwd = os.path.realpath(launch.cwd)
     program = find_program(launch.argv, launch.env, launch.cwd)
     known = {
@@ -105,7 +121,8 @@ def make_plan(
     write = _paths(words.write, known)
     read = [*_paths(words.read, known), *program.read]
     protect = [path for path in _paths(words.protect, known) if os.path.lexists(path)]
-    folders = [path for path in (*write, *([] if has_view else [tmp])) if _is_below(path, known["cache"])]
+    folders = [path for path in (*write, *([] if tmp == TMP else [tmp])) if _is_below(path, known["cache"])]
+    hidden = [path for name in HIDDEN if os.path.isdir(path := os.path.join(known["workspace"], name))]
     env = _environment(words, launch.env, inherited, known)
     rules = [rule for text in words.hosts if isinstance(rule := parse_host(text), HostRule)]
     flags = NEWUSER | NEWIPC if support.user else 0
@@ -115,7 +132,9 @@ def make_plan(
     families = _families(words, support)
     steps = {
         "namespaces": flags,
-        "view": _encoded(_view(words, read, write, protect, cwd, known, support)) if has_view else [],
+        "view": _encoded(_view(words, [*read, *tools], write, protect, hidden, cwd, known, support))
+        if has_view
+        else [],
         "loopback": has_network and words.network != "none",
         "listen": sorted({port for rule in rules for port in rule.ports}) if is_transparent else [],
         "limits": _limits(words, support),
@@ -133,10 +152,13 @@ def make_plan(
         steps,
         folders,
         rules,
-        promises(words, support),
+        held,
         read,
         write,
         protect,
+        hidden,
+        program.executables,
+        mechanism,
     )
 
 
@@ -279,6 +301,7 @@ def _view(
     read: Iterable[str],
     write: Sequence[str],
     protect: Iterable[str],
+    hidden: Iterable[str],
     cwd: str,
     known: Mapping[str, str],
     support: Support,
@@ -291,9 +314,8 @@ def _view(
         view.show(path, "ro")
     for path in write:
         view.show(path, "rw", created=_is_below(path, known["cache"]))
-    for name in HIDDEN:
-        path = os.path.join(known["workspace"], name)
-        if os.path.isdir(path) and path not in view.mounts:
+    for path in hidden:
+        if path not in view.mounts:
             view.put("empty", path)
     for path in protect:
         real = os.path.realpath(path)

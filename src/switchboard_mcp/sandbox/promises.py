@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from switchboard_mcp.config.sandbox import SandboxWords
+from switchboard_mcp.config.sandbox import CONTAINERS, Mechanism, SandboxWords
 
 NO_NAMESPACES = "this system allows no user namespaces here"
 
@@ -25,14 +25,21 @@ class Support(Struct, frozen=True):
     transparent: bool = False
     is_root: bool = False
     system: str = "linux"
+    pids: bool = False
+    """True if the child sees its own processes only."""
+    programs: dict[str, str] = {}
+    """The programs of other mechanisms that are installed."""
+    bubblewrap: Support | None = None
+    """What is there inside bubblewrap, if it was tried and works."""
 
     @classmethod
-    def of(cls, found: Mapping[str, int], *, is_root: bool, system: str = "linux") -> Support:
+    def of(
+        cls, found: Mapping[str, int], *, is_root: bool, programs: Mapping[str, str] | None = None
+    ) -> Support:
         """Return the support that a probe reported."""
-        flags = {
-            name: bool(found.get(name)) for name in ("seccomp", "user", "mount", "network", "transparent")
-        }
-        return cls(landlock=found.get("landlock", 0), is_root=is_root, system=system, **flags)
+        support = cls(landlock=found.get("landlock", 0), is_root=is_root, programs=dict(programs or {}))
+        names = ("seccomp", "user", "mount", "network", "transparent")
+        return structs.replace(support, **{name: bool(found.get(name)) for name in names})
 
 
 class Promise(Struct, frozen=True):
@@ -49,29 +56,85 @@ class Promise(Struct, frozen=True):
         return not self.why
 
 
+def mechanism_of(words: SandboxWords, support: Support) -> Mechanism:
+    """Return the mechanism that makes a sandbox here."""
+    if words.mechanism != "auto":
+        return words.mechanism
+    needs_other = not support.mount and support.system == "linux"
+    return "bubblewrap" if needs_other and support.bubblewrap is not None else "linux"
+
+
+def inside(words: SandboxWords, support: Support) -> Support:
+    """Return what there is for the steps that Switchboard makes itself: inside bubblewrap, or on this system."""
+    if mechanism_of(words, support) == "bubblewrap" and support.bubblewrap is not None:
+        return support.bubblewrap
+    return support
+
+
+def unusable(words: SandboxWords, support: Support) -> str:
+    """Return the reason why the mechanism that the words name does not work here; empty for `auto`."""
+    name = words.mechanism
+    if name == "linux" and support.system != "linux":
+        return f"the mechanism `linux` does not exist on {support.system}"
+    if name == "seatbelt" and support.system != "darwin":
+        return "the mechanism `seatbelt` exists on macOS only"
+    if name == "bubblewrap" and support.bubblewrap is None:
+        is_there = "bubblewrap" in support.programs
+        return "`bwrap` does not work here" if is_there else "`bwrap` is not installed"
+    if name in CONTAINERS:
+        if name not in support.programs:
+            return f"`{name}` is not installed"
+        return "" if words.image else f"the mechanism `{name}` needs an `image`"
+    return ""
+
+
 def promises(words: SandboxWords, support: Support) -> list[Promise]:
     """Return every promise that these words make, with what keeps it here."""
     if not words.is_on:
         return []
+    mechanism, own = mechanism_of(words, support), inside(words, support)
     found = [
-        _files(support),
-        _attributes(support),
-        _unix(words, support),
-        _others(support),
-        _calls(support),
-        _privileges(support),
+        _files(own),
+        _attributes(own),
+        _unix(words, own),
+        _others(own),
+        _calls(own),
+        _privileges(own),
     ]
     if words.protect:
-        found.insert(2, _protect(support))
+        found.insert(2, _protect(own))
     if words.network != "all":
-        found.append(_network(words, support))
+        found.append(_network(words, own))
     if words.processes is not True:
-        found.append(_processes(words, support))
-    found.append(_limits(words, support))
-    if support.system != "linux":
-        why = f"sandboxes are not applied on {support.system}"
+        found.append(_processes(words, own))
+    found.append(_limits(words, own))
+    why = unusable(words, support)
+    if not why and support.system != "linux" and mechanism == "linux":
+        why = f"sandboxes are not applied on {support.system} by default"
+    if why:
         return [Promise(promise.name, promise.text, why=why) for promise in found]
+    if mechanism in NOT_KEPT:
+        return [_by_program(promise, mechanism, words) for promise in found]
     return found
+
+
+# What other programs do not keep, by mechanism and promise. Everything else they do, by their documentation.
+_CONTAINER = {"processes": "containers start any program that the image has"}
+NOT_KEPT: dict[str, dict[str, str]] = {
+    "docker": _CONTAINER,
+    "podman": _CONTAINER,
+    "seatbelt": {"limits": "limits are not set on macOS", "processes": "macOS has no list of programs here"},
+}
+
+
+def _by_program(promise: Promise, mechanism: str, words: SandboxWords) -> Promise:
+    why = NOT_KEPT[mechanism].get(promise.name, "")
+    if promise.name == "network" and words.network == "hosts" and mechanism in CONTAINERS:
+        why = "containers have no host rules, so its network is open"
+    if promise.name == "processes" and words.processes is False and mechanism == "seatbelt":
+        why = ""
+    by = "" if why else f"{mechanism}, not tested"
+    return Promise(promise.name, promise.text, by=by, why=why)
 
 
 def _files(support: Support) -> Promise:
@@ -116,6 +179,8 @@ def _unix(words: SandboxWords, support: Support) -> Promise:
 
 def _others(support: Support) -> Promise:
     text = "cannot signal, trace or read other processes"
+    if support.pids and support.seccomp:
+        return Promise("others", text, by="process namespace")
     if support.landlock >= 6 and support.seccomp:
         return Promise("others", text, by=f"Landlock {support.landlock} and seccomp")
     missing = "Landlock 6 is needed" if support.landlock < 6 else "seccomp is needed"

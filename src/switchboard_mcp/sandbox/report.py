@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -15,9 +13,6 @@ from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan
 from switchboard_mcp.sandbox.promises import Promise, Support, promises
-from switchboard_mcp.sandbox.runner import CONFINE
-
-PROBE_TIMEOUT_S = 30
 
 
 class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -38,22 +33,6 @@ class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     def broken(self) -> list[Promise]:
         """The promises that do not hold here."""
         return [promise for promise in self.promises if not promise.holds]
-
-
-def find_support() -> Support:
-    """Return what this system offers, tried in a process of its own."""
-    is_root = os.geteuid() == 0
-    if sys.platform != "linux":
-        return Support(is_root=is_root, system=sys.platform)
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-I", "-S", CONFINE], capture_output=True, check=False, timeout=PROBE_TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError):
-        return Support(is_root=is_root)
-    pairs = (word.partition("=") for word in ran.stdout.decode("ascii", "replace").split())
-    found = {name: int(value) for name, _, value in pairs if value.isdecimal()}
-    return Support.of(found, is_root=is_root)
 
 
 def describe_child(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import marshal
 import os
+import secrets
 import socket
 import sys
 from collections import deque
@@ -17,9 +18,9 @@ from hashlib import sha256
 from time import monotonic
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from switchboard_mcp.config.sandbox import SandboxWords
+from switchboard_mcp.config.sandbox import CONTAINERS, SandboxWords
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.sandbox.denials import (
     MAX_CHARS,
@@ -30,17 +31,20 @@ from switchboard_mcp.sandbox.denials import (
     sentences,
 )
 from switchboard_mcp.sandbox.egress import Egress
+from switchboard_mcp.sandbox.mechanisms import bubblewrap_argv, client_env, container_argv, seatbelt_argv
 from switchboard_mcp.sandbox.plan import Launch as Launch
 from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan
-from switchboard_mcp.sandbox.promises import Support
-from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher, SandboxRequest
+from switchboard_mcp.sandbox.probing import CONFINE, find_bubblewrap, find_programs, interpreter, tools
+from switchboard_mcp.sandbox.promises import Support, inside, mechanism_of, unusable
+from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher, SandboxRequest, SpawnError
+from switchboard_mcp.transport.process.reaper import children_by_parent
 
-CONFINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py")
 MAX_SOCKETS = 250  # the kernel passes 253 descriptors at once
 # A refused host explains an error of a call that ended within this time after it.
 RECENT_S = 60.0
 KEPT_DENIALS = 100
 PROBE_TIMEOUT_S = 10.0
+CHANNEL = 3  # the descriptor of the socket inside bubblewrap, as in `confine`
 
 OnDenial = Callable[[Denial], None]
 
@@ -53,6 +57,7 @@ class RunningSandbox:
         self.words = words
         self.plan = plan
         self.egress: Egress | None = None
+        self.on_close: Callable[[], None] | None = None
         self.denied: dict[Denial, int] = {}
         self._recent: deque[tuple[float, Denial]] = deque(maxlen=20)
         self._on_denial = on_denial
@@ -68,10 +73,24 @@ class RunningSandbox:
         loop = asyncio.get_running_loop()
         self.egress = Egress(loop, self.plan.rules, opened[:names], opened[names:], self._host_denied)
 
+    def program_pid(self, pid: int) -> int:
+        """Return the process of the child's program: behind bubblewrap, or 0 for a container, whose files differ."""
+        if self.plan.mechanism in CONTAINERS:
+            return 0
+        for _ in range(
+            2 if self.plan.mechanism == "bubblewrap" else 0
+        ):  # bubblewrap, and its first process inside
+            children = children_by_parent().get(pid, [])
+            pid = children[0] if children else 0
+        return pid
+
     def close(self) -> None:
         """End its connections."""
         if self.egress is not None:
             self.egress.close()
+        if self.on_close is not None:
+            self.on_close()
+            self.on_close = None
 
     def _host_denied(self, host: str, port: int) -> None:
         denial = host_denial(host, port)
@@ -139,9 +158,12 @@ class SandboxRunner:
     def __init__(self, launcher: Launcher, workspace: str, environ: Mapping[str, str], cache: str) -> None:
         self._launcher = launcher
         self._workspace = workspace
+        self._environ = environ
         self._home = environ.get("HOME", "")
         self._cache = cache
         self._support: asyncio.Future[Support] | None = None
+        self._bubblewrap: asyncio.Future[Support | None] | None = None
+        self._removals: set[asyncio.Task[ChildProcess]] = set()
 
     async def support(self) -> Support:
         """Return what this system offers; tried once, in a forked process."""
@@ -149,13 +171,22 @@ class SandboxRunner:
             self._support = asyncio.get_running_loop().create_task(self._probe())
         return await asyncio.shield(self._support)
 
+    async def support_for(self, words: SandboxWords) -> Support:
+        """Return what this system offers for these words. bubblewrap is tried if they name it."""
+        support = await self.support()
+        if words.mechanism != "bubblewrap" or support.bubblewrap is not None:
+            return support
+        if self._bubblewrap is None:
+            self._bubblewrap = asyncio.ensure_future(asyncio.to_thread(find_bubblewrap))
+        return structs.replace(support, bubblewrap=await asyncio.shield(self._bubblewrap))
+
     def use_support(self, support: asyncio.Future[Support]) -> None:
         """Take a system's support as known, instead of trying it."""
         self._support = support
 
     async def _probe(self) -> Support:
         if sys.platform != "linux":
-            return Support(is_root=os.geteuid() == 0, system=sys.platform)
+            return Support(is_root=os.geteuid() == 0, system=sys.platform, programs=find_programs())
         ours, theirs = socket.socketpair()
         with ours, theirs:
             request = SandboxRequest(CONFINE, {}, theirs.fileno())
@@ -168,7 +199,10 @@ class SandboxRunner:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 data = await loop.sock_recv(ours, 4096)
         found = marshal.loads(data[1:]) if data[:1] == b"P" else {}
-        return Support.of(found, is_root=os.geteuid() == 0)
+        support = Support.of(found, is_root=os.geteuid() == 0, programs=find_programs())
+        if not support.mount:
+            return structs.replace(support, bubblewrap=await asyncio.to_thread(find_bubblewrap))
+        return support
 
     def places(self, child: str) -> Places:
         """Return the folders of a child. Its cache is its own in every workspace."""
@@ -183,26 +217,116 @@ class SandboxRunner:
         on_denial: OnDenial,
     ) -> tuple[ChildProcess, RunningSandbox] | Failure:
         """Start a process in its sandbox. Raises as `Launcher.spawn` does."""
-        support = await self.support()
-        plan = make_plan(words, launch, inherited, self.places(child), support, os.uname().machine)
+        support = await self.support_for(words)
+        own_tools = tools() if mechanism_of(words, support) == "bubblewrap" else ()
+        machine = os.uname().machine
+        plan = make_plan(words, launch, inherited, self.places(child), support, machine, own_tools)
         if refused := unavailable(child, words, plan, support):
             return refused
-        sandbox = RunningSandbox(child, words, plan, on_denial)
-        if support.system != "linux":
-            return await self._launcher.spawn(launch.argv, launch.env, launch.cwd), sandbox
         for folder in plan.folders:
             os.makedirs(folder, 0o700, exist_ok=True)
+        sandbox = RunningSandbox(child, words, plan, on_denial)
+        if plan.mechanism in CONTAINERS:
+            return await self._start_container(words, plan, launch, support, sandbox), sandbox
+        if plan.mechanism == "seatbelt":
+            env, cwd = plan.launch.env, plan.launch.cwd
+            return await self._launcher.spawn(seatbelt_argv(words, plan), env, cwd), sandbox
+        if support.system != "linux":
+            return await self._launcher.spawn(launch.argv, launch.env, launch.cwd), sandbox
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            request = SandboxRequest(CONFINE, plan.steps, theirs.fileno())
-            inside = plan.launch
-            process = await self._launcher.spawn(inside.argv, inside.env, inside.cwd, request)
-            sandbox.open_network(ours)
+            if plan.mechanism == "bubblewrap":
+                process = await self._start_bubblewrap(words, plan, support, ours, theirs, sandbox)
+            else:
+                request = SandboxRequest(CONFINE, plan.steps, theirs.fileno())
+                own = plan.launch
+                process = await self._launcher.spawn(own.argv, own.env, own.cwd, request)
+                sandbox.open_network(ours)
         return process, sandbox
+
+    async def _start_bubblewrap(
+        self,
+        words: SandboxWords,
+        plan: SandboxPlan,
+        support: Support,
+        ours: socket.socket,
+        theirs: socket.socket,
+        sandbox: RunningSandbox,
+    ) -> ChildProcess:
+        """Start bubblewrap with our own program inside, which applies the rest of the plan and becomes the child's."""
+        program = inside(words, support).programs["bubblewrap"]
+        command = [*interpreter(), CONFINE, str(CHANNEL)]
+        argv = bubblewrap_argv(program, plan.steps["view"], words.network != "all", command)
+        rest = plan.steps | {"namespaces": 0, "view": []}
+        body = marshal.dumps((plan.launch.argv, plan.launch.env, os.fsencode(plan.launch.cwd), rest))
+        request = SandboxRequest(CONFINE, {"wrapped": True}, theirs.fileno())
+        process = await self._launcher.spawn(argv, {}, "/", request)
+        theirs.close()
+        loop = asyncio.get_running_loop()
+        try:
+            ours.setblocking(False)
+            await loop.sock_sendall(ours, len(body).to_bytes(4, "big") + body)
+            if rest["listen"]:
+                await _wait_readable(ours)
+                if ours.recv(1, socket.MSG_PEEK) in (b"4", b"6"):
+                    sandbox.open_network(ours)
+            report = await loop.sock_recv(ours, 200)  # it ends when the program starts
+            if report:
+                code, _, where = report[1:].decode().partition(" ")
+                raise SpawnError(int(code), where)
+        except BaseException:
+            process.end()
+            sandbox.close()
+            for fd in (process.stdin, process.stdout, process.stderr):
+                os.close(fd)
+            raise
+        return process
+
+    async def _start_container(
+        self,
+        words: SandboxWords,
+        plan: SandboxPlan,
+        launch: Launch,
+        support: Support,
+        sandbox: RunningSandbox,
+    ) -> ChildProcess:
+        program = support.programs[plan.mechanism]
+        name = f"switchboard-{secrets.token_hex(8)}"
+        user = (os.geteuid(), os.getegid())
+        argv = container_argv(program, name, words, plan, launch, user)
+        process = await self._launcher.spawn(argv, client_env(plan.launch.env, self._environ), "/")
+
+        def remove() -> None:
+            """Remove the container: its daemon keeps it if only the client is killed."""
+            command = [program, "rm", "--force", name]
+            task = asyncio.get_running_loop().create_task(
+                self._launcher.spawn(command, dict(self._environ), "/")
+            )
+            self._removals.add(task)
+            task.add_done_callback(self._removals.discard)
+
+        sandbox.on_close = remove
+        return process
+
+
+async def _wait_readable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(channel.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(channel.fileno())
 
 
 def unavailable(child: str, words: SandboxWords, plan: SandboxPlan, support: Support) -> Failure | None:
     """Return the failure of a child that requires its sandbox, if a promise of it does not hold here."""
+    if reason := unusable(words, support):
+        return failure(
+            "sandbox_unavailable",
+            f"Child '{child}' cannot start in the sandbox that its config names: {reason}.",
+            child=child,
+        )
     if not words.required or not plan.broken:
         return None
     reasons = "; ".join(f"{promise.text}: {promise.why}" for promise in plan.broken)

@@ -149,7 +149,7 @@ STARTS = {
     # The program that stands between us and every child, and that program itself.
     "Popen": {"transport/process/launcher.py"},
     # A terminal runs the program that its user names behind `--`, as any shell would.
-    "execvpe": {"transport/process/reaper.py", "transport/process/pty.py"},
+    "execvpe": {"transport/process/reaper.py", "transport/process/pty.py", "sandbox/confine.py"},
     "fork": {
         "transport/process/reaper.py",
         "transport/process/pty.py",

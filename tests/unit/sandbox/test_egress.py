@@ -17,6 +17,9 @@ from switchboard_mcp.sandbox.egress import NameTable, answer_query, find_rule, i
 from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, words_of
 
 WEB = (80, 443)
+BUBBLEWRAP = pytest.param(
+    "bubblewrap", marks=pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+)
 
 
 class TestRules:
@@ -138,8 +141,9 @@ console.log(JSON.stringify(found));
 
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux")
 class TestConnections:
+    @pytest.mark.parametrize("mechanism", ["linux", BUBBLEWRAP])
     async def test_listed_hosts_are_reached_and_others_are_not(
-        self, sandboxed: Sandboxed, targets: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+        self, sandboxed: Sandboxed, targets: dict[str, Any], monkeypatch: pytest.MonkeyPatch, mechanism: str
     ) -> None:
         port, address = targets["tcp"], targets["address"]
         real = socket.getaddrinfo
@@ -155,7 +159,7 @@ class TestConnections:
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
         hosts = [f"localhost:{port}", f"*.example.com:{port}", f"{address}/32:{port}"]
         hosts += [f"six.example.org:{port}", f"[2001:db8::/32]:{port}"]
-        words = words_of("workspace", network="hosts", hosts=hosts)
+        words = words_of("workspace", network="hosts", hosts=hosts, mechanism=mechanism)
         wanted = [
             ("localhost", port), ("api.example.com", port), ("evil.example.com", port), ("example.org", port),
             (address, port), ("192.0.2.9", port), ("localhost", 1), ("six.example.org", port), ("::1", port),

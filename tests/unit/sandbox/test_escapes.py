@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard_mcp.config.sandbox import SandboxWords
 from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, outcomes, words_of
@@ -124,6 +125,21 @@ async def test_each_attempt_ends_as_the_table_says(
     text = await sandboxed.run(words, OWN_PYTHON, "-I", str(ESCAPE), json.dumps(targets))
     assert outcomes(text).keys() == OPEN_IN.keys()
     assert surprises(text, preset, targets) == {}
+    assert (Path(targets["outside"]) / "file").read_text() == "text"
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@pytest.mark.parametrize("preset", sorted(EVERY))
+async def test_bubblewrap_keeps_the_same_table(
+    sandboxed: Sandboxed, targets: dict[str, Any], preset: str
+) -> None:
+    words = replace(words_in(preset, targets), mechanism="bubblewrap")
+    text = await sandboxed.run(words, OWN_PYTHON, "-I", str(ESCAPE), json.dumps(targets))
+    found = surprises(text, preset, targets)
+    # It always starts the loopback of a network; its processes see a parent of their own.
+    assert found.keys() <= {"signal_reaper", "bind_own_loopback"}
+    assert sandboxed.last is not None
+    assert sandboxed.last.plan.mechanism == "bubblewrap"
     assert (Path(targets["outside"]) / "file").read_text() == "text"
 
 

@@ -24,8 +24,8 @@ from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import promises
-from switchboard_mcp.sandbox.report import find_support
 from switchboard_mcp.setup.child_entries import FILE as CHILD_FILE
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
@@ -101,7 +101,7 @@ def _sandboxes(workspace: Workspace) -> Iterator[Finding]:
         )
     if not any(own.is_on for own in words.values()):
         return
-    support = find_support()
+    support = find_support({own.mechanism for own in words.values()})
     reasons: dict[str, list[str]] = {}
     for name, own in words.items():
         for promise in promises(own, support):

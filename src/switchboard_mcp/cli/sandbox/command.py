@@ -10,11 +10,12 @@ from switchboard_mcp.cli.console import Console, Screen, Styled
 from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
 from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.cli.sandbox.learn import learn
-from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import describe_network
 from switchboard_mcp.sandbox.plan import Places
+from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import Promise, Support
-from switchboard_mcp.sandbox.report import SandboxReport, describe_child, find_support
+from switchboard_mcp.sandbox.report import SandboxReport, describe_child
 from switchboard_mcp.sandbox.runner import child_places
 
 
@@ -28,7 +29,7 @@ def run(invocation: Invocation) -> int:
         spec = find_child(workspace, name, invocation.console)
         return learn(invocation, workspace, spec, places_of(workspace, spec))
     chosen = [find_child(workspace, name, invocation.console)] if name else local_children(workspace)
-    support = find_support()
+    support = find_support({sandbox_of(spec.name, workspace.config).mechanism for spec in chosen})
     reports = [
         describe_child(workspace, spec, os.environ, places_of(workspace, spec), support) for spec in chosen
     ]
@@ -103,7 +104,7 @@ def _kept(report: SandboxReport) -> str:
 def describe_support(support: Support) -> str:
     """Return what a system offers in one line."""
     if support.system != "linux":
-        return f"{support.system}: sandboxes are not applied here"
+        return f"{support.system}: sandboxes are applied with the mechanism `seatbelt` only"
     has = {
         f"Landlock {support.landlock}" if support.landlock else "Landlock": bool(support.landlock),
         "seccomp": support.seccomp,
@@ -111,6 +112,8 @@ def describe_support(support: Support) -> str:
         "mounts": support.mount,
         "own network": support.transparent,
     }
+    if support.bubblewrap is not None:
+        has["bubblewrap"] = True
     offered = ", ".join(name for name, is_there in has.items() if is_there) or "nothing"
     lacking = ", ".join(name for name, is_there in has.items() if not is_there)
     return f"{offered}{f'; without {lacking}' if lacking else ''}{' (as root)' if support.is_root else ''}"
@@ -125,6 +128,7 @@ def _show_child(report: SandboxReport, out: Screen) -> None:
     programs = words.processes
     facts = {
         "preset": f"{words.preset}{', required' if words.required else ''}",
+        "mechanism": "" if words.mechanism == "auto" else f"{words.mechanism} {words.image}".strip(),
         "reads": ", ".join((*report.read, "programs and libraries of the system")),
         "writes": ", ".join((*report.write, "a temporary folder of its own")),
         "protected": ", ".join(report.protect),

@@ -29,7 +29,8 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.sandbox.known_servers import package_of, propose
 from switchboard_mcp.sandbox.plan import Places
-from switchboard_mcp.sandbox.report import find_support, plan_of
+from switchboard_mcp.sandbox.probing import find_support
+from switchboard_mcp.sandbox.report import plan_of
 from switchboard_mcp.transport.rpc import AwaitedRequest
 
 CALLS = (
