@@ -122,8 +122,9 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
 def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:
     """Return the suite of that name, or of the child of that name; raises with suggestions if there is none."""
     suites = switchboard.gateway.suites
-    if name in suites:
-        return suites[name]
+    named = switchboard.gateway.view.suite_behind(name)
+    if named is not None:
+        return named
     by_child = {suite.child.name: suite for suite in suites.values()}
     if name in by_child:
         return by_child[name]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from switchboard_mcp.config.gate import GateSection
+from switchboard_mcp.config.gate import GateSection, Hints
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sandbox import Sandbox, SandboxWords, effective
 from switchboard_mcp.config.sections import (
@@ -82,6 +82,12 @@ class SuiteSettings(ConfigModel, frozen=True):
     """Middleware for calls of this suite, run after the middleware of all suites."""
     results: ResultSettings | None = None
     """What hosts see of the results of this suite. Default: the top-level `results`."""
+    split: bool | Literal["auto"] = False
+    """Show the child as two suite tools, such as `github_read_suite` and `github_write_suite`, so that a host can allow
+    reads once and for all. `auto` does so if the child declares for each of its tools whether it reads."""
+    hints: dict[str, Hints] = {}
+    """Corrections of the annotations that the child declares, by subtool: names or globs. The first one that matches
+    counts. They apply to `gate`, `split`, `cache` and the annotations of the suite tool."""
     always_load: bool = False
     """Ask hosts that load tools on demand to always load this suite tool."""
     sandbox: Sandbox | None = None
@@ -324,6 +330,8 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "suites.cache": "developer",
     "suites.middleware": "approver",
     "suites.results": "developer",
+    "suites.split": "developer",
+    "suites.hints": "approver",
     "suites.always_load": "developer",
     "suites.sandbox": "approver",
     "timeouts": "developer",  # a start never takes longer than `health.spawnFailMs`

@@ -54,6 +54,7 @@ from switchboard_mcp.gateway.suites.suite_tools import (
     list_tools,
     merged_annotations,
 )
+from switchboard_mcp.gateway.suites.twins import declared
 from switchboard_mcp.observability.latency_buckets import NAMES
 from switchboard_mcp.policy.access import Access, access
 from switchboard_mcp.policy.approved_settings import section_statuses, without_defaults
@@ -402,7 +403,7 @@ class PinnedSuite(Struct):
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """Return the suite tool."""
         tools = self.permitted()
-        hints = merged_annotations(tools) if tools else None
+        hints = merged_annotations(map(declared, tools)) if tools else None
         return describe(self.name, self.description, [tool.name for tool in tools], shape, hints)
 
     def introspected(self) -> bytes:

@@ -33,6 +33,27 @@ def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = (
     return {child: names[child] for child, _ in children}
 
 
+def twin_names(suites: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the names of the read and the write twin of each suite. `suites` are the names of all suites.
+
+    >>> twin_names(["github_suite", "gh"])
+    {'github_suite': ('github_read_suite', 'github_write_suite'), 'gh': ('gh_read', 'gh_write')}
+    """
+    taken = set(suites)
+    names: dict[str, tuple[str, str]] = {}
+    for suite in suites:
+        ending = SUFFIX if suite.endswith(SUFFIX) else ""
+        found = []
+        for side in ("read", "write"):
+            name = _fitted(suite.removesuffix(ending), f"_{side}{ending}", f"{suite}\0{side}", MAX_LENGTH)
+            if name in taken:
+                name = _hashed(name, f"{suite}\0{side}", MAX_LENGTH, taken)
+            taken.add(name)
+            found.append(name)
+        names[suite] = (found[0], found[1])
+    return names
+
+
 def unique_tool_name(taken: Container[str], name: str, child: str) -> str:
     """Return a free name: the tool's own, or prefixed with the name of its child."""
     if name not in taken:

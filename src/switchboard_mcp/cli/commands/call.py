@@ -69,11 +69,17 @@ async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
             async with connected(
                 switchboard.gateway, lambda message: show_log(message, screen, live)
             ) as host:
+                # A twin suite is called by its own name, so that it refuses what is not its own.
+                name = (
+                    invocation.args.suite
+                    if invocation.args.suite in switchboard.gateway.tools
+                    else suite.name
+                )
                 if ambiguous := ambiguous_values(invocation.args.args):
-                    introspection = await host.call(suite.name, {"action": "introspect", "subtool": subtool})
+                    introspection = await host.call(name, {"action": "introspect", "subtool": subtool})
                     args.update(values_typed_string(ambiguous, introspection))
                 arguments = {"action": "call", "subtool": subtool, "args": args}
-                return await host.call(suite.name, arguments, status.update)
+                return await host.call(name, arguments, status.update)
 
 
 def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dict[str, Raw] | Failure:

@@ -107,6 +107,8 @@ class TokenReport(Struct, frozen=True, rename="camel"):
     calls: int
     failed: dict[str, str]
     hosts: list[HostTokens] = []
+    split: dict[str, int] = {}
+    """Tokens that twin suites cost more than one suite, by child."""
 
 
 def run(invocation: Invocation) -> int:
@@ -116,13 +118,14 @@ def run(invocation: Invocation) -> int:
     failed: dict[str, str] = {}
     settings = IntrospectSettings()
     hosts: list[HostTokens] = []
+    split: dict[str, int] = {}
     if args.catalog:
         servers = catalog_servers(args.catalog)
     else:
-        servers, settings, failed, hosts = run_loop(lambda: child_servers(invocation, count))
+        servers, settings, failed, hosts, split = run_loop(lambda: child_servers(invocation, count))
     costs = [measure(server, count, settings) for server in servers]
     savings = summarise(costs, count, args.servers, args.opened)
-    figures = build_report(costs, savings, tokenizer, failed, hosts)
+    figures = build_report(costs, savings, tokenizer, failed, hosts, split)
     if invocation.as_json:
         invocation.console.out.json(figures)
     elif not costs and not failed:
@@ -186,8 +189,11 @@ def catalog_servers(path: str) -> list[ServerTools]:
 
 async def child_servers(
     invocation: Invocation, count: Count
-) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str], list[HostTokens]]:
-    """Return the user's own children, and what each host lists; those never started before are started once."""
+) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str], list[HostTokens], dict[str, int]]:
+    """Return the user's own children, what each host lists, and what twin suites cost.
+
+    Children that were never started before are started once.
+    """
     async with open_switchboard(invocation) as switchboard:
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
@@ -199,7 +205,22 @@ async def child_servers(
         }
         servers = [suite_tools(suite) for suite in suites if suite.child.snapshot is not None]
         settings = suites[0].introspection if suites else IntrospectSettings()
-        return servers, settings, failed, host_tokens(switchboard, count)
+        return servers, settings, failed, host_tokens(switchboard, count), split_tokens(suites, count)
+
+
+def split_tokens(suites: Sequence[ChildSuite], count: Count) -> dict[str, int]:
+    """Return the tokens that twin suites cost more than one suite, by child."""
+    split = [
+        suite for suite in suites if suite.child.snapshot is not None and suite.listed_names() != [suite.name]
+    ]
+    return {
+        suite.source: count(_listed(suite)) - count(msgspec.json.encode(suite.descriptor(SHAPES[0])))
+        for suite in split
+    }
+
+
+def _listed(suite: ChildSuite) -> bytes:
+    return b"".join(msgspec.json.encode(tool) for tool in suite.descriptors(SHAPES[0]))
 
 
 def host_tokens(switchboard: Switchboard, count: Count) -> list[HostTokens]:
@@ -222,7 +243,7 @@ def host_tokens(switchboard: Switchboard, count: Count) -> list[HostTokens]:
             tool
             for page in view.tool_list.pages(stateless=False)
             for tool in msgspec.json.decode(page, type=_Page).tools
-            if tool.name in known or tool.name not in view.suites
+            if (behind := view.suite_behind(tool.name)) is None or behind.name in known
         ]
         after = [ToolView(tool.name, tool.description, tool.input_schema) for tool in listed]
         own_known = sum(suite.name in known for suite in own)
@@ -247,8 +268,7 @@ def suite_tools(suite: ChildSuite) -> ServerTools:
     knowledge = suite.child.snapshot
     tools = suite.permitted(suite.child.inventory.known_tools())
     views = [tool.view() for tool in tools]
-    shown = msgspec.json.encode(suite.descriptor(SHAPES[0]))
-    return ServerTools(suite.child.name, views, shown, knowledge.instructions if knowledge else "")
+    return ServerTools(suite.child.name, views, _listed(suite), knowledge.instructions if knowledge else "")
 
 
 def build_report(
@@ -257,6 +277,7 @@ def build_report(
     tokenizer: str,
     failed: dict[str, str],
     hosts: Sequence[HostTokens] = (),
+    split: dict[str, int] | None = None,
 ) -> TokenReport:
     """Combine all figures into one report."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
@@ -275,6 +296,7 @@ def build_report(
         calls=savings.calls,
         failed=failed,
         hosts=list(hosts),
+        split=split or {},
     )
 
 
@@ -317,6 +339,10 @@ def show(figures: TokenReport, out: Screen) -> None:
         f"Baseline: {figures.baseline}. Tokens: {figures.tokenizer}.",
         style="dim",
     )
+    for name, tokens in figures.split.items():
+        out.prose(
+            f"Two suites for {name} in place of one (`suites.{name}.split`) cost {tokens:,} tokens in each list."
+        )
     small = [cost.name for cost in figures.servers if cost.suite + cost.introspect > cost.flat]
     if small:
         out.prose(

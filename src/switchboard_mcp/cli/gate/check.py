@@ -190,11 +190,13 @@ async def _decide_all(cases: list[GateCase], invocation: Invocation) -> tuple[li
 
 
 def _decide(rules: GateRules, case: GateCase, suite: ChildSuite, switchboard: Switchboard) -> Checked:
-    call = GateCall("tool", suite.source, suite.name, case.subtool, case.client, case.principal, case.profile)
+    call = GateCall(
+        "tool", suite.source, suite.name, case.subtool, case.client, case.principal, case.profile, case.suite
+    )
     found = rules.candidates(call)
     known_tools = {tool.name: tool for tool in suite.child.inventory.known_tools()}
     tool = known_tools.get(case.subtool)
-    hints = hints_of(tool)
+    hints = hints_of(suite, tool)
     if case.hints is not None:
         hints = tool_hints(case.hints.read_only or None, case.hints.destructive, case.hints.open_world)
     known = not found.needs_hints or tool is not None or case.hints is not None

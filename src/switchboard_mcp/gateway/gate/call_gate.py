@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.gate import GateSettings
@@ -54,6 +54,7 @@ from switchboard_mcp.system.user_folders import state_folder
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 # The key of the input request in an `input_required` result.
 INPUT_KEY = "approval"
@@ -116,7 +117,14 @@ class CallGate:
         name, args = request.target()
         suite, session = request.suite, request.session
         call = GateCall(
-            kind, suite.source, suite.name, name, request.client, session.principal, session.profile
+            kind,
+            suite.source,
+            suite.name,
+            name,
+            request.client,
+            session.principal,
+            session.profile,
+            request.suite_tool,
         )
         gated = GatedCall(request, call, args, proceed, refuse)
         found = self._rules.candidates(call)
@@ -147,10 +155,12 @@ class CallGate:
         around = surroundings(gated.request.child, self._context)
         tool = self._tool(gated)
         args = readings(gated.args, tool.input_schema if tool is not None else UNSET)
-        return self._rules.strictest(found, gated.call.kind, hints_of(tool), args, around)
+        return self._rules.strictest(
+            found, gated.call.kind, hints_of(gated.request.suite, tool), args, around
+        )
 
     def _hints(self, gated: GatedCall) -> ToolHints:
-        return hints_of(self._tool(gated))
+        return hints_of(gated.request.suite, self._tool(gated))
 
     def _tool(self, gated: GatedCall) -> Tool | None:
         call = gated.call
@@ -421,11 +431,11 @@ class _StartFirst(DelegatedWaiter):
             self._gated.refuse(problem)
 
 
-def hints_of(tool: Tool | None) -> ToolHints:
+def hints_of(suite: ChildSuite, tool: Tool | None) -> ToolHints:
     """Return the annotations of a tool; MCP's defaults for one that is unknown."""
-    hints = tool.annotations if tool is not None else None
-    if not isinstance(hints, Annotations):
+    if tool is None:
         return ToolHints()
+    hints = suite.annotations_of(tool)
     return tool_hints(hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
 
 

@@ -99,6 +99,11 @@ class PipelineRequest(HostRequest):
         return TOOLS
 
     @property
+    def suite_tool(self) -> str:
+        """The suite tool that the host has called; empty for a request that is no suite call."""
+        return ""
+
+    @property
     def can_be_answered(self) -> bool:
         """True unless the host expects no answer."""
         return True
@@ -486,6 +491,11 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         self.outcome = ""
         self.finished = False
         self.interception = Interception(self) if pipeline.intercepts else None
+
+    @property
+    def suite_tool(self) -> str:
+        """The suite tool that the host has called: the suite or one of its twins."""
+        return self.params.name
 
     @property
     def selects(self) -> bool:  # type: ignore[override]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
@@ -106,8 +106,7 @@ class CallPipeline:
         if not inventory.tools and inventory.snapshot is None:
             return None
         tool = self.known_tool(subtool)
-        hints = tool.annotations if tool is not None else None
-        return isinstance(hints, Annotations) and hints.read_only_hint is True
+        return tool is not None and self.suite.is_read_only(tool)
 
     def known_tool(self, subtool: str) -> Tool | None:
         """Return a tool of the child, from its catalog if it is not running; None if it is unknown."""

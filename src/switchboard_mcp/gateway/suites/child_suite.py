@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import decode, encode
 
-from switchboard_mcp.children.catalog import Tool
+from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config, settings_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
@@ -27,11 +27,12 @@ from switchboard_mcp.gateway.suites.suite_calls import (
     fingerprint,
 )
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Shape, describe, merged_annotations
+from switchboard_mcp.gateway.suites.twins import Twins, declared
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.introspect import IntrospectSettings
-from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.suites.suite_names import suite_names, twin_names
 from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.system import work_thread
 
@@ -76,6 +77,9 @@ class ChildSuite:
         self.shaped_above = results.shaped_above
         self.compacts = results.compact != "off"
         self._shaper: ResultShaper | None = None
+        self.split = settings.split
+        self.twins: Twins | None = None  # None unless the suite may be split
+        self._hints = [(patterns([pattern]), hints) for pattern, hints in settings.hints.items()]
         self.built_in = child.spec.kind == "builtin"
         self.always_load = settings.always_load
         configured = child.spec.switchboard_description or settings.description or child.spec.description
@@ -108,8 +112,45 @@ class ChildSuite:
             return tools
         return [tool for tool in tools if self.pins.match(tool.name)] if self.pins is not None else []
 
+    def listed_names(self) -> list[str]:
+        """Return the suite tools that are listed unless the child is direct: the suite itself, or its twins."""
+        return (self.twins.shown(self) if self.twins is not None else []) or [self.name]
+
+    def lists(self, name: str) -> bool:
+        """Return whether the suite tool of this name is listed. Others can be called: hosts may have seen them."""
+        return not self.direct and (self.twins is None or name in self.listed_names())
+
+    def suite_for(self, subtool: str) -> str:
+        """Return the listed suite tool that carries a subtool."""
+        names = self.listed_names()
+        if self.twins is None or names == [self.name]:
+            return self.name
+        known = (tool for tool in self.child.inventory.known_tools() if tool.name == subtool)
+        tool = next(known, None)
+        return self.twins.name_for(self, tool) if tool is not None else self.twins.write
+
+    def annotations_of(self, tool: Tool) -> Annotations:
+        """Return the annotations of a tool as the child declares them and the config corrects them."""
+        found = declared(tool)
+        for pattern, hints in self._hints:
+            if pattern.match(tool.name):
+                return Annotations(
+                    hints.read_only if hints.read_only is not UNSET else found.read_only_hint,
+                    hints.destructive if hints.destructive is not UNSET else found.destructive_hint,
+                    hints.open_world if hints.open_world is not UNSET else found.open_world_hint,
+                )
+        return found
+
+    def is_read_only(self, tool: Tool) -> bool:
+        """Return whether a tool changes nothing, as far as is declared."""
+        return self.annotations_of(tool).read_only_hint is True
+
     def should_announce(self, *, tools: bool) -> bool:
         """Return whether to send list_changed when the child becomes known for the first time."""
+        if tools and self.twins is not None:
+            shown = self.twins.shown(self)
+            if shown != ([] if self.twins.auto else [self.twins.read, self.twins.write]):
+                return True
         if tools:
             return self.pins is not None or (self.exposure == "auto" and self.direct)
         # Lists wait for a child that is always direct, so no host has seen one without it.
@@ -215,17 +256,35 @@ class ChildSuite:
         text = about or inventory.instructions or snapshot.about
         return summarise(sanitize.for_model(text), OWN_DESCRIPTION_CHARS)
 
+    def descriptors(self, shape: Shape) -> list[dict[str, object]]:
+        """Return the suite tools that are listed, unless the child is direct."""
+        return [self.describe_as(name, shape) for name in self.listed_names()]
+
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """Return the suite tool as `tools/list` shows it."""
+        return self.describe_as(self.name, shape)
+
+    def describe_as(self, name: str, shape: Shape) -> dict[str, object]:
+        """Return the suite, or one of its twins, as `tools/list` shows it."""
         tools = self.permitted(self.child.inventory.known_tools())
+        annotations: dict[str, bool] | None = None
+        if self.twins is not None:
+            tools = self.twins.of(name, self, tools)
+            if name != self.name:
+                annotations = {
+                    "readOnlyHint": name == self.twins.read,
+                    "destructiveHint": name != self.twins.read,
+                }
+        if tools:
+            annotations = merged_annotations(map(self.annotations_of, tools))
         names = [sanitize.clean(tool.name) for tool in tools]
         own = self._own_description() if self._generated else ""
         tool = describe(
-            self.name,
+            name,
             own or self.description,
             names,
             shape,
-            merged_annotations(tools) if tools else None,
+            annotations,
             generated=self._generated and not own,
         )
         if self.always_load:
@@ -283,4 +342,9 @@ def build_suites(
         ):
             known = ChildSuite(names[name], child, config)
         suites[known.name] = known
+    if any(suite.split for suite in suites.values()):
+        names_of_twins = twin_names(list(suites))
+        for suite in suites.values():
+            if suite.split and suite.exposure != "direct":
+                suite.twins = Twins(*names_of_twins[suite.name], auto=suite.split == "auto")
     return suites

@@ -78,6 +78,14 @@ class IntrospectCall(HostRequest):
             self.on_failed(blocked)
             return
         tools = suite.permitted(child.inventory.known_tools())
+        if suite.twins is not None:
+            name = self.params.name
+            tool = next((tool for tool in tools if tool.name == arguments.subtool), None)
+            problem = suite.twins.refusal(name, suite, tool) if tool is not None else None
+            if problem is not None:
+                self.on_failed(problem)
+                return
+            tools = suite.twins.of(name, suite, tools) if not arguments.subtool else tools
         request = introspect.IntrospectRequest(
             arguments.subtool, arguments.query, arguments.verbosity, arguments.cursor
         )
@@ -168,6 +176,13 @@ class SubtoolCall(HostRequest):
             # A child may change its tools without a notification, so list them again before refusing.
             child.refresh_list_for("tools/list", arguments.subtool, RelistThenCall(self))
             return
+        if self.suite.twins is not None:
+            problem = self.suite.twins.refusal(
+                params.name, self.suite, inventory.tools.get(arguments.subtool)
+            )
+            if problem is not None:
+                self.on_failed(problem)
+                return
         id = next_id()
         args = bytes(arguments.args)  # type: ignore[arg-type]  # complete, so never UNSET
         # Arguments that begin with `"args"` or `"arguments"` may be wrapped once more; `build` finds out. 24 bytes are
@@ -247,7 +262,10 @@ class SubtoolCall(HostRequest):
         if blocked is not None:
             self.on_failed(blocked)
             return
-        known = [tool.name for tool in self.suite.permitted(child.inventory.tools.values())]
+        tools = self.suite.permitted(child.inventory.tools.values())
+        if self.suite.twins is not None:
+            tools = self.suite.twins.of(self.params.name, self.suite, tools)
+        known = [tool.name for tool in tools]
         self.on_failed(
             failure(
                 "subtool_unknown",

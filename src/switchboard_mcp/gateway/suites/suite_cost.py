@@ -13,7 +13,7 @@ from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import ServerSnapshot, Tool
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite
+from switchboard_mcp.gateway.suites.suite_tools import SHAPES, ListedSuite, Shape
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.savings import ServerTools, Weight, flat_listing, measure_weight
 from switchboard_mcp.suites.token_estimate import estimate
@@ -29,6 +29,9 @@ class MeasuredSuite(ListedSuite, Protocol):
     source: str
     child: Child
     introspection: IntrospectSettings
+
+    def descriptors(self, shape: Shape) -> list[dict[str, object]]:
+        """Return the suite tools that are listed, unless the child is direct."""
 
     @property
     def direct(self) -> bool:
@@ -53,7 +56,7 @@ class SuiteCost:
             return cls(UNKNOWN, None)
         tools = suite.permitted(suite.child.inventory.known_tools())
         views = [tool.view() for tool in tools]
-        descriptor = encode(suite.descriptor(SHAPES[0]))
+        descriptor = b"".join(encode(tool) for tool in suite.descriptors(SHAPES[0]))
         if sum(tool.size for tool in tools) > MAX_RENDERED_BYTES:
             flat = sum(map(estimate, flat_listing(views)))
             return cls(Weight(flat, estimate(descriptor), suite.introspection.budget_tokens), snapshot)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import encode
 
-from switchboard_mcp.children.catalog import Annotations, Tool
+from switchboard_mcp.children.catalog import Annotations
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 from switchboard_mcp.suites.summary import summarise
@@ -143,11 +143,10 @@ def list_subtools(names: Sequence[str], limit: int) -> str:
     return f"Subtools: {', '.join(shown)}{f', … ({rest} more)' if rest else ''}."
 
 
-def merged_annotations(tools: Iterable[Tool]) -> dict[str, bool]:
+def merged_annotations(declared: Iterable[Annotations]) -> dict[str, bool]:
     """Merge annotations: read-only if all tools are, destructive if any is. Absent hints have MCP's defaults."""
     read_only, destructive = True, False
-    for tool in tools:
-        hints = tool.annotations if isinstance(tool.annotations, Annotations) else Annotations()
+    for hints in declared:
         if not hints.read_only_hint:
             read_only = False
             destructive = destructive or hints.destructive_hint is not False

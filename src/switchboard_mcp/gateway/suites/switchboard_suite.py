@@ -198,7 +198,7 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     view = session.view
     suites = _other_suites(view)
     budget = min((suite.introspection.budget_tokens for suite in view.suites.values()), default=BUDGET_TOKENS)
-    unknown = [suite.name for suite in suites if suite.child.snapshot is None]
+    unknown = [name for suite in suites if suite.child.snapshot is None for name in suite.listed_names()]
     named = _within(unknown, int(budget * NOT_SEARCHED_SHARE))
     room = budget - estimate(jsonrpc.encode(named)) - estimate(CALL_SUITE)
     memory, words = session.server.memory, query_stems(args.query)
@@ -208,7 +208,9 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     if memory is not None:
         memory.note_search(session.principal, words, [(match.suite, match.subtool) for match in matches])
     direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
-    hits = [_to_find_match(match, direct_names.get((match.suite, match.subtool), "")) for match in matches]
+    hits = [
+        _to_find_match(match, direct_names.get((match.suite, match.subtool), ""), view) for match in matches
+    ]
     next_steps = [
         CALL_SUITE if any(hit.suite for hit in hits) else "",
         CALL_TOOL if any(h.tool for h in hits) else "",
@@ -231,11 +233,12 @@ def _within(names: list[str], tokens: int) -> list[str]:
     return names
 
 
-def _to_find_match(match: SubtoolMatch, tool: str) -> FindMatch:
+def _to_find_match(match: SubtoolMatch, tool: str, view: View) -> FindMatch:
     if tool:
         return FindMatch(tool=tool, signature=match.signature, summary=match.summary, reason=match.reason)
+    suite = view.suites.get(match.suite)
     return FindMatch(
-        match.suite,
+        suite.suite_for(match.subtool) if suite is not None else match.suite,
         match.subtool,
         signature=match.signature,
         summary=match.summary,

@@ -52,9 +52,16 @@ class ToolPages(Struct, frozen=True):
 class ToolListCache:
     """Builds and caches the tool list of one view."""
 
-    def __init__(self, suites: Mapping[str, ChildSuite], tools: Mapping[str, Suite], log: Log) -> None:
+    def __init__(
+        self,
+        suites: Mapping[str, ChildSuite],
+        tools: Mapping[str, Suite],
+        behind: Mapping[str, ChildSuite],
+        log: Log,
+    ) -> None:
         self._suites = suites
         self._tools = tools
+        self._behind = behind  # the suite of each suite tool
         self._log = log
         self._encoded: dict[bool, ToolPages] = {}
         self._kept: dict[tuple[bool, str], ToolPages] = {}
@@ -105,7 +112,7 @@ class ToolListCache:
             return ToolPages([whole])
         from hashlib import blake2b
 
-        ranks = [_rank_suite(self._suites[suite.name]) for suite in shown]
+        ranks = [_rank_suite(self._behind[suite.name]) for suite in shown]
         for place, suite in enumerate(shown):
             if ranks[place] == RANK_BUILT_IN:  # these describe how to find the others
                 suites[place] = Raw(encode(suite.descriptor(SHAPES[0])))
@@ -144,7 +151,7 @@ class ToolListCache:
 
     def _suite_tools(self) -> list[Suite]:
         """Return the suite tools that are listed."""
-        return [suite for name, suite in self._tools.items() if not self._suites[name].direct]
+        return [suite for name, suite in self._tools.items() if self._behind[name].lists(name)]
 
     def blocked_reason(self, name: str) -> Failure | None:
         """Return the failure for a direct tool that its lock keeps off the list, or None."""

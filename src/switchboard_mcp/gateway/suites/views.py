@@ -11,6 +11,7 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_tools import Suite
 from switchboard_mcp.gateway.suites.tool_list import ToolListCache
+from switchboard_mcp.gateway.suites.twins import TwinSuite
 from switchboard_mcp.observability.log import Log
 
 # Returns whether a child may be mentioned, by its name and that of its suite.
@@ -33,10 +34,23 @@ class View:
         self.tools: dict[str, Suite] = {
             name: suite for name, suite in suites.items() if suite.exposure != "direct"
         }
+        # The suite behind each suite tool. A suite that may be split has three, of which two or one are listed.
+        self._behind = behind = suites
+        if any(suite.twins is not None for suite in suites.values()):
+            self._behind = behind = dict(suites)
+            for suite in suites.values():
+                for twin in (suite.twins.read, suite.twins.write) if suite.twins is not None else ():
+                    self.tools[twin] = TwinSuite(suite, twin)
+                    behind[twin] = suite
+            self.tools = dict(sorted(self.tools.items()))
         # False if no child can have direct tools: then calls need not look for them.
         self.has_direct_tools = any(suite.exposure != "suite" or suite.pins for suite in suites.values())
         self.absent: dict[str, Failure] = {}
-        self.tool_list = ToolListCache(self.suites, self.tools, log)
+        self.tool_list = ToolListCache(self.suites, self.tools, behind, log)
+
+    def suite_behind(self, tool: str) -> ChildSuite | None:
+        """Return the suite of a suite tool: the suite of that name, or the one that has it as a twin."""
+        return self._behind.get(tool)
 
     def shows(self, child: str) -> bool:
         """Return whether the view has a suite of the child."""

@@ -29,7 +29,10 @@ NOWHERE = Surroundings("", "", "", str)
 
 
 class GateCall(Struct, frozen=True):
-    """A call as the rules see it. `name` is the subtool, URI or prompt, as the child names it."""
+    """A call as the rules see it. `name` is the subtool, URI or prompt, as the child names it.
+
+    `suite_tool` is the tool that the host has called if it is a twin of the suite.
+    """
 
     kind: Kind
     child: str
@@ -38,6 +41,7 @@ class GateCall(Struct, frozen=True):
     client: str = ""
     principal: str = ""
     profile: str = ""
+    suite_tool: str = ""
 
 
 class ToolHints(Struct, frozen=True):
@@ -102,11 +106,18 @@ class CompiledRule(Struct, frozen=True):
         """Return whether the rule matches apart from hints and arguments."""
         return (
             self.kind == call.kind
-            and (self.suite.match(call.child) or self.suite.match(call.suite))
+            and self._matches_suite(call)
             and self._matches_name(call)
             and self.client.match(call.client)
             and self.principal.match(call.principal)
             and self.profile.match(call.profile)
+        )
+
+    def _matches_suite(self, call: GateCall) -> bool:
+        return (
+            self.suite.match(call.child)
+            or self.suite.match(call.suite)
+            or (call.suite_tool != "" and self.suite.match(call.suite_tool))
         )
 
     def _matches_name(self, call: GateCall) -> bool:
@@ -192,7 +203,16 @@ class GateRules:
     def candidates(self, call: GateCall) -> Candidates:
         """Return the rules that may apply to the call."""
         client = call.client if self._by_client else ""
-        key = (call.kind, call.child, call.suite, call.name, call.principal, call.profile, client)
+        key = (
+            call.kind,
+            call.child,
+            call.suite,
+            call.name,
+            call.principal,
+            call.profile,
+            client,
+            call.suite_tool,
+        )
         known = self._memo.get(key)
         if known is None:
             known = self._find(call)
