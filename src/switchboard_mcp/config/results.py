@@ -19,6 +19,12 @@ class ResultSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     compact: Literal["auto", "on", "off"] = "auto"
     """Remove white space from JSON text. `auto`: only where the text repeats `structuredContent`, so it is known to be
     a serialisation; `on`: all text that is JSON; `off`: never."""
+    tables: Literal["auto", "off"] = "auto"
+    """Write lists of similar objects as tables, in JSON text that may be compacted. `auto`: if the result becomes at
+    least 15 % smaller than compact JSON; `off`: never."""
+    hosts: Literal["known", "all"] = "known"
+    """Hosts whose results are changed without their asking. `known`: programs that are known to show results to a
+    model; any other gets them as they came, unless it uses `select` or `find`; `all`: every host."""
     max_tokens: Annotated[int, Meta(ge=0)] = 3_000
     """A longer result is answered with its beginning and a handle to the rest, in estimated tokens. 0: never."""
     head_tokens: Annotated[int, Meta(ge=100)] = 1_500

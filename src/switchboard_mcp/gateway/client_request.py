@@ -108,8 +108,20 @@ class SuspendedStore(Protocol):
         """Release a request that will not be resumed."""
 
 
+class KeptResults(Protocol):
+    """The results that hosts have seen a part of, as resources. Implemented by `gateway.results.handles`."""
+
+    def resource_entries(self, session: Session) -> list[dict[str, Raw]]:
+        """Return the results that the session may read as entries of `resources/list`."""
+
+    def answers_read(self, inbound: IncomingRequest, uri: str) -> bool:
+        """Answer a request for the resource of a result; return False if it is none that the host may read."""
+
+
 class ClientRequests(Protocol):
     """The broker of client requests, as a session and its requests see it."""
+
+    results: KeptResults | None  # None until there is one
 
     @property
     def loop(self) -> AbstractEventLoop:

@@ -27,7 +27,11 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import owner_of
-from switchboard_mcp.gateway.client_request import ChildRequest, OpenRequest, PendingClientRequest
+from switchboard_mcp.gateway.client_request import (
+    ChildRequest,
+    OpenRequest,
+    PendingClientRequest,
+)
 from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suspended_requests import SuspendedRequests
@@ -58,6 +62,7 @@ class ClientRequestBroker:
         self.suspended = SuspendedRequests(loop)
         self.issued = IssuedIds()
         self.loop = loop
+        self.results: KeptResults | None = None
         self._workspace = workspace
         self._sessions = sessions
         # Digits before the ids of requests to hosts, so that a response to an earlier process is not taken for one.

@@ -82,6 +82,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     if params.capabilities is not UNSET and message_meta.is_object(params.capabilities):
         session.capabilities = bytes(params.capabilities)
     session.client = message_meta.client_name(params.client_info)
+    session.client_version = message_meta.client_version(params.client_info)
 
     def answer() -> None:
         session.initialized = True
@@ -102,6 +103,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Answer `server/discover`, the stateless counterpart of `initialize`."""
 
     inbound.session.client = inbound.client
+    inbound.session.client_version = inbound.client_version
 
     def answer() -> None:
         listing = gateway.view_of(inbound.session.viewer).tool_list
@@ -154,11 +156,12 @@ def list_items(gateway: Gateway, inbound: IncomingRequest) -> None:
     method = inbound.method
 
     def answer() -> None:
-        view = gateway.view_of(inbound.session.viewer)
-        match = prompts_resources.build_list(
-            view.suites.values(), prompts_resources.KINDS[method], view.tool_list.result_members(method)
-        )
-        inbound.answer(match)
+        session = inbound.session
+        view = gateway.view_of(session.viewer)
+        store = session.broker.results if method == prompts_resources.RESOURCES else None
+        kept = store.resource_entries(session) if store is not None else []
+        kind, members = prompts_resources.KINDS[method], view.tool_list.result_members(method)
+        inbound.answer(prompts_resources.build_list(view.suites.values(), kind, members, kept))
 
     when_tools_known(gateway, inbound, method, answer)
 
@@ -215,7 +218,10 @@ def get_prompt(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Forward to the child that has the resource."""
+    """Forward to the child that has the resource, unless it is a result that was kept for this host."""
+    kept = inbound.session.broker.results
+    if kept is not None and kept.answers_read(inbound, inbound.text("uri")):
+        return
     match = _resolve_resource(gateway, inbound)
     if match is not None:
         _send_item(inbound, match, prompts_resources.ReadRelay())

@@ -7,7 +7,7 @@ listing does not start one, except a directly exposed child that has never been 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
@@ -55,8 +55,13 @@ def resource_prefix(suite: ChildSuite) -> str:
     return f"{SCHEME}{quote(suite.child.name, safe='')}/"
 
 
-def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Raw]) -> bytes:
-    """Return the result of a list request: the known entries of all children that policy permits.
+def build_list(
+    suites: Iterable[ChildSuite],
+    kind: ListKind,
+    extra: dict[str, Raw],
+    ours: Sequence[dict[str, Raw]] = (),
+) -> bytes:
+    """Return the result of a list request: the known entries of all children that policy permits, then our own.
 
     An unreadable entry is left out, so it does not hide the others.
     """
@@ -75,7 +80,7 @@ def build_list(suites: Iterable[ChildSuite], kind: ListKind, extra: dict[str, Ra
             if name not in taken:
                 taken.add(name)
                 entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
-    return jsonrpc.encode({**extra, kind.member: entries})
+    return jsonrpc.encode({**extra, kind.member: [*entries, *ours]})
 
 
 def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:

@@ -36,6 +36,13 @@ class HostContext:
         return message_meta.client_name(info) if info is not None else self.session.client
 
     @property
+    def client_version(self) -> str:
+        """The version of the client program; empty if it is unknown."""
+        meta = self.meta
+        info = meta.get(message_meta.CLIENT) if meta is not UNSET else None
+        return message_meta.client_version(info) if info is not None else self.session.client_version
+
+    @property
     def owner(self) -> object:
         """The owner of child processes that are not shared."""
         return self.session.process_owner

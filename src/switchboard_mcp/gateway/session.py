@@ -93,6 +93,7 @@ class Session:
         self.capabilities = b"{}"
         self.log_level = ""
         self.client = ""  # the name in its `clientInfo`
+        self.client_version = ""
         self.calls = 0  # calls of children that have ended
         self.in_flight: dict[bytes, Cancellable] = {}
         self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id

@@ -78,6 +78,16 @@ def client_name(info: Raw | UnsetType | None) -> str:
         return ""
 
 
+def client_version(info: Raw | UnsetType | None) -> str:
+    """Return the version in a `clientInfo`; empty if there is none."""
+    if info is UNSET or info is None:
+        return ""
+    try:
+        return _decode_version(info).version[:MAX_CLIENT_CHARS]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
 def validate(meta: Meta) -> MetaError | None:
     """Return the error for the `_meta` of a stateless request, or None if it is valid."""
     version = decode_text(meta.get(VERSION))
@@ -232,12 +242,17 @@ class _Client(Struct):
     name: str = ""
 
 
+class _Version(Struct):
+    version: str = ""
+
+
 class _Schema(Struct):
     type: str = ""
 
 
 _decode_kind = msgspec.json.Decoder(_Kind).decode
 _decode_client = msgspec.json.Decoder(_Client).decode
+_decode_version = msgspec.json.Decoder(_Version).decode
 _decode_schema = msgspec.json.Decoder(_Schema).decode
 
 

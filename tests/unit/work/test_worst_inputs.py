@@ -29,6 +29,7 @@ from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sandbox import HostRule, parse_host
 from switchboard_mcp.errors import failure, is_network_failure
 from switchboard_mcp.gateway.pipeline import result_pages
+from switchboard_mcp.hosts import traits
 from switchboard_mcp.mail import path_patterns
 from switchboard_mcp.mail.store import filenames, message_validation
 from switchboard_mcp.mail.terminal import input_safety
@@ -62,6 +63,7 @@ from switchboard_mcp.suites import (
     token_estimate,
 )
 from switchboard_mcp.suites import schema as schemas
+from switchboard_mcp.suites.results import tables
 from switchboard_mcp.system import star_patterns
 from switchboard_mcp.transport.stdio import READ_BYTES
 from tests.unit.work.worst_inputs import MIB, SCHEMAS, TEXTS, schema, text
@@ -133,6 +135,8 @@ def tool(raw: bytes) -> Raw:
 
 # Functions that work on text, on the loop. `size` is what may reach them at once.
 ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
+    "hosts.traits.traits_of": (lambda t: traits.traits_of(t, t), MIB),
+    "hosts.traits.parse_version": (traits.parse_version, MIB),
     "protocol.framing.FrameDecoder": (lambda t: framing.FrameDecoder().feed(t.encode()), READ_BYTES),
     "protocol.sse.EventStream": (lambda t: sse.EventStream().feed(t.encode()), READ_BYTES),
     "protocol.jsonrpc.parse": (
@@ -303,6 +307,8 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
         Raw(json({"name": "a", "execution": {}, "outputSchema": Raw(raw)})), stateless=True, same_family=False
     ),
     "protocol.message_meta.client_name": lambda value, raw: message_meta.client_name(msgspec.Raw(raw)),
+    "protocol.message_meta.client_version": lambda value, raw: message_meta.client_version(msgspec.Raw(raw)),
+    "suites.results.tables.to_tables": lambda value, raw: tables.to_tables(raw.decode()),
     "protocol.message_meta.to_legacy_result": lambda value, raw: message_meta.to_legacy_result(raw),
     "protocol.message_meta.to_stateless_result": lambda value, raw: message_meta.to_stateless_result(raw),
     "protocol.jsonrpc.parse": lambda value, raw: jsonrpc.parse(jsonrpc.result(b"1", raw)),
@@ -502,6 +508,7 @@ def test_every_function_on_the_text_of_others_has_a_row() -> None:
         agent_names,
         filenames,
         message_validation,
+        traits,
     ]
     exempt = {name for names in EXEMPT.values() for name in names.split()}
     rows = {name.split(" (")[0] for table in (ON_TEXT, ON_JSON, OFF_LOOP) for name in table}

@@ -500,7 +500,8 @@ class PipelineCall(PipelineRequest, SubtoolCall):
     @property
     def selects(self) -> bool:  # type: ignore[override]
         """True if the host wants a part of the result."""
-        return bool(self.params.arguments.select)
+        arguments = self.params.arguments
+        return bool(arguments.select or arguments.find)
 
     def target(self) -> tuple[str, bytes]:
         """Return the subtool and its arguments."""
@@ -514,7 +515,8 @@ class PipelineCall(PipelineRequest, SubtoolCall):
     def replace_call(self, subtool: str, args: bytes) -> None:
         """Call a different subtool, or the same one with different arguments."""
         old = self.params
-        arguments = SuiteCall(action="call", subtool=subtool, args=Raw(args), select=old.arguments.select)
+        select, find = old.arguments.select, old.arguments.find
+        arguments = SuiteCall(action="call", subtool=subtool, args=Raw(args), select=select, find=find)
         self.params = PlainParams(old.name, arguments, old.meta, old.input_responses, old.request_state)
 
     def retry_input(self) -> tuple[Raw | UnsetType, Raw | UnsetType]:

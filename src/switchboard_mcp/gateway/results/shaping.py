@@ -6,7 +6,7 @@ outside of the event loop.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +16,9 @@ from msgspec.json import decode, encode
 
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.incoming import refuse_call
+from switchboard_mcp.gateway.incoming import refuse_call, suite_call
 from switchboard_mcp.gateway.results.handles import HandleEntry, HandleStore, new_handle
+from switchboard_mcp.hosts.traits import UNKNOWN, HostTraits, traits_of
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites.results.answers import (
     KeptResult,
@@ -31,12 +32,15 @@ from switchboard_mcp.suites.results.answers import (
     shape_line,
     text_answer,
 )
+from switchboard_mcp.suites.results.counts import REQUEST_TOKENS, ResultCounts
 from switchboard_mcp.suites.results.select import SelectError, compile_select
+from switchboard_mcp.suites.results.tables import to_tables
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.client_request import ClientRequests
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 
@@ -44,108 +48,224 @@ if TYPE_CHECKING:
 LEAST_SAVED_TOKENS = 500
 # Enough for some twenty lines; a search that needs more can be made again with other words.
 FIND_TOKENS = 500
-# Codex cuts texts above about 10 KB in the middle, so it gets less.
-SMALLER_LIMITS = {"codex": (2_500, 8_000)}
+# A table must be this much smaller than compact JSON: models know JSON better.
+TABLE_SHARE = 0.85
+# A model that reads a result to its end gets the next one of that subtool at once, up to this size.
+MAX_READ_WHOLE = 25_000
+MAX_READERS = 1_000
 
 
 class Shaped(Struct, frozen=True):
-    """An answer, and the whole result if it must be kept."""
+    """An answer, and what is to be kept: the whole result, or a selected part that is too long itself.
+
+    `tokens` are those of the whole, if it was counted, `saved` those that do not reach the model.
+    """
 
     body: bytes
-    kept: KeptResult | None = None
+    kept: bytes = b""
+    form: str = ""
+    shown: int = 0
+    tokens: int = 0
+    saved: int = 0
+    compactable: int = 0
+
+
+def build_shaper(settings: ResultSettings, suite: str, broker: ClientRequests) -> ResultShaper:
+    """Return what shapes the results of one suite. All suites of a gateway share the store of handles."""
+    store = broker.results
+    if not isinstance(store, HandleStore):
+        broker.results = store = HandleStore(broker.loop)
+    return ResultShaper(settings, suite, store)
 
 
 class ResultShaper:
     """Shapes the results of one suite."""
 
-    def __init__(self, settings: ResultSettings, suite: str, loop: AbstractEventLoop) -> None:
+    def __init__(self, settings: ResultSettings, suite: str, store: HandleStore) -> None:
         self._settings = settings
         self._suite = suite
-        self._store = HandleStore(loop, settings.keep_ms / 1000)
+        self._store = store
+        self.counts = ResultCounts()
+        # By principal and subtool: tokens of the longest result that was read to its end.
+        self._read_whole: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def deliver(
-        self, call: SuiteCall, session: Session, client: str, body: bytes, finish: Callable[[bytes], None]
+        self,
+        call: SuiteCall,
+        session: Session,
+        client: tuple[str, str],
+        body: bytes,
+        finish: Callable[[bytes], None],
     ) -> None:
-        """Call `finish` with what is to be shown of a result."""
+        """Call `finish` with what is to be shown of a result to this client, known by name and version."""
+        host = traits_of(*client)
+        explicit = bool(call.select or call.find)
+        if host is UNKNOWN and self._settings.hosts == "known" and not explicit:
+            finish(body)
+            return
         handle = new_handle()
-        work = partial(self._shape_safely, body, call.select, handle, client)
+        read_whole = self._read_whole.get((session.principal, call.subtool), 0)
+        work = partial(self._shape_safely, body, call, handle, host, read_whole)
 
         def done(shaped: Shaped | Exception) -> None:
             if isinstance(shaped, Exception):
                 finish(body)
                 return
-            if shaped.kept is not None:
-                self._store.put(handle, shaped.kept, session, self._suite, call.subtool, len(body))
+            self._count(shaped, call, body)
+            if shaped.kept:
+                self._keep(shaped, handle, session, call.subtool)
             finish(shaped.body)
 
-        if len(body) <= work_thread.LOOP_BYTES and not call.select:
+        if len(body) <= work_thread.LOOP_BYTES and not explicit:
             done(work())
         else:
             work_thread.submit(work, done)
 
-    def _shape_safely(self, body: bytes, select: str, handle: str, client: str) -> Shaped:
+    def _keep(self, shaped: Shaped, handle: str, session: Session, subtool: str) -> None:
+        entry = HandleEntry(
+            handle=handle,
+            session=session,
+            suite=self._suite,
+            subtool=subtool,
+            form=shaped.form,
+            shown=shaped.shown,
+            tokens=shaped.tokens,
+            size=len(shaped.kept),
+            body=shaped.kept,
+        )
+        self._store.put(entry, self._settings.keep_ms / 1000)
+
+    def _count(self, shaped: Shaped, call: SuiteCall, body: bytes) -> None:
+        counts = self.counts
+        counts.seen += 1
+        counts.compactable += shaped.compactable
+        if shaped.body is body:
+            return
+        counts.changed += 1
+        counts.saved += shaped.saved
+        counts.tokens += shaped.tokens
+        if call.select or call.find:
+            counts.selected += 1
+        elif shaped.kept:
+            counts.shortened += 1
+
+    def _shape_safely(
+        self, body: bytes, call: SuiteCall, handle: str, host: HostTraits, read_whole: int
+    ) -> Shaped:
         """Return what is to be shown of a result; all of it if that cannot be found out."""
         try:
-            return self.shape(body, select, handle, client)
+            return self.shape(body, call, handle, host, read_whole)
         except Exception:  # noqa: BLE001 - the host gets an answer in any case, and the whole result is always right
             return Shaped(body)
 
-    def shape(self, body: bytes, select: str, handle: str, client: str) -> Shaped:
-        """Return what is to be shown of a result."""
+    def shape(
+        self, body: bytes, call: SuiteCall, handle: str, host: HostTraits, read_whole: int = 0
+    ) -> Shaped:
+        """Return what is to be shown of a result.
+
+        `read_whole` is the size up to which results of this subtool were read to the end, so are not shortened.
+        """
         kept = read_result(body)
         if kept is None:
             return Shaped(body)
-        if select and not kept.is_error:  # a selection must not hide a failure
-            return self._select(kept, select, handle, handle)
-        text = self._compacted(kept)
-        most, head_chars = SMALLER_LIMITS.get(client.partition("-")[0], (self._settings.max_tokens, 0))
-        if not self._settings.max_tokens or len(text) <= most or (tokens := count_tokens(text)) <= most:
-            return Shaped(_with_text(body, text) if text is not kept.text else body)
+        if call.select and not kept.is_error:  # a selection must not hide a failure
+            return self._select(body, kept, call.select, handle, handle)
+        if call.find and not kept.is_error:
+            return self._find(body, kept, call.find, handle)
+        form, text = self._form(kept)
+        most = self._limit(host, read_whole)
+        tokens = count_tokens(text) if most and len(text) > most else 0
         head_tokens = min(self._settings.head_tokens, most)
-        if tokens - head_tokens < LEAST_SAVED_TOKENS:
-            return Shaped(body)
-        return self._head(kept, text, tokens, head_tokens, head_chars, handle)
+        if not tokens or tokens <= most or tokens - head_tokens < LEAST_SAVED_TOKENS:
+            return self._whole(body, kept, form, text, host)
+        exact = form != "" or (is_json(text) if len(text) < 1_000_000 else False)
+        head, shown = head_of(text, head_tokens, exact_json=exact and not kept.is_error)
+        if host.head_chars and len(head) > host.head_chars:
+            head, shown = head[: host.head_chars], min(shown, host.head_chars)
+        notice = self._notice(estimate(head), tokens, handle, with_select=exact)
+        answer = f"{shape_line(kept.text)}{head}\n{notice}"
+        saved = (count_tokens(kept.text) if form else tokens) - estimate(answer)
+        return Shaped(text_answer(kept, answer), body, form, shown, tokens, saved)
 
-    def _compacted(self, kept: KeptResult) -> str:
+    def _limit(self, host: HostTraits, read_whole: int) -> int:
+        """Return the tokens above which a result is shortened; 0 for never."""
+        most = self._settings.max_tokens
+        if most and host.result_tokens:
+            return min(most, host.result_tokens)
+        return max(most, read_whole) if most else 0
+
+    def _form(self, kept: KeptResult) -> tuple[str, str]:
+        """Return the form in which the text is shown, and the text: only a serialisation is ever written anew."""
         mode = self._settings.compact
-        if (mode == "on" and kept.one_text) or (mode == "auto" and kept.serialised):
-            return compact(kept.text)
-        return kept.text
+        if not ((mode == "on" and kept.one_text) or (mode == "auto" and kept.serialised)):
+            return "", kept.text
+        text = compact(kept.text)
+        if self._settings.tables == "auto" and text.count("},{") > 1:
+            table = to_tables(text)
+            if table is not None and estimate(table) <= TABLE_SHARE * estimate(text):
+                return "table", table
+        return ("compact", text) if text != kept.text else ("", kept.text)
 
-    def _head(
-        self, kept: KeptResult, text: str, tokens: int, head_tokens: int, head_chars: int, handle: str
-    ) -> Shaped:
-        head, kept.shown = head_of(
-            text, head_tokens, exact_json=is_json(text) if len(text) < 1_000_000 else False
-        )
-        if head_chars and len(head) > head_chars:
-            head, kept.shown = head[:head_chars], min(kept.shown, head_chars)
-        notice = _notice(estimate(head), tokens, handle, self._settings.keep_ms)
-        return Shaped(text_answer(kept, f"{shape_line(kept.text)}{head}\n{notice}"), kept)
+    def _whole(self, body: bytes, kept: KeptResult, form: str, text: str, host: HostTraits) -> Shaped:
+        """Return the answer with all of a result: once for a host that would show it twice."""
+        # A line break and the spaces behind it are one token.
+        white = kept.text.count("\n") if form else 0
+        if form == "table":
+            tokens = count_tokens(kept.text)
+            return Shaped(text_answer(kept, text), tokens=tokens, saved=tokens - count_tokens(text))
+        if host.shows == "both" and kept.repeated:
+            tokens = count_tokens(kept.text)
+            return Shaped(text_answer(kept, text), tokens=tokens, saved=white + tokens)
+        if form and host.shows != "structured":
+            return Shaped(_with_text(body, text), tokens=len(kept.text) // 4, saved=white)
+        if not form and self._settings.compact == "auto" and kept.one_text and is_json(kept.text):
+            return Shaped(body, compactable=kept.text.count("\n") - compact(kept.text).count("\n"))
+        return Shaped(body)
 
-    def _select(self, kept: KeptResult, select: str, handle: str, fresh: str) -> Shaped:
+    def _select(self, body: bytes, kept: KeptResult, select: str, handle: str, fresh: str) -> Shaped:
         """Return the selected part, or why there is none, with a handle to the whole.
 
         If the part is too long, it is what is kept under the `fresh` handle, so that it can be read on.
         """
+        tokens = count_tokens(kept.text)
         ways = f'{{"action":"result","handle":"{handle}","select":"…"}} or "find":"words" or "page":1'
         try:
             value = kept.value()
         except ValueError:
-            note = f"select: the result is text, not JSON; the call has run. Read it with {ways}."
-            return Shaped(text_answer(kept, note), kept)
+            note = "select: the result is text, not JSON; the call has run."
+            if tokens <= (self._settings.max_tokens or tokens):  # less than another request would cost
+                return Shaped(text_answer(kept, f"{note} All of it:\n{kept.text}"), tokens=tokens)
+            note = (
+                f'{note} Read it with {{"action":"result","handle":"{handle}","find":"words"}} or "page":1.'
+            )
+            return Shaped(text_answer(kept, note), body, tokens=tokens, saved=tokens)
         try:
             answer = compile_select(select).apply(value)
         except SelectError as problem:
-            return Shaped(text_answer(kept, f"{problem} The call has run; read on with {ways}."), kept)
-        text = encode(answer).decode()
+            note = f"{problem} The call has run; read on with {ways}."
+            return Shaped(text_answer(kept, note), body, tokens=tokens, saved=tokens)
+        part_body = encode({"content": [{"type": "text", "text": encode(answer).decode()}]})
+        part = KeptResult(encode(answer).decode(), [], Raw(encode(answer)), serialised=True)
+        form, text = self._form(part)
         limit = 2 * self._settings.max_tokens
-        if limit and len(text) > limit and (tokens := count_tokens(text)) > limit:
+        if limit and len(text) > limit and (size := count_tokens(text)) > limit:
             head, shown = head_of(text, self._settings.head_tokens, exact_json=True)
-            notice = _notice(estimate(head), tokens, fresh, self._settings.keep_ms)
-            part = KeptResult(text, [], Raw(text.encode()), {}, serialised=True, shown=shown)
-            return Shaped(text_answer(kept, f"{head}\n{notice}"), part)
-        return Shaped(text_answer(kept, text))
+            notice = self._notice(estimate(head), size, fresh, with_select=True)
+            shown_text = f"{head}\n{notice}"
+            saved = tokens - estimate(shown_text)
+            return Shaped(text_answer(kept, shown_text), part_body, form, shown, tokens, saved)
+        return Shaped(text_answer(kept, text), tokens=tokens, saved=tokens - count_tokens(text))
+
+    def _find(self, body: bytes, kept: KeptResult, words: str, handle: str) -> Shaped:
+        """Return the lines of a result that have the words, with a handle to the whole; all of it if it is short."""
+        form, text = self._form(kept)
+        tokens = count_tokens(text)
+        if tokens <= FIND_TOKENS:
+            return Shaped(body, tokens=tokens)
+        found = lines_with(text, words, FIND_TOKENS) or f"No line has any of these words: {words[:200]}"
+        notice = self._notice(estimate(found), tokens, handle, with_select=False, page=1)
+        answer = f"{found}\n{notice}"
+        return Shaped(text_answer(kept, answer), body, form, 0, tokens, tokens - estimate(answer))
 
     def check_select(self, select: str) -> Failure | None:
         """Return the failure of an expression that cannot be read, before anything is called."""
@@ -157,8 +277,8 @@ class ResultShaper:
 
     def read(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve `action: result`: a part of a result that was shortened."""
-        entry = self._store.get(params.arguments.handle, session, self._suite)
-        if entry is None:
+        entry = self._store.get(params.arguments.handle, session)
+        if entry is None or entry.suite != self._suite:
             message = f"There is no result '{params.arguments.handle[:40]}' here, or it has expired."
             refuse_call(session, channel, id, params.meta, failure("result_unknown", message))
             return
@@ -171,44 +291,75 @@ class ResultShaper:
             if isinstance(found, Failure):
                 refuse_call(session, channel, id, params.meta, found)
                 return
-            if found.kept is not None:
-                size = len(found.kept.text)
-                self._store.put(fresh, found.kept, session, self._suite, entry.subtool, size)
+            self.counts.reads += 1
+            self.counts.read_tokens += REQUEST_TOKENS + len(found.body) // 4
+            self._note_reading(entry, params.arguments, found)
+            if found.kept:
+                self._keep(found, fresh, session, entry.subtool)
             body = found.body
             if message_meta.is_stateless(params.meta):
                 body = message_meta.to_stateless_result(body, cacheable=False)
             channel.answer(jsonrpc.result(id, body))
 
-        work_thread.submit(partial(self._read, entry, params, fresh), answer)
+        request = suite_call(session, channel, id, params.meta)
+        host = traits_of(request.client, request.client_version)
+        work_thread.submit(partial(self._read, entry, params.arguments, fresh, host), answer)
 
-    def _read(self, entry: HandleEntry, params: PlainParams, fresh: str) -> Shaped | Failure:
-        arguments = params.arguments
-        most = self._settings.max_tokens or 3_000
+    def _read(
+        self, entry: HandleEntry, arguments: SuiteCall, fresh: str, host: HostTraits
+    ) -> Shaped | Failure:
+        body = entry.read()
+        kept = read_result(body)
+        if kept is None:
+            raise ValueError("the result has no content")
         # The host has the other blocks and members already.
-        members = {"isError": Raw(b"true")} if entry.result.is_error else {}
-        kept = structs.replace(entry.result, members=members, others=[])
+        kept = structs.replace(kept, members={"isError": Raw(b"true")} if kept.is_error else {}, others=[])
         if arguments.select:
-            shaped = self._select(kept, arguments.select, arguments.handle, fresh)
-            return Shaped(shaped.body) if shaped.kept is kept else shaped
-        text = self._compacted(kept)
+            shaped = self._select(body, kept, arguments.select, arguments.handle, fresh)
+            return Shaped(shaped.body) if shaped.kept is body else shaped
+        text = in_form(kept.text, entry.form)
         if arguments.find:
             found = lines_with(text, arguments.find, FIND_TOKENS)
             return Shaped(
                 text_answer(kept, found or f"No line has any of these words: {arguments.find[:200]}")
             )
         number = _number(arguments.page)
-        page, pages = page_of(text, number, most, kept.shown)
+        most = self._limit(host, 0) or ResultSettings().max_tokens
+        page, pages = page_of(text, number, most, entry.shown, host.head_chars)
         if not page:
             return failure("result_unknown", f"There is no page {number}: the result has {pages}.")
-        return Shaped(text_answer(kept, f"{page}\n[Page {number} of {pages}.]"))
+        return Shaped(text_answer(kept, f"{page}\n[Page {number} of {pages}.]"), shown=pages)
+
+    def _note_reading(self, entry: HandleEntry, arguments: SuiteCall, found: Shaped) -> None:
+        """Remember a result that was read page by page to its end: the next one is not worth shortening."""
+        if arguments.select or arguments.find or not found.shown:
+            return
+        entry.pages.add(_number(arguments.page))
+        if entry.shown:
+            entry.pages.add(1)  # seen with the answer
+        if len(entry.pages) < found.shown:
+            return
+        key = (entry.session.principal, entry.subtool)
+        longest = max(self._read_whole.pop(key, 0), min(entry.tokens, MAX_READ_WHOLE))
+        self._read_whole[key] = longest
+        if len(self._read_whole) > MAX_READERS:
+            self._read_whole.popitem(last=False)
+
+    def _notice(self, shown: int, tokens: int, handle: str, *, with_select: bool, page: int = 2) -> str:
+        minutes = max(self._settings.keep_ms // 60_000, 1)
+        first = '"select":"…"} or "find":"words"' if with_select else '"find":"words"}'
+        return (
+            f'[{shown:,} of {tokens:,} tokens shown. More: {{"action":"result","handle":"{handle}",{first} '
+            f'or "page":{page}. Kept {minutes} min.]'
+        )
 
 
-def _notice(shown: int, tokens: int, handle: str, keep_ms: int) -> str:
-    minutes = max(keep_ms // 60_000, 1)
-    return (
-        f'[{shown:,} of {tokens:,} tokens shown. More: {{"action":"result","handle":"{handle}","select":"…"}} '
-        f'or "find":"words" or "page":2. Kept {minutes} min.]'
-    )
+def in_form(text: str, form: str) -> str:
+    """Return a text in the form in which its beginning was shown."""
+    if not form:
+        return text
+    written = compact(text)
+    return (to_tables(written) or written) if form == "table" else written
 
 
 def _with_text(body: bytes, text: str) -> bytes:

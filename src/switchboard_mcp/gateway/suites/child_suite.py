@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.results.shaping import ResultShaper
     from switchboard_mcp.gateway.suites.suite_cost import SuiteCost
     from switchboard_mcp.gateway.telemetry import RequestObserver
+    from switchboard_mcp.suites.results.counts import ResultCounts
 
 
 TOOLS, RESOURCES = "tools/list", "resources/list"
@@ -208,10 +209,14 @@ class ChildSuite:
     def shaper(self, session: Session) -> ResultShaper:
         """Return what shapes the results of this suite; loaded with the first result that needs it."""
         if self._shaper is None:
-            from switchboard_mcp.gateway.results.shaping import ResultShaper
+            from switchboard_mcp.gateway.results.shaping import build_shaper
 
-            self._shaper = ResultShaper(self.results, self.name, session.broker.loop)
+            self._shaper = build_shaper(self.results, self.name, session.broker)
         return self._shaper
+
+    def result_counts(self) -> ResultCounts | None:
+        """Return what was done with results of this suite; None if there was nothing to do."""
+        return self._shaper.counts if self._shaper is not None else None
 
     def redact_arguments(self, args: Raw | UnsetType, proceed: Callable[[], None]) -> None:
         """Redact the values that `redactArgs` names from everything that is logged or reported about the call.

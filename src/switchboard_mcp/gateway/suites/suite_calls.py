@@ -237,16 +237,17 @@ class SubtoolCall(HostRequest):
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result: as it is, unless it is selected from, compacted or too long."""
-        suite = self.suite
+        suite, arguments = self.suite, self.params.arguments
         size = len(memoryview(result))
         if (
-            self.params.arguments.select
+            arguments.select
+            or arguments.find
             or size > suite.shaped_above
             or (suite.compacts and size > MIN_COMPACT_BYTES and b'"structuredContent"' in bytes(result))
         ) and not self.session.whole_results:
-            arguments, session = self.params.arguments, self.session
+            session, client = self.session, (self.client, self.client_version)
             finish = partial(HostRequest.finish, self)
-            suite.shaper(session).deliver(arguments, session, self.client, bytes(result), finish)
+            suite.shaper(session).deliver(arguments, session, client, bytes(result), finish)
         else:
             HostRequest.finish(self, result)
 

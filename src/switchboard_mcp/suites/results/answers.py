@@ -45,7 +45,8 @@ class KeptResult(Struct):
     others: list[Raw]
     structured: Raw | UnsetType
     members: dict[str, Raw] = {}  # all others than the content
-    serialised: bool = False  # the text is a serialisation of the structured content
+    serialised: bool = False  # the text is a serialisation of the structured content, or of its only member
+    repeated: bool = False  # the structured content says nothing that the text does not say
     one_text: bool = True  # the text is one block, or the structured content
     shown: int = 0  # characters of the beginning that the host has seen
 
@@ -88,10 +89,12 @@ def read_result(body: bytes) -> KeptResult | None:
         structured = UNSET
     if not texts and structured is not UNSET:
         text = bytes(structured).decode("utf-8", "replace")
-        return KeptResult(compact(text), others, structured, members, True)
+        return KeptResult(compact(text), others, structured, members, serialised=True)
     text = "\n".join(texts)
-    same = len(texts) == 1 and structured is not UNSET and _same_json(text, bytes(structured))
-    return KeptResult(text, others, structured, members, same, one_text=len(texts) == 1)
+    if len(texts) != 1 or structured is UNSET:
+        return KeptResult(text, others, structured, members, one_text=len(texts) == 1)
+    same, repeated = _compare(text, bytes(structured))
+    return KeptResult(text, others, structured, members, serialised=same, repeated=repeated)
 
 
 def compact(text: str) -> str:
@@ -149,11 +152,17 @@ def shape_line(text: str) -> str:
         return ""
 
 
-def page_of(text: str, number: int, tokens: int, shown: int = 0) -> tuple[str, int]:
-    """Return one page of a text, counted from 1, and the number of pages. The first is what was `shown`, if any."""
+def page_of(text: str, number: int, tokens: int, shown: int = 0, most_chars: int = 0) -> tuple[str, int]:
+    """Return one page of a text, counted from 1, and the number of pages. The first is what was `shown`, if any.
+
+    A rest of up to half a page belongs to the page before it: one more request would cost more.
+    """
     starts = [0, shown] if 0 < shown < len(text) else [0]
     size = _size_for(text, tokens)
-    while starts[-1] + size < len(text):
+    last = size + size // 2
+    if most_chars:
+        size, last = min(size, most_chars), min(last, most_chars)
+    while starts[-1] + last < len(text):
         starts.append(starts[-1] + max(_cut(text[starts[-1] : starts[-1] + size + 1], size), 1))
     if not 1 <= number <= len(starts):
         return "", len(starts)
@@ -217,14 +226,25 @@ def _decode_parts(data: bytes, levels: int) -> object:
     return msgspec.json.decode(data)
 
 
-def _same_json(text: str, structured: bytes) -> bool:
-    """Return whether a text is a serialisation of the structured content."""
-    if len(text) > MAX_SHAPED_BYTES or text.lstrip()[:1] not in ("{", "["):
-        return False
+def _compare(text: str, structured: bytes) -> tuple[bool, bool]:
+    """Return whether a text is a serialisation of the structured content, and whether it says all of it.
+
+    Servers also put the value, or the text itself, into an object with one member, as in `{"result": …}`.
+    """
+    if len(structured) > MAX_SHAPED_BYTES:
+        return False, False
     try:
-        return bool(_decode(text.encode()) == _decode(structured))
+        value = _decode(structured)
+        only = next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else None
+        if only is not None and only == text:
+            return False, True
+        if len(text) > MAX_SHAPED_BYTES or text.lstrip()[:1] not in ("{", "["):
+            return False, False
+        same = _decode(text.encode())
+        equal = same in (value, only)
     except (ValueError, RecursionError):
-        return False
+        return False, False
+    return equal, equal
 
 
 def _ends_differently(text: str) -> bool:

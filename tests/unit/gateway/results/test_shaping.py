@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.gateway.results import handles, shaping
 from switchboard_mcp.middleware import Answer, Next, ToolCall
+from switchboard_mcp.suites.results.tables import from_tables
 from tests.patience import PATIENCE_S
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import chained, error, text
@@ -20,19 +25,38 @@ ROWS = [{"id": number, "name": f"row {number}", "note": "x" * 40} for number in 
 LONG = json.dumps({"total": 300, "items": ROWS}, indent=2)
 
 
+# Their models see text, structured content, and both.
+TEXT, STRUCTURED, BOTH = (
+    ("gemini-cli-mcp-client", "0.61.0"),
+    ("claude-code", "2.1.325"),
+    ("github-copilot-developer", "1.0.102"),
+)
+
+
+def known(board: Board, client: tuple[str, str] = TEXT, **more: Any) -> Host:
+    """A host that is known to show results to a model."""
+    host = board.host(**more)
+    host.session.client, host.session.client_version = client
+    return host
+
+
 def ask(board: Board, host: Host, **arguments: Any) -> int:
-    """Send a suite call from within the loop, since work may leave it."""
+    """Send a suite call."""
+    return send(board, host, "tools/call", {"name": "kid_suite", "arguments": arguments})
+
+
+def send(board: Board, host: Host, method: str, params: Json) -> int:
+    """Send a request from within the loop, since work may leave it."""
     id = board.next_id()
-    params: Json = {"name": "kid_suite", "arguments": arguments}
     if host.modern:
         prefix = "io.modelcontextprotocol/"
         params["_meta"] = {prefix + "protocolVersion": "2026-07-28", prefix + "clientCapabilities": {}}
-    message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+    message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
-    async def send() -> None:
+    async def receive() -> None:
         board.gateway.receive(host.session, host.road, json.dumps(message).encode())
 
-    board.loop.run_until_complete(send())
+    board.loop.run_until_complete(receive())
     board.settle()
     return id
 
@@ -56,7 +80,7 @@ def give(board: Board, kid: FakeChild, result: Json) -> None:
 
 def shown(board: Board, result: Json, host: Host | None = None, **more: Any) -> Json:
     """The answer to a call whose child gives this result."""
-    host = host or board.host()
+    host = host or known(board)
     id = ask(board, host, action="call", subtool="echo", args={}, **more)
     kid = board.children["kid"]
     assert isinstance(kid, FakeChild)
@@ -108,7 +132,7 @@ def test_a_long_result_is_shortened_and_read_on_by_its_handle(
     board.child()
     if piped:
         chained(board)
-    host = board.host(modern=modern)
+    host = known(board, modern=modern)
     answer = shown(board, text(LONG, structuredContent=json.loads(LONG)), host)
     assert "structuredContent" not in answer
     assert said(answer).startswith("Shape: {total:int,items:[300]{id:int,name:str,note:str}}\n")
@@ -125,14 +149,14 @@ def test_a_long_result_is_shortened_and_read_on_by_its_handle(
             assert "There is no page" in said(page)
             break
         pages += said(page).rpartition("\n[Page ")[0]
-    assert json.loads(pages) == json.loads(LONG)
+    assert json.loads(from_tables(pages)) == json.loads(LONG)
 
 
 def test_a_handle_belongs_to_the_session_that_got_it(board: Board) -> None:
     board.child()
-    ann, bob = board.host(principal="ann"), board.host(principal="bob")
+    ann, bob = known(board, principal="ann"), known(board, principal="bob")
     handle = handle_in(shown(board, text(LONG), ann))
-    again = board.host(principal="ann")
+    again = known(board, principal="ann")
     for other in (bob, again):
         refused = answered(board, other, ask(board, other, action="result", handle=handle))
         assert refused["structuredContent"]["error"]["code"] == "result_unknown"
@@ -144,7 +168,7 @@ def test_a_handle_belongs_to_the_session_that_got_it(board: Board) -> None:
 
 def test_a_handle_expires(board: Board) -> None:
     board.child()
-    host = board.host()
+    host = known(board)
     handle = handle_in(shown(board, text(LONG), host))
     board.advance(1801)
     refused = answered(board, host, ask(board, host, action="result", handle=handle))
@@ -161,7 +185,7 @@ def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
 
 def test_a_select_that_cannot_be_read_calls_nothing(board: Board) -> None:
     kid = board.child()
-    host = board.host()
+    host = known(board)
     id = ask(board, host, action="call", subtool="echo", args={}, select="items[")
     assert error(host, id)["code"] == "select_invalid"
     assert kid.runs == []
@@ -169,8 +193,10 @@ def test_a_select_that_cannot_be_read_calls_nothing(board: Board) -> None:
 
 def test_a_select_without_a_match_says_so_and_keeps_the_result(board: Board) -> None:
     board.child()
-    host = board.host()
+    host = known(board)
     answer = shown(board, text("no JSON"), host, select="items[].id")
+    assert said(answer) == "select: the result is text, not JSON; the call has run. All of it:\nno JSON"
+    answer = shown(board, text("no JSON\n" * 3000), host, select="items[].id")
     assert "not JSON; the call has run" in said(answer)
     read = answered(board, host, ask(board, host, action="result", handle=handle_in(answer), page="1"))
     assert said(read).startswith("no JSON")
@@ -186,8 +212,8 @@ def test_a_select_never_hides_a_failure(board: Board) -> None:
 
 def test_codex_gets_less_because_it_cuts_texts_itself(board: Board) -> None:
     board.child()
-    host = board.host()
-    host.session.client = "codex-mcp-client"
+    host = known(board)
+    host.session.client, host.session.client_version = "codex-mcp-client", "0.166.0"
     assert len(said(shown(board, text(LONG), host))) < 9_000
 
 
@@ -206,14 +232,14 @@ def test_it_can_be_switched_off(board: Board) -> None:
 
 def test_programs_in_this_process_get_every_result_whole(board: Board) -> None:
     board.child()
-    host = board.host()
+    host = known(board)
     host.session.whole_results = True
     assert said(shown(board, text(LONG), host)) == LONG
 
 
 def test_a_selection_that_is_too_long_is_read_on_and_not_the_whole(board: Board) -> None:
     board.child()
-    host = board.host()
+    host = known(board)
     value = {"other": "y" * 30_000, "items": ROWS * 3}
     answer = shown(board, text(json.dumps(value)), host, select="items[*].[id,note]")
     wanted = [[row["id"], row["note"]] for row in ROWS * 3]
@@ -231,20 +257,173 @@ def test_a_selection_that_is_too_long_is_read_on_and_not_the_whole(board: Board)
         assert json.loads(pages) == wanted
 
 
-def test_the_handle_of_a_result_beyond_the_limit_is_good(
-    board: Board, monkeypatch: pytest.MonkeyPatch
+def test_results_beyond_the_limit_of_memory_are_read_from_files(
+    board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(handles, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(handles, "MAX_FILES", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    modes = []
+    unlink = os.unlink
+
+    def look(path: str) -> None:
+        modes.append(os.stat(path).st_mode)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", look)
     board.child()
-    host = board.host()
-    first, second = (handle_in(shown(board, text(LONG), host)) for _ in range(2))
-    assert answered(board, host, ask(board, host, action="result", handle=first))["isError"]
-    assert "isError" not in answered(board, host, ask(board, host, action="result", handle=second))
+    host = known(board)
+    names = [handle_in(shown(board, text(LONG), host)) for _ in range(3)]
+    # The last first: results are written and read one after the other.
+    answers = [
+        answered(board, host, ask(board, host, action="result", handle=name)) for name in reversed(names)
+    ]
+    assert [bool(answer.get("isError")) for answer in answers] == [
+        False,
+        False,
+        True,
+    ]  # the oldest is dropped
+    assert said(answers[0]) == said(answers[1])
+    assert [stat.S_IMODE(mode) for mode in modes] == [0o600] * 3
+    assert list(tmp_path.iterdir()) == []
+    board.advance(1900)
+    assert answered(board, host, ask(board, host, action="result", handle=names[1]))["isError"]
+
+
+def test_kept_results_are_resources_of_their_owner_alone(board: Board) -> None:
+    board.child()
+    ann, bob = known(board, principal="ann"), known(board, principal="bob")
+    handle = handle_in(shown(board, text(LONG), ann))
+    (listed,) = ann.get("resources/list")["resources"]
+    assert listed["uri"] == f"switchboard-result:{handle}"
+    assert listed["name"] == "kid_suite echo"
+    id = send(board, ann, "resources/read", {"uri": listed["uri"]})
+    (content,) = answered(board, ann, id)["contents"]
+    assert content == {"uri": listed["uri"], "mimeType": "application/json", "text": LONG}
+    assert bob.get("resources/list")["resources"] == []
+    for uri in (listed["uri"], "switchboard-result:r1"):
+        id = send(board, bob, "resources/read", {"uri": uri})
+        assert "Unknown resource" in str(bob.answer(id))
+
+
+def test_a_program_that_is_not_known_gets_results_as_they_came(board: Board) -> None:
+    board.child(results=ResultSettings(compact="on"))
+    result = text(LONG, structuredContent=json.loads(LONG))
+    assert shown(board, result, board.host()) == result
+    assert said(shown(board, result, board.host(), select="total")) == "300"
+
+
+def test_all_hosts_get_less_if_the_config_says_so(board: Board) -> None:
+    board.child(results=ResultSettings(hosts="all"))
+    assert "tokens shown." in said(shown(board, text(LONG), board.host()))
+
+
+@pytest.mark.parametrize(
+    ("written", "structured", "once"),
+    [
+        ('{ "a": 1 }', {"a": 1}, '{"a":1}'),
+        ('{ "a": 1 }', {"result": {"a": 1}}, '{"a":1}'),
+        ("a page", {"result": "a page"}, "a page"),
+        ("a page", {"title": "T"}, None),  # neither says what the other says
+        ('{ "a": 1 }', {"a": 1, "more": 2}, None),
+    ],
+)
+@pytest.mark.parametrize("client", [TEXT, STRUCTURED, BOTH])
+def test_a_host_that_shows_both_copies_gets_one(
+    board: Board, client: tuple[str, str], written: str, structured: Json, once: str | None
+) -> None:
+    board.child()
+    padding = " " * 300  # small results are not looked at
+    padded = written.replace("{ ", "{" + padding) if "{" in written else written + padding
+    single = structured.get("result")
+    structured = {"result": padded} if single == written else structured
+    result = text(padded, structuredContent=structured)
+    answer = shown(board, result, known(board, client))
+    if once is None or (client != BOTH and "{" not in written) or client == STRUCTURED:
+        assert answer == result
+    else:
+        assert said(answer).strip() == once
+        assert ("structuredContent" in answer) == (client == TEXT)
+
+
+@pytest.mark.parametrize("client", [TEXT, STRUCTURED, BOTH])
+def test_a_list_that_is_much_shorter_as_a_table_is_one(board: Board, client: tuple[str, str]) -> None:
+    board.child()
+    value = {"total": 40, "items": ROWS[:40]}
+    answer = shown(board, text(json.dumps(value), structuredContent=value), known(board, client))
+    assert "structuredContent" not in answer
+    assert said(answer).startswith('{"total":40,"items":@1}\n@1 40 rows\nid|name|note\n0|row 0|xxx')
+    assert json.loads(from_tables(said(answer))) == value
+
+
+@pytest.mark.parametrize("settings", [ResultSettings(tables="off"), ResultSettings(compact="off")])
+def test_tables_can_be_switched_off(board: Board, settings: ResultSettings) -> None:
+    board.child(results=settings)
+    value = {"total": 40, "items": ROWS[:40]}
+    answer = shown(board, text(json.dumps(value), structuredContent=value))
+    assert json.loads(said(answer)) == answer["structuredContent"] == value
+
+
+def test_a_table_that_is_too_long_is_read_on_as_a_table(board: Board) -> None:
+    board.child()
+    host = known(board)
+    value = {"items": ROWS}
+    answer = shown(board, text(json.dumps(value), structuredContent=value), host)
+    body = said(answer).partition("\n")[2].rpartition("\n[")[0]
+    for number in range(2, 20):
+        page = answered(board, host, ask(board, host, action="result", handle=handle_in(answer), page=number))
+        if page.get("isError"):
+            break
+        body += said(page).rpartition("\n[Page ")[0]
+    assert json.loads(from_tables(body)) == value
+
+
+def test_a_call_that_looks_for_words_gets_their_lines_and_a_handle(board: Board) -> None:
+    board.child()
+    host = known(board)
+    lines = "\n".join(f"line {number}: {'green' if number == 77 else 'grey'}" for number in range(400))
+    answer = shown(board, text(lines), host, find="green")
+    assert "78: line 77: green" in said(answer)
+    assert len(said(answer)) < 3_000
+    read = answered(board, host, ask(board, host, action="result", handle=handle_in(answer), page=1))
+    assert said(read).startswith("line 0: grey")
+    assert shown(board, text("short"), host, find="green") == text("short")
+    failed = text(lines, isError=True)
+    assert shown(board, failed, host, find="green") == failed
+
+
+def test_a_subtool_whose_results_are_read_to_the_end_is_not_shortened_again(board: Board) -> None:
+    board.child()
+    host = known(board)
+    handle = handle_in(shown(board, text(LONG), host))
+    for number in range(2, 20):
+        page = answered(board, host, ask(board, host, action="result", handle=handle, page=number))
+        if page.get("isError"):
+            break
+    assert said(shown(board, text(LONG), host)) == LONG
+    assert "tokens shown." in said(shown(board, text(LONG * 2), host))
+    assert "tokens shown." in said(shown(board, text(LONG), known(board, principal="bob")))
+
+
+def test_what_is_saved_and_what_reading_on_costs_is_counted(board: Board) -> None:
+    board.child()
+    host = known(board)
+    handle = handle_in(shown(board, text(LONG), host))
+    answered(board, host, ask(board, host, action="result", handle=handle, select="total"))
+    shown(board, text(json.dumps(ROWS[:40], indent=2)), host)
+    suite = board.gateway.suites["kid_suite"]
+    counts = suite.result_counts()
+    assert counts is not None
+    assert (counts.seen, counts.changed, counts.shortened, counts.reads) == (2, 1, 1, 1)
+    assert counts.saved > 5_000
+    assert 150 < counts.read_tokens < 200
+    assert counts.compactable == 40 * 5 + 1
+    assert counts.net == counts.saved - counts.read_tokens
 
 
 def test_blocks_that_the_host_has_are_not_sent_again(board: Board) -> None:
     board.child()
-    host = board.host()
+    host = known(board)
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     answer = shown(board, {"content": [*text(LONG)["content"], image]}, host)
     assert answer["content"][1] == image
