@@ -29,6 +29,7 @@ from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import owner_of
 from switchboard_mcp.gateway.client_request import (
     ChildRequest,
+    KeptResults,
     OpenRequest,
     PendingClientRequest,
 )
