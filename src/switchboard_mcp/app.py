@@ -63,10 +63,13 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # After `initialize` a host lists tools and may call one; loading the reloader must not delay that.
 RELOAD_AFTER_S = 0.5
 # A child that serves several hosts is told of all capabilities; each of its requests is checked against the host's own.
-SHARED_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}}}'
+SHARED_CAPABILITIES = (
+    b'{"sampling":{},"elicitation":{"form":{},"url":{}},'
+    b'"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}'
+)
 # Some servers hide tools from clients that cannot serve them. Commands show all of them; a governed child is locked
 # with all of them, so it must offer them to every host.
-FULL_CAPABILITIES = b'{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}'
+FULL_CAPABILITIES = SHARED_CAPABILITIES[:-1] + b',"roots":{"listChanged":true}}'
 
 
 class CommandOptions(Struct, frozen=True):

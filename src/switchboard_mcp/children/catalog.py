@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.protocol.apps import ToolUi, tool_ui
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.detail_levels import ToolView
 
@@ -86,6 +87,11 @@ class Tool(Struct, rename="camel"):
     def view(self) -> ToolView:
         """Return the tool as introspection sees it."""
         return ToolView(self.name, self.description or "", self.input_schema, self.output_schema)
+
+    @property
+    def ui(self) -> ToolUi:
+        """What the tool says about its user interface."""
+        return tool_ui(self.raw)
 
     @property
     def task_required(self) -> bool:

@@ -22,6 +22,7 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.policy.resource_uris import matches_template
 from switchboard_mcp.protocol import message_meta, versions
+from switchboard_mcp.protocol.apps import NO_UI, ToolUi
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system import work_thread
@@ -65,6 +66,7 @@ class Inventory:
         self.tools: dict[str, Tool] = {}
         self.call_prefixes: dict[str, bytes] = {}
         self.is_stateless = False
+        self._ui: tuple[object, dict[str, ToolUi]] = (None, {})  # what is in `ui_tools`, and of which tools
         self.task_only_tools: frozenset[str] = frozenset()  # tools that a legacy child runs as tasks only
         self.has_resources = False  # results may link to resources
         self.needs_result_check = (
@@ -244,12 +246,27 @@ class Inventory:
             kept = self._names[method] = (listed, frozenset(_names(listed, KEYS[method])))
         return kept[1]
 
+    def ui_tools(self) -> dict[str, ToolUi]:
+        """Return the tools that say something about a user interface, by name."""
+        tools = self.known_tools()
+        source = self.tools if self._snapshot is not None else tools
+        if self._ui[0] is not source:
+            declared = ((tool.name, tool.ui) for tool in tools)
+            self._ui = source, {name: ui for name, ui in declared if ui != NO_UI}
+        return self._ui[1]
+
+    @property
+    def ui_uris(self) -> frozenset[str]:
+        """The pages that tools name; a child need not list them as resources."""
+        return frozenset(ui.uri for ui in self.ui_tools().values() if ui.uri)
+
     def offers_resource(self, uri: str) -> bool:
         """Return True if the child lists a resource or a template under this URI, or a template that it fits."""
         templates = self.names(TEMPLATES)
         return (
             uri in self.names(RESOURCES)
             or uri in templates
+            or uri in self.ui_uris
             or any(matches_template(template, uri) for template in templates)
         )
 
@@ -397,8 +414,12 @@ class Inventory:
         )
         self.has_resources = "resources" in snapshot.capabilities
         self.needs_result_check = self.is_stateless or bool(self.task_only_tools) or self.has_resources
+        declared = self.ui_tools()
+        # A tool for pages alone is no subtool: a model must not call it.
         self.call_prefixes = {
-            name: _call_prefix(name, as_task=name in self.task_only_tools) for name in self.tools
+            name: _call_prefix(name, as_task=name in self.task_only_tools)
+            for name in self.tools
+            if declared.get(name, NO_UI).for_model
         }
         self._context.catalog.store(self._spec, snapshot)
 

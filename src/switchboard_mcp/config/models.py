@@ -88,6 +88,9 @@ class SuiteSettings(ConfigModel, frozen=True):
     hints: dict[str, Hints] = {}
     """Corrections of the annotations that the child declares, by subtool: names or globs. The first one that matches
     counts. They apply to `gate`, `split`, `cache` and the annotations of the suite tool."""
+    apps: Literal["auto", "off"] = "auto"
+    """User interfaces of the child (MCP Apps). `auto`: hosts that can show them also see the subtools with a user
+    interface directly, next to the suite tool. `off`: no host sees them."""
     always_load: bool = False
     """Ask hosts that load tools on demand to always load this suite tool."""
     sandbox: Sandbox | None = None
@@ -332,6 +335,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "suites.results": "developer",
     "suites.split": "developer",
     "suites.hints": "approver",
+    "suites.apps": "developer",
     "suites.always_load": "developer",
     "suites.sandbox": "approver",
     "timeouts": "developer",  # a start never takes longer than `health.spawnFailMs`

@@ -16,11 +16,13 @@ from switchboard_mcp.gateway.call_path import send
 from switchboard_mcp.gateway.forward import AS_IT_IS, PROMPTS, RESOURCES, Relay, unknown_item, unknown_tool
 from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest
 from switchboard_mcp.gateway.subscriptions import SubscribeRelay, listen, unsubscribe
+from switchboard_mcp.gateway.suites.app_pages import find_page, is_page, resolve_page_call
 from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
 from switchboard_mcp.gateway.task_methods import PAGED, TOOL_CALL, holds_cursor, list_tasks, use_task
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
+from switchboard_mcp.protocol.apps import declares_apps
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.protocol.method_traits import PROMPT_REF, traits_of
@@ -140,7 +142,7 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         listing = gateway.view_of(inbound.session.viewer).tool_list
-        page = listing.page(cursor, stateless=inbound.is_stateless)
+        page = listing.page(cursor, stateless=inbound.is_stateless, apps=declares_apps(inbound.capabilities))
         if page is None:
             inbound.refuse(INVALID_PARAMS, UNKNOWN_CURSOR)
         else:
@@ -190,8 +192,19 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     view = gateway.view_of(inbound.session.viewer)
-    own = view.tool_list.direct()
+    shows_apps = declares_apps(inbound.capabilities)
+    own = view.tool_list.direct(apps=shows_apps)
     match = own.get(name)
+    if match is None and shows_apps and (owners := view.tool_list.app_tools().get(name)):
+        called = resolve_page_call(owners, inbound.session)
+        if isinstance(called, list):
+            gateway.record_unknown(inbound, "item_unknown")
+            inbound.refuse(
+                INVALID_PARAMS,
+                f"Tool '{name}' exists in {' and '.join(called)}; a page has read neither or both.",
+            )
+            return
+        match = called
     if match is None and (blocked := view.tool_list.blocked_reason(name)) is not None:
         gateway.record_refusal(inbound.session, blocked.child or "", name, blocked)
         inbound.answer(tool_result(blocked))
@@ -238,9 +251,8 @@ def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedNam
     """Return the resource a request names; if there is none, answer with an error and return None."""
     uri = inbound.text("uri")
     suites = gateway.view_of(inbound.session.viewer).suites.values()
-    match = prompts_resources.find_resource(suites, uri) or prompts_resources.find_link(
-        suites, uri, inbound.session
-    )
+    find = find_page if is_page(uri) else prompts_resources.find_resource
+    match = find(suites, uri) or prompts_resources.find_link(suites, uri, inbound.session)
     if match is None:
         _refuse_unknown(gateway, inbound, RESOURCES)
     return match

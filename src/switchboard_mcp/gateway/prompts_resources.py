@@ -15,9 +15,10 @@ from msgspec import Raw, Struct
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.suites.app_pages import clean_pages, is_page
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.policy.resource_uris import matches_template
-from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol import apps, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 
@@ -45,7 +46,12 @@ def display_name(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) 
     """Return the name that hosts use."""
     if (suite.direct or suite.built_in) and name not in taken:
         return name
-    return f"{suite.child.name}{SEPARATOR}{name}" if kind.key == "name" else resource_prefix(suite) + name
+    return f"{suite.child.name}{SEPARATOR}{name}" if kind.key == "name" else host_uri(suite, name)
+
+
+def host_uri(suite: ChildSuite, uri: str) -> str:
+    """Return the URI that hosts use for a resource of a suite. A page keeps its scheme: hosts know it by that."""
+    return apps.host_uri(suite.child.name, uri) if is_page(uri) else resource_prefix(suite) + uri
 
 
 def resource_prefix(suite: ChildSuite) -> str:
@@ -148,8 +154,12 @@ class ReadRelay(Relay):
     """`resources/read`: the contents have the URIs that the host uses."""
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
-        """Rename the contents."""
-        return Raw(rename_contents(request.suite, request.inbound.text("uri"), request.match.name, result))
+        """Rename the contents. A client that has read a page may call the tools of its child by their own names."""
+        own = request.match.name
+        if is_page(own):
+            request.session.broker.issued.issue(request.session, request.child, IdKind.RESOURCE, own)
+            result = clean_pages(result)
+        return Raw(rename_contents(request.suite, request.inbound.text("uri"), own, result))
 
 
 def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) -> bytes:
@@ -162,7 +172,7 @@ def rename_contents(suite: ChildSuite, requested: str, own: str, result: Raw) ->
         content = _decode_or_empty(raw)
         uri = message_meta.decode_text(content.get("uri"))
         if uri is not None:
-            content["uri"] = Raw(jsonrpc.encode(requested if uri == own else resource_prefix(suite) + uri))
+            content["uri"] = Raw(jsonrpc.encode(requested if uri == own else host_uri(suite, uri)))
         contents.append(content or raw)
     return jsonrpc.encode({**members, "contents": contents})
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard_mcp.protocol import apps
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import is_object, strip_protocol_keys
 
@@ -154,8 +155,8 @@ def replace_progress_token(params: bytes, token: bytes) -> tuple[bytes, Raw | No
 def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, direct: bool) -> bytes:
     """Return the capabilities to declare to a stateless child on behalf of a host.
 
-    `stateless_host` if the host is stateless too. Extensions of a legacy host cannot be used on its behalf; a task
-    started inside a suite could not be found again.
+    `stateless_host` if the host is stateless too. Of the extensions of a legacy host only apps can be used on its
+    behalf; a task started inside a suite could not be found again.
     """
     if stateless_host and (direct or TASKS.encode() not in capabilities):
         return capabilities
@@ -164,8 +165,10 @@ def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, dir
         extensions = _members(members.get("extensions", Raw(b"{}")))
         extensions.pop(TASKS, None)
         return _encode({**members, "extensions": extensions})
-    for name in ("tasks", "extensions"):
-        members.pop(name, None)
+    members.pop("tasks", None)
+    extensions = _members(members.pop("extensions", Raw(b"{}")))
+    if apps.EXTENSION in extensions:
+        members["extensions"] = Raw(_encode({apps.EXTENSION: extensions[apps.EXTENSION]}))
     if "roots" in members:
         members["roots"] = Raw(b"{}")
     return _encode(members)

@@ -36,6 +36,7 @@ from switchboard_mcp.mail.terminal import input_safety
 from switchboard_mcp.policy import access, drift, resource_uris, tool_hash
 from switchboard_mcp.policy.launch import rules
 from switchboard_mcp.protocol import (
+    apps,
     framing,
     http_headers,
     jsonrpc,
@@ -303,6 +304,19 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     # A call into C code that the work thread makes: meanwhile no other thread runs.
     "msgspec.json.encode": lambda value, raw: msgspec.json.encode(value, order="sorted"),
     "protocol.http_headers.find_mirrors": lambda value, raw: http_headers.find_mirrors(raw),
+    "protocol.apps.tool_ui": lambda value, raw: apps.tool_ui(Raw(json({"_meta": {"ui": Raw(raw)}}))),
+    "protocol.apps.declares_apps": lambda value, raw: apps.declares_apps(
+        json({"extensions": {apps.EXTENSION: Raw(raw)}})
+    ),
+    "protocol.apps.rename_ui": lambda value, raw: apps.rename_ui(
+        Raw(json({"inputSchema": Raw(raw), "_meta": {"ui": {"resourceUri": "ui://a"}}})), str.upper
+    ),
+    "protocol.apps.for_apps_only": lambda value, raw: apps.for_apps_only(
+        Raw(json({"_meta": {"a": Raw(raw)}})), "a"
+    ),
+    "protocol.apps.without_domain": lambda value, raw: apps.without_domain(
+        [{"_meta": Raw(json({"ui": {"domain": Raw(raw)}}))}]
+    ),
     "protocol.message_meta.translate_tool": lambda value, raw: message_meta.translate_tool(
         Raw(json({"name": "a", "execution": {}, "outputSchema": Raw(raw)})), stateless=True, same_family=False
     ),
@@ -393,6 +407,7 @@ EXEMPT = {
         mail.store.filenames.waiting_name mail.store.filenames.claimed_name mail.store.filenames.shipped_name
         mail.store.filenames.settled_name mail.store.filenames.foreign_stem mail.store.filenames.parse_foreign_name
         mail.store.filenames.receipt_name mail.store.filenames.parse_receipt_name""",
+    "a prefix": "protocol.apps.host_uri protocol.apps.child_uri",
     "a few calls of functions with a row": """suites.introspect.answer suites.detail_levels.describe
         suites.detail_levels.decoded_schema suites.detail_levels.fit_each""",
     "runs in a command, or on tools up to 64 KiB": """

@@ -30,6 +30,7 @@ from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Shape, descr
 from switchboard_mcp.gateway.suites.twins import Twins, declared
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import message_meta, versions
+from switchboard_mcp.protocol.apps import NO_UI, ToolUi
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.suite_names import suite_names, twin_names
@@ -83,6 +84,7 @@ class ChildSuite:
         self._hints = [(patterns([pattern]), hints) for pattern, hints in settings.hints.items()]
         self.built_in = child.spec.kind == "builtin"
         self.always_load = settings.always_load
+        self.shows_apps = settings.apps == "auto"
         configured = child.spec.switchboard_description or settings.description or child.spec.description
         self._generated = not configured
         self.description = sanitize.clean(configured or f"Tools of the MCP server '{child.name}'.")
@@ -153,7 +155,7 @@ class ChildSuite:
             if shown != ([] if self.twins.auto else [self.twins.read, self.twins.write]):
                 return True
         if tools:
-            return self.pins is not None or (self.exposure == "auto" and self.direct)
+            return self.pins is not None or (self.exposure == "auto" and self.direct) or bool(self.ui_tools())
         # Lists wait for a child that is always direct, so no host has seen one without it.
         return self.exposure != "direct"
 
@@ -162,8 +164,20 @@ class ChildSuite:
         return denial(self.source, self.name, subtool, self.access)
 
     def permitted(self, tools: Iterable[Tool]) -> list[Tool]:
-        """Return the tools that exist for a host."""
-        return [tool for tool in tools if self.access.permits(tool.name)]
+        """Return the tools that exist for a model: those that policy permits and that are not for pages alone."""
+        declared = self.child.inventory.ui_tools()
+        return [
+            tool
+            for tool in tools
+            if self.access.permits(tool.name) and declared.get(tool.name, NO_UI).for_model
+        ]
+
+    def ui_tools(self) -> dict[str, ToolUi]:
+        """Return the permitted tools that say something about a user interface; empty if pages are not shown."""
+        if not self.shows_apps:
+            return {}
+        declared = self.child.inventory.ui_tools()
+        return {name: ui for name, ui in declared.items() if self.access.permits(name)}
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are complete."""

@@ -1,7 +1,8 @@
 """The tool list, capabilities and instructions that hosts see of all children together.
 
 Direct tools keep their own names; a name that is taken is prefixed with the child's. If exactly one child is direct,
-hosts also see its other capabilities.
+hosts also see its other capabilities. Hosts that show MCP Apps find an app by its tool alone, so for them the tools
+with a page are direct too, and the tools that pages call are listed for pages alone.
 
 The list is sorted by name. One that exceeds the size limit has pages, and since some hosts never ask for the second,
 the tools that matter most come first (`_rank_suite`). A cursor names the list that it continues: if the list changes
@@ -18,7 +19,8 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.capabilities import server_capabilities
-from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName, direct_descriptor
+from switchboard_mcp.gateway.suites.app_pages import page_tool, tools_of_pages, tools_with_page
+from switchboard_mcp.gateway.suites.child_suite import TOOLS, ChildSuite, ResolvedName, direct_descriptor
 from switchboard_mcp.gateway.suites.suite_tools import (
     MAX_LIST_BYTES,
     SHAPES,
@@ -27,6 +29,7 @@ from switchboard_mcp.gateway.suites.suite_tools import (
     split_pages,
 )
 from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol.apps import EXTENSION, for_apps_only
 from switchboard_mcp.suites.suite_names import unique_tool_name
 
 INSTRUCTIONS = (
@@ -63,47 +66,59 @@ class ToolListCache:
         self._tools = tools
         self._behind = behind  # the suite of each suite tool
         self._log = log
-        self._encoded: dict[bool, ToolPages] = {}
-        self._kept: dict[tuple[bool, str], ToolPages] = {}
+        self._encoded: dict[tuple[bool, bool], ToolPages] = {}
+        self._kept: dict[tuple[bool, bool, str], ToolPages] = {}
         self._logged: tuple[int, int] = (0, 0)
-        self._direct: dict[str, ResolvedName] | None = None
+        self._direct: dict[bool, dict[str, ResolvedName]] = {}
         self._snapshots: list[ServerSnapshot | None] = []
 
     def invalidate(self) -> None:
         """Drop the cache after a child's inventory has changed."""
         self._encoded.clear()
-        self._direct = None
+        self._direct.clear()
         if any(suite.child.inventory.governed for suite in self._suites.values()):
             self._kept.clear()  # a tool may have been withdrawn
 
-    def pages(self, *, stateless: bool) -> list[bytes]:
-        """Return the `tools/list` results for a host of the given protocol version family, page by page."""
-        return self._current(stateless).pages
+    def pages(self, *, stateless: bool, apps: bool = False) -> list[bytes]:
+        """Return the `tools/list` results for a host, page by page. `apps` if it shows the pages of tools."""
+        return self._current(stateless, apps).pages
 
-    def page(self, cursor: str, *, stateless: bool) -> bytes | None:
+    def page(self, cursor: str, *, stateless: bool, apps: bool = False) -> bytes | None:
         """Return the page that a cursor names, or None if it is not known. An empty cursor names the first."""
-        current = self._current(stateless)
+        current = self._current(stateless, apps)
         if not cursor:
             return current.pages[0]
         number, _, stamp = cursor.partition(".")
-        named = current if stamp == current.stamp else self._kept.get((stateless, stamp))
+        named = current if stamp == current.stamp else self._kept.get((stateless, apps, stamp))
         if named is None or not number.isascii() or not number.isdigit() or len(number) > len("1000000"):
             return None
         return named.pages[int(number)] if 0 < int(number) < len(named.pages) else None
 
-    def _current(self, stateless: bool) -> ToolPages:
+    def _current(self, stateless: bool, apps: bool) -> ToolPages:
         self._check_snapshots()
-        if stateless not in self._encoded:
-            listed = self._encoded[stateless] = self._build(stateless)
+        key = stateless, apps
+        if key not in self._encoded:
+            listed = self._encoded[key] = self._build(stateless, apps)
             if listed.stamp:
-                self._kept[stateless, listed.stamp] = listed
+                self._kept[stateless, apps, listed.stamp] = listed
                 while len(self._kept) > KEPT_LISTS:
                     del self._kept[next(iter(self._kept))]
-        return self._encoded[stateless]
+        return self._encoded[key]
 
-    def _build(self, stateless: bool) -> ToolPages:
-        own = self.direct()
+    def _build(self, stateless: bool, apps: bool) -> ToolPages:
+        own = self.direct(apps=apps)
         direct = [direct_descriptor(name, found, stateless=stateless) for name, found in own.items()]
+        if apps:
+            direct = [
+                page_tool(tool, found, self._suites.values())
+                for tool, found in zip(direct, own.values(), strict=True)
+            ]
+            callable_by_pages = self.app_tools()
+            own = {**own, **{name: owners[0] for name, owners in callable_by_pages.items()}}
+            direct += [
+                for_apps_only(direct_descriptor(name, owners[0], stateless=stateless), name)
+                for name, owners in callable_by_pages.items()
+            ]
         shown = self._suite_tools()
         suites = encode_suites(shown, direct)
         extra = self.result_members("tools/list")
@@ -136,18 +151,35 @@ class ToolListCache:
             self._logged = (first, tools)
             self._log.warning("tools.list_paged", tools=tools, first_page=first, pages=pages)
 
-    def direct(self) -> dict[str, ResolvedName]:
-        """Return the direct tools by the name that hosts use."""
+    def direct(self, *, apps: bool = False) -> dict[str, ResolvedName]:
+        """Return the direct tools by the name that hosts use; with `apps`, those with a page too."""
         self._check_snapshots()
-        if self._direct is None:
-            self._direct = {}
+        if apps not in self._direct:
+            found: dict[str, ResolvedName] = {}
             taken = set(self._tools)
+            # A page must never reach the tool of another child by a name that its own child has too.
+            reserved = tools_of_pages(self._suites.values()) if apps else {}
             for suite in self._suites.values():
-                for tool in suite.direct_tools() if suite.lists_own_entries("tools/list") else ():
-                    name = unique_tool_name(taken, tool.name, suite.child.name)
+                names = [tool.name for tool in suite.direct_tools()] if suite.lists_own_entries(TOOLS) else []
+                if apps:
+                    names += [name for name in tools_with_page(suite) if name not in names]
+                for own in names:
+                    owners = reserved.get(own, ())
+                    is_reserved = any(match.suite is not suite for match in owners)
+                    name = unique_tool_name({*taken, own} if is_reserved else taken, own, suite.child.name)
                     taken.add(name)
-                    self._direct[name] = ResolvedName(suite, tool.name)
-        return self._direct
+                    found[name] = ResolvedName(suite, own)
+            self._direct[apps] = found
+        return self._direct[apps]
+
+    def app_tools(self) -> dict[str, list[ResolvedName]]:
+        """Return the tools that pages call, by the names that their authors gave them, as far as these are free."""
+        listed = self.direct(apps=True)
+        return {
+            name: owners
+            for name, owners in tools_of_pages(self._suites.values()).items()
+            if name not in self._tools and name not in listed
+        }
 
     def _suite_tools(self) -> list[Suite]:
         """Return the suite tools that are listed."""
@@ -199,7 +231,12 @@ class ToolListCache:
     def capabilities(self, *, stateless: bool) -> dict[str, object]:
         """Return the capabilities for a host of the given protocol version family."""
         suite = self.only_direct()
-        return server_capabilities(suite.child.snapshot if suite is not None else None, stateless=stateless)
+        capabilities = server_capabilities(
+            suite.child.snapshot if suite is not None else None, stateless=stateless
+        )
+        if "extensions" not in capabilities and tools_of_pages(self._suites.values()):
+            capabilities["extensions"] = {EXTENSION: {}}
+        return capabilities
 
 
 def _rank_suite(suite: ChildSuite) -> int:

@@ -1,0 +1,140 @@
+"""MCP Apps (`io.modelcontextprotocol/ui`) on the wire: what a tool says about its user interface, and `ui://` URIs.
+
+A tool names the page that shows its result in `_meta.ui.resourceUri`, and in `_meta.ui.visibility` whether a model, the
+page itself or both may call it. Pages of different children may have the same URI, so behind the gateway each has
+`ui://<child>/<rest>`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from switchboard_mcp.protocol.jsonrpc import decode_members
+
+EXTENSION = "io.modelcontextprotocol/ui"
+MIME_TYPE = "text/html;profile=mcp-app"
+SCHEME = "ui://"
+# The deprecated form, which hosts must still read, and ChatGPT's name for it.
+FLAT_KEY = "ui/resourceUri"
+URI_KEYS = (FLAT_KEY, "openai/outputTemplate")
+MODEL, APP = "model", "app"
+
+_encode = msgspec.json.encode
+
+
+class ToolUi(Struct, frozen=True):
+    """What a tool says about its user interface. `uri` is empty if it has none."""
+
+    uri: str = ""
+    for_model: bool = True
+    for_app: bool = True
+
+
+class _Ui(Struct, rename="camel"):
+    resource_uri: str = ""
+    visibility: list[str] | UnsetType = msgspec.UNSET
+
+
+class _Settings(Struct, rename="camel"):
+    mime_types: list[str] = []
+
+
+NO_UI = ToolUi()
+_decode_ui = msgspec.json.Decoder(_Ui).decode
+_decode_settings = msgspec.json.Decoder(_Settings).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def declares_apps(capabilities: bytes) -> bool:
+    """Return True if a host can show pages of the type that servers send."""
+    if EXTENSION.encode() not in capabilities:
+        return False
+    try:
+        settings = decode_members(decode_members(capabilities)["extensions"])[EXTENSION]
+        return MIME_TYPE in _decode_settings(settings).mime_types
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def tool_ui(tool: Raw | UnsetType) -> ToolUi:
+    """Return what a tool, as its server sent it, says about its user interface."""
+    if isinstance(tool, UnsetType) or b'"ui' not in bytes(tool):
+        return NO_UI
+    try:
+        meta = decode_members(decode_members(tool)["_meta"])
+        nested = _decode_ui(meta["ui"]) if "ui" in meta else _Ui()
+        uri = nested.resource_uri or (_decode_text(meta[FLAT_KEY]) if FLAT_KEY in meta else "")
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return NO_UI
+    shown_to = nested.visibility if isinstance(nested.visibility, list) else [MODEL, APP]
+    return ToolUi(uri if uri.startswith(SCHEME) else "", MODEL in shown_to, APP in shown_to)
+
+
+def host_uri(child: str, uri: str) -> str:
+    """Return the URI that hosts use for a page of a child."""
+    return f"{_prefix(child)}{uri.removeprefix(SCHEME)}"
+
+
+def child_uri(child: str, uri: str) -> str | None:
+    """Return the child's own URI for one that hosts use, or None if it is not that child's."""
+    start = _prefix(child)
+    return SCHEME + uri.removeprefix(start) if uri.startswith(start) else None
+
+
+def _prefix(child: str) -> str:
+    from urllib.parse import quote  # only if a child has pages
+
+    return f"{SCHEME}{quote(child, safe='')}/"
+
+
+def rename_ui(tool: Raw, rename: Callable[[str], str]) -> Raw:
+    """Return a tool whose page has another URI, in both forms that hosts read."""
+    members = decode_members(tool)
+    meta = decode_members(members["_meta"])
+    if "ui" in meta:
+        nested = decode_members(meta["ui"])
+        if "resourceUri" in nested:
+            nested["resourceUri"] = _renamed(nested["resourceUri"], rename)
+            meta["ui"] = Raw(_encode(nested))
+            meta[FLAT_KEY] = nested["resourceUri"]
+    for key in URI_KEYS:
+        if key in meta and (key != FLAT_KEY or "ui" not in meta):
+            meta[key] = _renamed(meta[key], rename)
+    return Raw(_encode({**members, "_meta": meta}))
+
+
+def for_apps_only(tool: Raw, name: str) -> Raw:
+    """Return a tool under the name that pages call it by, hidden from models."""
+    members = decode_members(tool)
+    meta = decode_members(members["_meta"]) if "_meta" in members else {}
+    kept = {key: value for key, value in meta.items() if key != "ui" and key not in URI_KEYS}
+    shown = {**kept, "ui": {"visibility": [APP]}}
+    return Raw(_encode({**members, "name": name, "_meta": shown}))
+
+
+def without_domain(contents: Iterable[dict[str, Raw]]) -> list[dict[str, Raw]]:
+    """Return contents of a page without the origin that its server chose: that depends on the address of a server."""
+    return [_without_domain(content) for content in contents]
+
+
+def _without_domain(content: dict[str, Raw]) -> dict[str, Raw]:
+    if "_meta" not in content or b'"domain"' not in bytes(content["_meta"]):
+        return content
+    try:
+        meta = decode_members(content["_meta"])
+        shown = decode_members(meta["ui"])
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return content
+    shown.pop("domain", None)
+    return {**content, "_meta": Raw(_encode({**meta, "ui": shown}))}
+
+
+def _renamed(value: Raw, rename: Callable[[str], str]) -> Raw:
+    try:
+        uri = _decode_text(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return value
+    return Raw(_encode(rename(uri))) if uri.startswith(SCHEME) else value
