@@ -44,6 +44,7 @@ SUMMARY = Level("summary", WHOLE, has_result=True)
 SIGNATURE = Level("signature", WHOLE, 60, has_result=True)
 FULL = Level("full", WHOLE)
 BRIEF = Level("signature", 100, 30, has_result=True)
+WITHOUT_DOCS = Level("signature", 60)
 # Result types are dropped first, then parameter docs, nested parts, summaries and signatures; one-line summaries before
 # tools move to another page.
 LADDER = (
@@ -53,7 +54,7 @@ LADDER = (
     Level("signature", WHOLE, 60),
     BRIEF,
     Level("signature", 100, 30),
-    Level("signature", 60),
+    WITHOUT_DOCS,
     Level("signature", 60, is_short=True),
     Level("names", 100),
     Level("names", 60),

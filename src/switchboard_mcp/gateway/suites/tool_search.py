@@ -14,7 +14,15 @@ from msgspec import Raw, Struct, structs
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.suites.detail_levels import BRIEF, LADDER, Level, ToolView, decoded_schema, fit_each
+from switchboard_mcp.suites.detail_levels import (
+    BRIEF,
+    LADDER,
+    WITHOUT_DOCS,
+    Level,
+    ToolView,
+    decoded_schema,
+    fit_each,
+)
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
@@ -32,7 +40,7 @@ SuiteTools = tuple[ChildSuite, list[Tool]]
 # A match is meant to be called next, so its signature comes first; the ladder's schemas are for `introspect`.
 LEVELS = LADDER[LADDER.index(BRIEF) :]
 # For people: without the docs of parameters.
-BRIEF_LEVELS = LADDER[3:]
+BRIEF_LEVELS = LADDER[LADDER.index(WITHOUT_DOCS) :]
 NAMES = tuple(level for level in LADDER if level.detail == "names")
 BUDGET_TOKENS = IntrospectSettings().budget_tokens
 
