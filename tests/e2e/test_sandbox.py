@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import pytest
 from tests.e2e.host import switchboard
 from tests.e2e.servers import Servers
 from tests.e2e.shell import answered, parsed, run
+from tests.e2e.web import serving
 from tests.e2e.workspaces import add_child, configure
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux")
@@ -114,3 +116,39 @@ def test_published_servers_work_in_a_workspace(name: str, servers: Servers, work
             decoded = json.loads(host.raw_answer(asked).result)
             assert decoded.get("isError", False) == call.error, decoded
             assert tuple(block["type"] for block in decoded["content"][: len(call.blocks)]) == call.blocks
+
+
+def test_what_is_refused_is_counted_shown_and_audited(confined: Path, home: Path) -> None:
+    suites = {"code": {"sandbox": {"network": ["allowed.example"]}}}
+    configure(confined, {"audit": {"enabled": True}, "suites": suites})
+    secret = home / ".netrc"
+    secret.write_text("secret")
+    with serving(confined, env={**os.environ, "HOME": str(home)}) as web:
+        host = web.initialize()
+
+        def execute(code: str) -> str:
+            arguments = {"action": "call", "subtool": "run", "args": {"code": code}}
+            result = host.result("tools/call", {"name": "code_suite", "arguments": arguments})
+            assert result["isError"]
+            return str(result["content"][-1]["text"])
+
+        for _ in range(2):
+            assert f"add `{secret}` to suites.code.sandbox.files.read" in execute(f"open({str(secret)!r})")
+        # The server that runs the child is a service of this machine, and so is its broker.
+        execute(f"import socket; socket.create_connection(('127.0.0.1', {web.port}), 5).recv(1)")
+        stopped = web.ask("POST", "/api/children/code/stop", {})
+        assert stopped.status == 200, stopped.body
+        execute("import socket; socket.create_connection(('refused.example', 443))")
+        metrics = web.ask("GET", "/metrics").body.decode().splitlines()
+        shown = web.ask("GET", "/api/children/code").json
+    counted = [
+        line for line in metrics if line.startswith('switchboard_child_sandbox_refusals_total{child="code"}')
+    ]
+    assert float(counted[0].split()[-1]) >= 3  # over both processes; a resolver may ask twice
+    assert shown["sandboxDenied"] >= 3
+    by_message = {refusal["message"]: refusal["count"] for refusal in shown["sandboxRefusals"]}
+    assert [count for message, count in by_message.items() if str(secret) in message] == [2]
+    assert any("add `refused.example` to" in message for message in by_message)
+    log = answered(run(confined, "audit", "show", "--json"))
+    assert f"sandbox denied file {secret}" in log
+    assert "sandbox denied host refused.example" in log

@@ -8,6 +8,7 @@ handshake), `StartQueue` (waiting callers), `Probe`, `Inventory` (tools, prompts
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from msgspec import Raw
 from msgspec.json import encode
@@ -263,11 +264,31 @@ class Child:
             return result
         return running.explain_result(bytes(result)) or result
 
+    @property
+    def refusals_total(self) -> int:
+        """The number of times its sandbox has refused something."""
+        return self._startup.refusals.total if self._startup.refusals is not None else 0
+
+    def newest_refusals(self, limit: int) -> list[tuple[str, int]]:
+        """Return what its sandbox has refused, each with its remedy and count, without secrets."""
+        if self._startup.refusals is None:
+            return []
+        clip = self._context.redactor.redact_and_clip
+        newest = islice(self._startup.refusals.newest(), limit)
+        return [(clip(denial.sentence(self.name), MAX_ERROR_CHARS), times) for denial, times in newest]
+
     def explain_error(self, text: str) -> str:
         """Return what the child's sandbox has to do with an error message, after a space; or an empty string."""
         running = self.connection.sandbox if self.connection is not None else None
         explanation = running.explanation(text) if running is not None else ""
         return f" {explanation}" if explanation else ""
+
+    def explain_body(self, body: Raw | bytes) -> Raw | bytes:
+        """Return a JSON-RPC error; if its sandbox explains it, with that explanation in its message."""
+        running = self.connection.sandbox if self.connection is not None else None
+        if running is None or len(body) > MAX_ERROR_BYTES:
+            return body
+        return running.explain_rpc_error(bytes(body)) or body
 
     def record_failure(self, problem: Failure, principal: str) -> Failure:
         """Add the failure of a call to the recent errors and return it without secrets."""

@@ -28,6 +28,7 @@ from switchboard_mcp.system.work_thread import run_alone
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.policy.launch.rules import ApprovedLaunch
+    from switchboard_mcp.sandbox.refusals import Refusals
 
 # Long enough for a person to type the password of the keyring.
 KEYRING_TIMEOUT_S = 60.0
@@ -46,6 +47,7 @@ class Startup:
         self._context = context
         self._spawn_ms = spawn_ms
         self._sandbox = sandbox
+        self.refusals: Refusals | None = None  # of all processes of a child with a sandbox
         self._capabilities = b"{}"
         self._needs_handshake = False  # it exits on any first request but `initialize`
         self._launching: Task[object] | None = None
@@ -97,6 +99,10 @@ class Startup:
         if isinstance(launched, Failure):
             return launched
         self._approved = launched.approved
+        if launched.sandbox is not None:
+            if self.refusals is not None:
+                launched.sandbox.count_with(self.refusals)
+            self.refusals = launched.sandbox.refusals
         return ProcessTransport(self._context, spec, launched.process, launched.sandbox)
 
     async def _start(self, stateless_first: bool) -> ServerSnapshot | Failure:

@@ -194,6 +194,8 @@ class ForwardedRequest(HostRequest):
             body = message_meta.translate_error(
                 error, stateless=self.is_stateless, same_family=native, uri=self._uri()
             )
+            if self.child.is_sandboxed:
+                body = self.child.explain_body(body)
             self.finish_with_error(self.child.redact_body(body))
 
     def on_failed(self, problem: Failure) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.observability.timeline import ChildTimeline
 
 NO_TIMELINES: Mapping[str, ChildTimeline] = {}
+SHOWN_REFUSALS = 5
 UNAVAILABLE = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
 
@@ -24,6 +25,13 @@ class LastProblem(Struct, frozen=True):
 
     code: str
     message: str
+
+
+class SandboxRefusal(Struct, frozen=True, rename="camel"):
+    """Something that a sandbox has refused, with the setting that would allow it, and how often."""
+
+    message: str
+    count: int
 
 
 class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -55,9 +63,10 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     last_failure: LastProblem | UnsetType = UNSET
     sandbox: str = ""
     """The preset of its sandbox; empty if it has none. `sandboxBroken` names the promises that do not hold here, once
-    the child has started; `sandboxDenied` counts what the sandbox has refused to this process."""
+    the child has started; `sandboxDenied` counts what the sandbox has refused; `sandboxRefusals` are the newest."""
     sandbox_broken: list[str] = []
     sandbox_denied: int = 0
+    sandbox_refusals: list[SandboxRefusal] = []
 
     @property
     def is_unavailable(self) -> bool:
@@ -123,5 +132,6 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         last_failure=LastProblem(redacted.code, redacted.message) if redacted is not None else UNSET,
         sandbox=child.sandbox.preset if child.is_sandboxed else "",
         sandbox_broken=[promise.name for promise in sandbox.plan.broken] if sandbox is not None else [],
-        sandbox_denied=sum(sandbox.denied.values()) if sandbox is not None else 0,
+        sandbox_denied=child.refusals_total,
+        sandbox_refusals=[SandboxRefusal(*one) for one in child.newest_refusals(SHOWN_REFUSALS)],
     )

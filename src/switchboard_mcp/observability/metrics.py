@@ -53,6 +53,9 @@ METRICS: dict[str, Metric] = {
     "switchboard_child_looks_total": Metric("counter", "Introspections of the child's suite.", ("child",)),
     "switchboard_child_under_way": Metric("gauge", "Requests that the child is working on.", ("child",)),
     "switchboard_child_failures": Metric("gauge", "Consecutive failures to start or run.", ("child",)),
+    "switchboard_child_sandbox_refusals_total": Metric(
+        "counter", "Files and hosts that the child's sandbox has refused, as far as it notices.", ("child",)
+    ),
     "switchboard_child_subtools": Metric("gauge", "Subtools that hosts may call.", ("child",)),
     "switchboard_child_tokens_saved": Metric(
         "gauge", "Tokens a host has saved: the flat tool list, less what it was shown.", ("child",)

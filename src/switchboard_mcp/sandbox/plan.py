@@ -85,6 +85,7 @@ class SandboxPlan(Struct, frozen=True):
     hidden: list[str] = []
     executables: list[str] = []
     mechanism: str = "linux"
+    home: str = ""
 
     @property
     def broken(self) -> list[Promise]:
@@ -159,6 +160,7 @@ def make_plan(
         hidden,
         program.executables,
         mechanism,
+        known["home"],
     )
 
 

@@ -28,6 +28,7 @@ from switchboard_mcp.sandbox.denials import (
     Denial,
     find_denials,
     host_denial,
+    network_denial,
     sentences,
 )
 from switchboard_mcp.sandbox.egress import Egress
@@ -36,13 +37,14 @@ from switchboard_mcp.sandbox.plan import Launch as Launch
 from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan
 from switchboard_mcp.sandbox.probing import CONFINE, find_bubblewrap, find_programs, interpreter, tools
 from switchboard_mcp.sandbox.promises import Support, inside, mechanism_of, unusable
+from switchboard_mcp.sandbox.refusals import Refusals
 from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher, SandboxRequest, SpawnError
 from switchboard_mcp.transport.process.reaper import children_by_parent
 
 MAX_SOCKETS = 250  # the kernel passes 253 descriptors at once
 # A refused host explains an error of a call that ended within this time after it.
 RECENT_S = 60.0
-KEPT_DENIALS = 100
+MAX_REPORTED = 100  # different refusals of one process that are logged and audited
 PROBE_TIMEOUT_S = 10.0
 CHANNEL = 3  # the descriptor of the socket inside bubblewrap, as in `confine`
 
@@ -58,7 +60,8 @@ class RunningSandbox:
         self.plan = plan
         self.egress: Egress | None = None
         self.on_close: Callable[[], None] | None = None
-        self.denied: dict[Denial, int] = {}
+        self.refusals = Refusals()
+        self._reported: set[Denial] = set()
         self._recent: deque[tuple[float, Denial]] = deque(maxlen=20)
         self._on_denial = on_denial
 
@@ -72,6 +75,12 @@ class RunningSandbox:
         names = 2 if kind == b"6" else 1
         loop = asyncio.get_running_loop()
         self.egress = Egress(loop, self.plan.rules, opened[:names], opened[names:], self._host_denied)
+
+    def count_with(self, earlier: Refusals) -> None:
+        """Continue the count of the child's former processes."""
+        for denial, times in self.refusals.newest():
+            earlier.count(denial, times)
+        self.refusals = earlier
 
     def program_pid(self, pid: int) -> int:
         """Return the process of the child's program: behind bubblewrap, or 0 for a container, whose files differ."""
@@ -98,20 +107,20 @@ class RunningSandbox:
         self._count(denial)
 
     def _count(self, denial: Denial) -> None:
-        if denial in self.denied:
-            self.denied[denial] += 1
-        elif len(self.denied) < KEPT_DENIALS:
-            self.denied[denial] = 1
+        self.refusals.count(denial)
+        if denial not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(denial)
             self._on_denial(denial)  # once for each: a child may try in a loop
 
     def explain(self, text: str) -> list[Denial]:
         """Return what this sandbox has to do with an error message of its child."""
         text = text[:MAX_CHARS]
         found = find_denials(text, self.plan)
+        if self.words.network in ("none", "loopback"):
+            closed = network_denial(text, self.words.network)
+            found += [closed] if closed is not None else []
         for denial in found:
             self._count(denial)
-        if self.words.network in ("none", "loopback") and NETWORK_REFUSALS.search(text):
-            found.append(Denial("host", f"the network (it is `{self.words.network}`)", "network", ""))
         since = monotonic() - RECENT_S
         found += [denial for at, denial in self._recent if at > since and denial.target in text]
         if not found and NETWORK_REFUSALS.search(text):
@@ -140,6 +149,18 @@ class RunningSandbox:
         blocks = msgspec.json.decode(rest["content"], type=list[Raw])
         blocks.append(Raw(msgspec.json.encode({"type": "text", "text": explanation})))
         return msgspec.json.encode(rest | {"content": blocks})
+
+    def explain_rpc_error(self, error: bytes) -> bytes:
+        """Return a JSON-RPC error with the explanation in its message; empty if this sandbox does not explain it."""
+        try:
+            members = msgspec.json.decode(error, type=dict[str, Raw])
+            message = msgspec.json.decode(members["message"], type=str)
+        except (msgspec.MsgspecError, KeyError):
+            return b""
+        explanation = self.explanation(message)
+        if not explanation:
+            return b""
+        return msgspec.json.encode(members | {"message": f"{message} {explanation}"})
 
 
 class _Block(Struct):

@@ -247,6 +247,7 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "config.agent_names.agent_name": (agent_names.agent_name, MIB),
     "sandbox.denials.find_denials": (lambda t: denials.find_denials(f"EACCES {t}", PLAN), MIB),
     "sandbox.denials.find_denials (quoted)": (lambda t: denials.find_denials(f"EACCES '{t}'", PLAN), MIB),
+    "sandbox.denials.network_denial": (lambda t: denials.network_denial(f"fetch https://{t}", "none"), MIB),
     "sandbox.egress.parse_query": (lambda t: egress.parse_query(t.encode("utf-8", "replace")), MIB),
     "sandbox.egress.find_rule": (lambda t: egress.find_rule([HostRule("*.a", (1,))], t, 1), MIB),
     "config.sandbox.parse_host": (parse_host, MIB),

@@ -67,6 +67,8 @@ def _child_values(statuses: list[ChildStatus]) -> list[Value]:
             "failures": sum(each.failures for each in same),
             "tokens_saved": max(each.tokens_saved for each in same),
         }
+        if any(each.sandbox for each in same):
+            figures["sandbox_refusals_total"] = sum(each.sandbox_denied for each in same)
         known = [each.subtools for each in same if each.subtools is not UNSET]
         if known:
             figures["subtools"] = max(known)

@@ -96,11 +96,14 @@ async function detail(aside, id, close) {
         const sure = await ask("Approve the drift?", `${child.child} is then locked to what it offers now.`, "Approve");
         if (sure) { await act(id, "approve", { mark: child.driftMark }); await again(); }
       } }, "Approve") : h("p", { class: "remedy" }, `switchboard lock --accept ${child.child}`)),
+    child.sandboxDenied && h("section", { class: "callout warn" }, h("h4", {}, `Refused by its sandbox: ${number(child.sandboxDenied)}`),
+      h("ul", { class: "changes" }, (child.sandboxRefusals || []).map((refusal) => h("li", { class: "wrap" }, refusal.message, refusal.count > 1 ? h("span", { class: "dim" }, ` ${number(refusal.count)} times`) : "")))),
     h("dl", { class: "facts" },
       h("dt", {}, "Health"), h("dd", {}, state(child.health), " ", child.state === child.health ? "" : child.state),
       child.pid ? [h("dt", {}, "Process"), h("dd", {}, String(child.pid), child.startedAt ? `, up ${span(now() - child.startedAt)}` : "")] : "",
       h("dt", {}, "Calls"), h("dd", {}, number(child.calls || 0), child.errors ? `, ${plural(child.errors, "error")}` : "", child.p50 !== undefined ? `, median ${ms(child.p50)}, p95 ${ms(child.p95)}` : ""),
       weight ? [h("dt", {}, "Tokens"), h("dd", {}, `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`)] : "",
+      child.sandbox ? [h("dt", {}, "Sandbox"), h("dd", { class: "wrap" }, child.sandbox, child.sandboxBroken ? `, without ${child.sandboxBroken.join(" and ")}` : "")] : "",
       child.command ? [h("dt", {}, "Runs"), h("dd", { class: "wrap" }, h("code", {}, child.command))] : "",
       child.source ? [h("dt", {}, "From"), h("dd", { class: "wrap" }, child.source)] : ""),
     h("h4", {}, child.subtoolList && child.subtoolList.length ? plural(child.subtoolList.length, "subtool") : "No subtools known yet"),
