@@ -98,6 +98,32 @@ def read_session(kept: Iterable[Frame], received: Iterable[Frame], sent: Iterabl
     )
 
 
+def find_requests(received: bytes, ids: set[bytes]) -> list[ReceivedRequest] | None:
+    """Return the last request with each id, in order; None if one is not found.
+
+    Input are messages that end with a newline. They are decoded from the last one back, since requests without an
+    answer are usually the last.
+    """
+    missing, found = set(ids), []
+    end = len(received)
+    try:
+        while missing and end > 0:
+            start = received.rfind(b"\n", 0, end - 1) + 1
+            line, end = received[start : end - 1], start
+            envelope = _decode_envelope(line)
+            if (
+                envelope.id is not UNSET
+                and envelope.method is not UNSET
+                and (id := bytes(envelope.id)) in missing
+            ):
+                missing.remove(id)
+                found.append(ReceivedRequest(id, envelope.method, line))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    found.reverse()
+    return None if missing else found
+
+
 def _read_plain(received: list[Frame], sent: list[Frame]) -> list[ReceivedRequest] | None:
     """Return the open requests if all messages are of the usual kinds, in a tenth of the time; otherwise None."""
     waiting: dict[bytes, ReceivedRequest] = {}

@@ -9,8 +9,8 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.server.stdio import StdioServer
 from switchboard_mcp.transport.flow_control import FlowControl
-from switchboard_mcp.transport.session_journal import Journal, JournalTransport
-from switchboard_mcp.transport.stdio import Cork
+from switchboard_mcp.transport.session_journal import Journal, OpenRequests, open_journaled
+from switchboard_mcp.transport.stdio import Cork, PipeTransport
 
 INTERRUPTED = "Switchboard was restarted during this request. It may or may not have been carried out."
 
@@ -42,16 +42,29 @@ class HandedOverHost(StdioServer):
         # A host that does not read pauses itself only, since other hosts use the same children.
         super().__init__(gateway, cork, FlowControl(), log)
 
-    def _open(self, cork: Cork) -> JournalTransport:
-        return JournalTransport(
+    def _open(self, cork: Cork) -> PipeTransport:
+        return open_journaled(
             self._loop,
-            *self._descriptors,
+            self._descriptors,
             cork,
             self._journal,
             on_congestion=self._congested,
             on_broken=self._ended.set,
             on_error=self._internal_error,
+            open_requests=self._open_requests,
         )
+
+    def _open_requests(self) -> OpenRequests:
+        """Return what will be answered."""
+        session = self._session
+        established = (
+            session.initialized,
+            session.version,
+            session.capabilities,
+            session.log_level,
+            tuple(session.subscribed),
+        )
+        return OpenRequests({**session.in_flight, **session.listens}, established)
 
     def _attach(self) -> Session:
         prepare = None if self._journal.is_new else self._continue
@@ -60,9 +73,8 @@ class HandedOverHost(StdioServer):
     def _continue(self, session: Session) -> None:
         """Continue the session of an earlier process: repeat what established it, and answer the open requests."""
         link = self._link
-        assert isinstance(link, JournalTransport)
         continued = self._journal.continued()
-        link.restore(continued)
+        link.restore(continued.unfinished, continued.unsent, uses_headers=continued.uses_headers)
         for line in continued.record.kept:
             self._gateway.receive(session, SilentChannel(), line)
         for request in continued.record.open:
@@ -96,5 +108,6 @@ class HandedOverHost(StdioServer):
         self._gateway.close(self._session)
 
     def close(self) -> None:
-        """Release the descriptors."""
+        """Release the descriptors and the journal."""
         self._link.close()
+        self._journal.close()

@@ -5,11 +5,12 @@ because a process that is killed never learns the result of its last system call
 
 - Input is read from the pipe right into the mapped file. All bytes behind it are zero, and a message has no zero byte:
   the first one marks the end of what was read.
-- Output is appended to the file and goes from there to the pipe by `splice` (or `sendfile` to a socket). The kernel
-  advances the file's position in the same call: the position is the number of bytes that the host's pipe took.
+- Output is stored in the mapped file and goes from there to the pipe by `splice` (or `sendfile` to a socket). The
+  kernel advances the file's position in the same call: the position is the number of bytes that the host's pipe took.
 
 The input area has two halves. To drop messages that are done, the rest is copied to the other half, and one store
-makes that half the active one. Layout: header, half 0, half 1, output.
+makes that half the active one. Layout: header, half 0, half 1, output. A call costs no system call more than it does
+without a journal: storing and `splice` take as long as `write`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ import os
 import stat
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Frame, FrameDecoder
-from switchboard_mcp.protocol.session_record import SessionRecord, read_session
+from switchboard_mcp.protocol.session_record import (
+    ReceivedRequest,
+    SessionRecord,
+    find_requests,
+    read_session,
+)
 from switchboard_mcp.transport.base import OnClosed, OnCongestion
 from switchboard_mcp.transport.stdio import READ_BYTES, Cork, PipeTransport
 
@@ -40,6 +46,10 @@ FORMAT, ACTIVE, END, LOST, HEADERS, BASE, KEPT = 0, 1, 2, 3, 4, 5, 7
 # Input beyond what is kept after which the rest is copied, and output after which the file is rewound.
 COMPACT_BYTES = 65_536
 REWIND_BYTES = 131_072
+# Output up to here is stored in the map; more, for a host that does not read, is written to the file.
+WINDOW_BYTES = 2 * REWIND_BYTES
+WINDOW_END = OUTPUT + WINDOW_BYTES
+REWIND_AT = OUTPUT + REWIND_BYTES
 # A host that leaves this much unread is not going to read it, and its session ends.
 MAX_BACKLOG_BYTES = 512 * 1024 * 1024
 # In place of a zero byte of the host's, which is as invalid in JSON.
@@ -51,11 +61,22 @@ class JournalError(Exception):
 
 
 class ContinuedSession(Struct, frozen=True):
-    """A session as its journal has it: its record, and the begin of a message that has not come completely."""
+    """A session as its journal has it: its record, the begin of a message that has not come, and output to be sent."""
 
     record: SessionRecord
     unfinished: bytes
     uses_headers: bool
+    unsent: bytes
+
+
+class OpenRequests(Struct):
+    """Requests without an answer in the output, by id, each with the object that serves it.
+
+    `established` is what the other messages of the host have established. While it is equal, none of them matters.
+    """
+
+    requests: Mapping[bytes, object]
+    established: object
 
 
 class Journal:
@@ -63,9 +84,9 @@ class Journal:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        if os.fstat(descriptor).st_size < OUTPUT:
-            os.ftruncate(descriptor, OUTPUT)
-        self._map = mmap.mmap(descriptor, OUTPUT)
+        if os.fstat(descriptor).st_size < WINDOW_END:
+            os.ftruncate(descriptor, WINDOW_END)
+        self._map = mmap.mmap(descriptor, WINDOW_END)
         self._bytes = memoryview(self._map)
         self._header = self._bytes[:HEADER_BYTES].cast("Q")
         self.is_new = self._header[FORMAT] == 0
@@ -78,11 +99,14 @@ class Journal:
             raise JournalError("The journal of the session cannot be continued.")
         self._finish_rewind()
         self._start = self._half(self._header[ACTIVE])
-        self._position = self._start if self.is_new else self._map.find(b"\0", self._start)
-        self._prepared = self._position  # bytes before it are allocated
-        self._compact_at = self._position + COMPACT_BYTES
-        self._sent = os.lseek(descriptor, 0, os.SEEK_CUR)
-        self._end: int = self._header[END]
+        self.position = self._start if self.is_new else self._map.find(b"\0", self._start)
+        self._prepared = self.position  # bytes before it are allocated
+        self.compact_at = self.position + COMPACT_BYTES
+        # Open requests that the last compaction has kept, by id: the object that serves them, and the message.
+        self._carried: dict[bytes, tuple[object, ReceivedRequest]] = {}
+        self._established: object = None
+        self.sent = os.lseek(descriptor, 0, os.SEEK_CUR)
+        self.end: int = self._header[END]
         if not self.is_new:
             self._clear(1 - self._header[ACTIVE], HALF_BYTES)
 
@@ -97,37 +121,47 @@ class Journal:
 
     def read(self, source: int) -> bytes:
         """Read from a pipe, and return what came."""
-        start = self._position
-        if start + READ_BYTES > self._start + HALF_BYTES:
-            start = self._give_up()
-        if start + READ_BYTES > self._prepared:
-            # A page fault during the read could end it half way, with the bytes in both places.
-            end = min(start + 2 * READ_BYTES, self._start + HALF_BYTES)
-            self._bytes[self._prepared : end] = bytes(end - self._prepared)
-            self._prepared = end
-        self._position = end = start + os.readv(source, [self._bytes[start : start + READ_BYTES]])
+        if self.position + READ_BYTES > self._prepared:
+            self._prepare()
+        start = self.position
+        self.position = end = start + os.readv(source, (self._bytes[start : start + READ_BYTES],))
         data = self._map[start:end]
-        if data.find(b"\0") >= 0:
+        if data.find(0) >= 0:
             data = self._bytes[start:end] = data.replace(b"\0", CONTROL_CHARACTER)
         return data
 
-    @property
-    def is_full(self) -> bool:
-        """True if so much was read that some of it may be dropped."""
-        return self._position >= self._compact_at
+    def _prepare(self) -> None:
+        """Allocate the memory of the next reads. A page fault could end one half way, with the bytes in both places."""
+        if self.position + READ_BYTES > self._start + HALF_BYTES:
+            self._give_up()
+        end = min(self.position + 2 * READ_BYTES, self._start + HALF_BYTES)
+        self._bytes[self._prepared : end] = bytes(end - self._prepared)
+        self._prepared = end
 
     def needs_compaction(self, unfinished: int) -> bool:
         """Return True if enough of the input is done with. A large message that is coming is not copied often."""
-        return self.is_full and 2 * unfinished <= self._position - self._start
+        return self.position >= self.compact_at and 2 * unfinished <= self.position - self._start
 
-    def compact(self, unfinished: int, *, uses_headers: bool) -> bool:
-        """Keep only the messages that a process which continues the session needs. Return False if they do not fit."""
-        record = self._record(unfinished)
-        kept = b"".join([line + b"\n" for line in record.kept])
-        requests = [request.shortened().line + b"\n" for request in record.open]
-        rest = b"".join([*requests, bytes(self._bytes[self._position - unfinished : self._position])])
+    def compact(self, unfinished: int, *, uses_headers: bool, open: OpenRequests | None = None) -> bool:
+        """Keep only the messages that a process which continues the session needs. Return False if they do not fit.
+
+        Without `open`, the requests that have no answer are found by comparing the input with the output, which takes
+        longer.
+        """
+        requests = None
+        if open is not None and not uses_headers and open.established == self._established:
+            requests = self._find_open(self.position - unfinished, open.requests)
+        if requests is None:
+            record = self._record(unfinished)
+            kept = b"".join([line + b"\n" for line in record.kept])
+            requests = record.open
+        else:
+            kept = bytes(self._bytes[self._start : self._start + self._header[KEPT + self._header[ACTIVE]]])
+        shortened = [request.shortened() for request in requests]
+        carried = b"".join([request.line + b"\n" for request in shortened])
+        rest = carried + self._bytes[self.position - unfinished : self.position]
         if len(kept) + len(rest) + 2 * READ_BYTES > HALF_BYTES:
-            self._compact_at = self._position + COMPACT_BYTES
+            self.compact_at = self.position + COMPACT_BYTES
             return False
         active = self._header[ACTIVE]
         other = 1 - active
@@ -139,9 +173,27 @@ class Journal:
         self._header[HEADERS] = uses_headers
         self._header[ACTIVE] = other
         self._clear(active, self._prepared - self._start)
-        self._start, self._position, self._prepared = start, end, end
-        self._compact_at = end + COMPACT_BYTES
+        self._start, self.position, self._prepared = start, end, end
+        self.compact_at = end + max(COMPACT_BYTES, len(rest))
+        if open is not None:
+            self._established = open.established
+            self._carried = {one.id: (open.requests.get(one.id), one) for one in shortened}
         return True
+
+    def _find_open(self, end: int, requests: Mapping[bytes, object]) -> list[ReceivedRequest] | None:
+        """Return the messages of requests without reading all input; None if one is not found."""
+        known, unknown = [], set()
+        for id, request in requests.items():
+            carried = self._carried.get(id)
+            if carried is not None and carried[0] is request:
+                known.append(carried[1])
+            else:
+                unknown.add(id)
+        if unknown:
+            start = self._start + self._header[KEPT + self._header[ACTIVE]]
+            found = find_requests(bytes(self._bytes[start:end]), unknown)
+            return None if found is None else known + found
+        return known
 
     def continued(self) -> ContinuedSession:
         """Return the session that an earlier process has served."""
@@ -151,7 +203,8 @@ class Journal:
         if size is None:
             size = len(received) - _last_header(received)
         headers = bool(self._header[HEADERS]) or decoder.uses_headers
-        return ContinuedSession(self._record(size), received[len(received) - size :], headers)
+        unsent = os.pread(self.descriptor, self.unsent, self.sent)
+        return ContinuedSession(self._record(size), received[len(received) - size :], headers, unsent)
 
     def _record(self, unfinished: int) -> SessionRecord:
         kept = self._header[KEPT + self._header[ACTIVE]]
@@ -166,7 +219,7 @@ class Journal:
 
     def _received(self) -> bytes:
         kept = self._header[KEPT + self._header[ACTIVE]]
-        return bytes(self._bytes[self._start + kept : self._position])
+        return bytes(self._bytes[self._start + kept : self.position])
 
     def _half(self, number: int) -> int:
         return HEADER_BYTES + number * HALF_BYTES
@@ -181,47 +234,43 @@ class Journal:
         else:
             self._map.madvise(mmap.MADV_REMOVE, start, HALF_BYTES)
 
-    def _give_up(self) -> int:
+    def _give_up(self) -> None:
         """Continue without a journal of the input, after a message that is larger than any that is accepted."""
         self._header[LOST] = 1
         self._clear(self._header[ACTIVE], HALF_BYTES)
-        self._position = self._prepared = self._start
-        self._compact_at = self._start + HALF_BYTES
-        return self._position
+        self.position = self._prepared = self._start
+        self.compact_at = self._start + HALF_BYTES
 
     # Output
 
     @property
     def unsent(self) -> int:
         """Bytes that were appended and that the host's pipe has not taken."""
-        return self._end - self._sent
+        return self.end - self.sent
 
     def append(self, data: bytes) -> None:
         """Add output. It counts from the store of `END` on."""
-        end = self._end + os.pwrite(self.descriptor, data, self._end)
-        if end < self._end + len(data):
+        start = self.end
+        end = start + len(data)
+        if end <= WINDOW_END:
+            self._bytes[start:end] = data
+        elif os.pwrite(self.descriptor, data, start) < len(data):
             raise OSError(errno.ENOSPC, "The journal cannot grow")
-        self._end = self._header[END] = end
+        self.end = self._header[END] = end
 
     def send(self, target: int, *, is_pipe: bool) -> None:
         """Move output to the host, as much as it takes. Raises OSError if it has closed its end."""
         if sys.platform != "linux":
             raise OSError("This needs Linux.")
-        end = self._end
-        while self._sent < end:
-            try:
+        try:
+            while self.sent < self.end:
+                size = self.end - self.sent
                 if is_pipe:
-                    self._sent += os.splice(
-                        self.descriptor, target, end - self._sent, flags=SPLICE_F_NONBLOCK
-                    )
+                    self.sent += os.splice(self.descriptor, target, size, flags=SPLICE_F_NONBLOCK)
                 else:
-                    self._sent += os.sendfile(target, self.descriptor, None, end - self._sent)
-            except (BlockingIOError, InterruptedError):
-                return
-
-    def needs_rewind(self) -> bool:
-        """Return True if all output was sent and there was much."""
-        return self._sent >= OUTPUT + REWIND_BYTES and self._sent == self._end
+                    self.sent += os.sendfile(target, self.descriptor, None, size)
+        except (BlockingIOError, InterruptedError):
+            return
 
     def rewind(self) -> None:
         """Start the output over. The input was compacted before, so no answer in the file is needed any more."""
@@ -229,11 +278,14 @@ class Journal:
         self._truncate()
 
     def _truncate(self) -> None:
-        # Pages in the pipe must not be written again: truncating gives them to the pipe for good.
+        if sys.platform != "linux":
+            raise OSError("This needs Linux.")
         os.lseek(self.descriptor, OUTPUT, os.SEEK_SET)
-        os.ftruncate(self.descriptor, OUTPUT)
+        # Pages in the pipe must not be written again: removing them from the file gives them to the pipe for good.
+        self._map.madvise(mmap.MADV_REMOVE, OUTPUT, WINDOW_BYTES)
+        os.ftruncate(self.descriptor, WINDOW_END)
         self._header[BASE + self._header[ACTIVE]] = OUTPUT
-        self._sent = self._end = OUTPUT
+        self.sent = self.end = OUTPUT
 
     def _finish_rewind(self) -> None:
         """Finish a rewind during which the earlier process ended."""
@@ -263,73 +315,76 @@ def _last_header(data: bytes) -> int:
     return 0
 
 
-class JournalTransport(PipeTransport):
-    """A transport to a host over pipes or sockets whose messages are in a journal."""
+class JournaledPipes:
+    """Reads and writes the pipes of a host by way of a journal."""
 
-    def __init__(
-        self,
-        loop: AbstractEventLoop,
-        read_fd: int,
-        write_fd: int,
-        cork: Cork,
-        journal: Journal,
-        *,
-        on_congestion: OnCongestion,
-        on_broken: OnClosed,
-        on_error: Callable[[Exception], None],
-    ) -> None:
-        super().__init__(
-            loop,
-            read_fd,
-            write_fd,
-            cork,
-            mirror=True,
-            on_congestion=on_congestion,
-            on_broken=on_broken,
-            on_error=on_error,
-        )
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._link: PipeTransport
+        self._open_requests: Callable[[], OpenRequests] | None
+        self._is_pipe: bool
+
+    def attach(
+        self, link: PipeTransport, write_fd: int, open_requests: Callable[[], OpenRequests] | None
+    ) -> None:
+        """Serve a transport, which was opened with this object."""
+        self._link = link
+        self._open_requests = open_requests
         self._is_pipe = stat.S_ISFIFO(os.fstat(write_fd).st_mode)
 
-    def restore(self, session: ContinuedSession) -> None:
-        """Continue in the middle of a message that an earlier process has begun to read."""
-        self._decoder.feed(session.unfinished)
-        if session.uses_headers:
-            self._decoder.expect_headers()
-        self.flush()
-
-    def _read(self, source: int, size: int) -> bytes:
+    def read(self, source: int, size: int) -> bytes:
+        """Read into the journal."""
         journal = self._journal
-        if journal.is_full:
-            unfinished = self._decoder.unfinished
+        if journal.position >= journal.compact_at:
+            unfinished = self._link.unfinished
             if unfinished is not None and journal.needs_compaction(unfinished):
-                journal.compact(unfinished, uses_headers=self._decoder.uses_headers)
+                self._compact(unfinished)
         return journal.read(source)
 
-    def flush(self) -> None:
-        """Append all queued messages to the journal, and send what the host takes."""
-        self._dirty = False
+    def write(self, target: int, data: bytes | memoryview) -> int:
+        """Append to the journal unless it is the rest of an earlier write, and send what the host takes."""
         journal = self._journal
-        try:
-            if self._out:
-                journal.append(b"".join(self._out))
-                self._out.clear()
-            if self._write_fd >= 0:
-                journal.send(self._write_fd, is_pipe=self._is_pipe)
-            if journal.unsent > MAX_BACKLOG_BYTES:
-                raise OSError(errno.ENOBUFS, "The host does not read")
-        except OSError:  # EPIPE: the other side has closed
-            self._fail_writing()
-            return
-        self.write_buffer_size = journal.unsent
-        if self.write_buffer_size or self._writing or self._closing_write:
-            self._after_write()
-        elif journal.needs_rewind():
-            unfinished, uses_headers = self._decoder.unfinished, self._decoder.uses_headers
-            if unfinished is not None and journal.compact(unfinished, uses_headers=uses_headers):
+        if type(data) is bytes:
+            journal.append(data)
+        before = journal.sent
+        journal.send(target, is_pipe=self._is_pipe)
+        sent = journal.sent
+        if sent >= REWIND_AT and sent == journal.end:
+            unfinished = self._link.unfinished
+            if unfinished is not None and self._compact(unfinished):
                 journal.rewind()
+        return sent - before
 
-    def close(self) -> None:
-        """Close both descriptors and the journal. `on_closed` is not called."""
-        super().close()
-        self._journal.close()
+    def _compact(self, unfinished: int) -> bool:
+        link = self._link
+        # A response that is only queued is not in the journal, so its request must stay there.
+        known = self._open_requests() if self._open_requests is not None and link.is_settled else None
+        return self._journal.compact(unfinished, uses_headers=link.uses_headers, open=known)
+
+
+def open_journaled(
+    loop: AbstractEventLoop,
+    descriptors: tuple[int, int],
+    cork: Cork,
+    journal: Journal,
+    *,
+    on_congestion: OnCongestion,
+    on_broken: OnClosed,
+    on_error: Callable[[Exception], None],
+    open_requests: Callable[[], OpenRequests] | None = None,
+) -> PipeTransport:
+    """Open a transport to a host, over pipes or sockets, whose messages are in a journal."""
+    pipes = JournaledPipes(journal)
+    link = PipeTransport(
+        loop,
+        *descriptors,
+        cork,
+        mirror=True,
+        pipes=pipes,
+        max_backlog=MAX_BACKLOG_BYTES,
+        on_congestion=on_congestion,
+        on_broken=on_broken,
+        on_error=on_error,
+    )
+    pipes.attach(link, descriptors[1], open_requests)
+    return link

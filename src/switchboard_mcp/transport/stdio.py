@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import select
 import stat
+import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from typing import Protocol
 
 from switchboard_mcp.protocol.framing import MAX_MESSAGE_BYTES, Frame, FrameDecoder
 from switchboard_mcp.transport.base import OnClosed, OnCongestion, OnInvalid, OnMessage
@@ -39,14 +41,26 @@ class Cork:
             dirty.pop().flush()
 
 
+class Pipes(Protocol):
+    """Reads and writes in place of `os.read` and `os.write`. The rest of an earlier write comes as a memoryview."""
+
+    def read(self, source: int, size: int) -> bytes:
+        """Read up to `size` bytes."""
+        ...
+
+    def write(self, target: int, data: bytes | memoryview) -> int:
+        """Write, and return how many bytes were accepted."""
+        ...
+
+
 class PipeTransport:
     """A transport over pipes, see `MessageTransport`.
 
     With `mirror`, messages are sent with the framing the other side used last; otherwise one per line.
-    `on_congestion` is called when the other side starts and stops lagging behind, `on_broken` when it has closed.
+    `on_congestion` is called when the other side starts and stops lagging behind, `on_broken` when it has closed or
+    has left more than `max_backlog` bytes unread. Not to be subclassed: a second class that runs the same methods
+    would cost every call some microseconds, since the interpreter caches attributes by class.
     """
-
-    _read = staticmethod(os.read)  # A journal reads elsewhere.
 
     def __init__(
         self,
@@ -57,6 +71,8 @@ class PipeTransport:
         *,
         mirror: bool = False,
         limit: int = MAX_MESSAGE_BYTES,
+        pipes: Pipes | None = None,
+        max_backlog: int = sys.maxsize,
         on_congestion: OnCongestion | None = None,
         on_broken: OnClosed | None = None,
         on_error: Callable[[Exception], None],
@@ -65,6 +81,9 @@ class PipeTransport:
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._cork = cork
+        self._read = os.read if pipes is None else pipes.read
+        self._write = os.write if pipes is None else pipes.write
+        self._max_backlog = max_backlog
         self._mirror = mirror
         self._on_congestion = on_congestion
         self._on_broken = on_broken
@@ -101,8 +120,9 @@ class PipeTransport:
             self._loop.call_soon(self._read_file)
 
     def _readable(self) -> None:
+        read = self._read
         try:
-            data = self._read(self._read_fd, READ_BYTES)
+            data = read(self._read_fd, READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:  # EIO: the terminal has gone
@@ -162,8 +182,9 @@ class PipeTransport:
             self.write_buffer_size = len(data)
         else:
             data = self._unsent
+        write = self._write
         try:
-            written = os.write(self._write_fd, data)
+            written = write(self._write_fd, data)
         except (BlockingIOError, InterruptedError):
             written = 0
         except OSError:  # EPIPE: the other side has closed
@@ -182,6 +203,9 @@ class PipeTransport:
 
     def _after_write(self) -> None:
         """Wait for writability if output is left, report congestion, and close if requested."""
+        if self.write_buffer_size > self._max_backlog:
+            self._fail_writing()
+            return
         if self.write_buffer_size and not self._writing:
             self._writing = True
             self._loop.add_writer(self._write_fd, self.flush)
@@ -206,6 +230,31 @@ class PipeTransport:
         self._close_write()
         if self._on_congestion is not None:
             self._report_congestion(self._on_congestion)  # this transport holds back nobody any more
+
+    def restore(self, unfinished: bytes, unsent: bytes, *, uses_headers: bool) -> None:
+        """Continue after an earlier process, in the middle of a message that it has read or sent."""
+        self._decoder.feed(unfinished)
+        if uses_headers:
+            self._decoder.expect_headers()
+        if unsent:
+            self._unsent = memoryview(unsent)
+            self.write_buffer_size = len(unsent)
+            self.flush()
+
+    @property
+    def unfinished(self) -> int | None:
+        """Bytes of an unfinished line that were read last; None inside headers or a body."""
+        return self._decoder.unfinished
+
+    @property
+    def uses_headers(self) -> bool:
+        """True if the last message that was read had headers."""
+        return self._decoder.uses_headers
+
+    @property
+    def is_settled(self) -> bool:
+        """True if all messages that were read are delivered, and all that were sent have been given to `write`."""
+        return not self._out and not self._cork.on
 
     def pause(self) -> None:
         """Stop delivering."""

@@ -14,9 +14,14 @@ from collections.abc import Callable
 import pytest
 
 from switchboard_mcp.protocol.framing import FrameDecoder
-from switchboard_mcp.protocol.session_record import ReceivedRequest, read_session
+from switchboard_mcp.protocol.session_record import (
+    ReceivedRequest,
+    SessionRecord,
+    find_requests,
+    read_session,
+)
 from switchboard_mcp.transport import session_journal as journals
-from switchboard_mcp.transport.session_journal import Journal, JournalError, JournalTransport
+from switchboard_mcp.transport.session_journal import Journal, JournalError, OpenRequests, open_journaled
 from switchboard_mcp.transport.stdio import Cork
 
 
@@ -62,6 +67,26 @@ def test_a_session_is_read_from_its_messages(
     assert [request.id for request in record.open] == open_ids
 
 
+@pytest.mark.parametrize(
+    ("received", "ids", "found"),
+    [
+        ([line("a", 1), line("b", 2), line("c", 3)], {b"3", b"1"}, ["a", "c"]),
+        ([line("a", 1), line("b", 1)], {b"1"}, ["b"]),
+        ([line("a", 1)], {b"1", b"2"}, None),
+        ([b"{", line("a", 1)], {b"1"}, ["a"]),
+        ([line("a", 1), b"{"], {b"1"}, None),
+        ([b"[" + CALL + b"]"], {b"4"}, None),
+        ([result(1)], {b"1"}, None),
+        ([], set(), []),
+    ],
+)
+def test_requests_are_found_from_the_last_one_back(
+    received: list[bytes], ids: set[bytes], found: list[str] | None
+) -> None:
+    requests = find_requests(b"".join(message + b"\n" for message in received), ids)
+    assert (None if requests is None else [request.method for request in requests]) == found
+
+
 def test_only_what_changes_nothing_is_served_again() -> None:
     assert ReceivedRequest(b"1", "tools/list", b"").repeatable
     call = ReceivedRequest(b"4", "tools/call", CALL)
@@ -77,8 +102,15 @@ def test_only_what_changes_nothing_is_served_again() -> None:
 class Sides:
     """A host on pipes or a socket pair, and the transport to it; `crash` loses all memory of the transport."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, sockets: bool) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        sockets: bool,
+        open_requests: Callable[[], OpenRequests] | None = None,
+    ) -> None:
         self.loop = loop
+        self.open_requests = open_requests
         self.memory = os.memfd_create("test")
         if sockets:
             ours, theirs = socket.socketpair()
@@ -98,21 +130,27 @@ class Sides:
         def fail(problem: Exception) -> None:
             raise problem
 
-        self.link = JournalTransport(
+        self.link = open_journaled(
             self.loop,
-            os.dup(self.read_fd),
-            os.dup(self.write_fd),
+            (os.dup(self.read_fd), os.dup(self.write_fd)),
             Cork(),
             self.journal,
             on_congestion=lambda slow: None,
             on_broken=lambda: None,
             on_error=fail,
+            open_requests=self.open_requests,
         )
 
     def crash(self) -> None:
         """Forget everything but the descriptors, as a new process does. Positions are shared by duplicates."""
         self.link.close()
+        self.journal.close()
         self.open()
+
+    def restore(self) -> SessionRecord:
+        continued = self.journal.continued()
+        self.link.restore(continued.unfinished, continued.unsent, uses_headers=continued.uses_headers)
+        return continued.record
 
     def hear(self) -> None:
         try:
@@ -122,6 +160,7 @@ class Sides:
 
     def close(self) -> None:
         self.link.close()
+        self.journal.close()
         for descriptor in {self.read_fd, self.write_fd, self.host_in, self.host_out, self.memory}:
             os.close(descriptor)
 
@@ -145,8 +184,9 @@ class Torture:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.sides = Sides(loop, sockets=bool(seed % 2))
         self.pending: list[bytes] = []
+        known = None if seed < 2 else lambda: OpenRequests(dict.fromkeys(self.pending), established=True)
+        self.sides = Sides(loop, sockets=bool(seed % 2), open_requests=known)
         self.requests = 0
         self.unwritten = b""
         self.start()
@@ -178,11 +218,10 @@ class Torture:
 
     def crash(self) -> None:
         self.sides.crash()
-        continued = self.sides.journal.continued()
-        self.sides.link.restore(continued)
+        record = self.sides.restore()
         self.start()
         self.pending = []
-        for request in continued.record.open:
+        for request in record.open:
             self.answer(request.id)
 
     def step(self) -> None:
@@ -272,7 +311,7 @@ def test_a_message_with_headers_continues_in_its_middle(in_loop: InLoop) -> None
         sides.crash()
         continued = sides.journal.continued()
         assert continued.record.open == []
-        sides.link.restore(continued)
+        sides.restore()
         sides.link.start(seen.append, lambda: None, lambda piece: None)
         os.write(sides.host_out, whole[40:])
         sides.link._readable()
