@@ -153,6 +153,10 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         ),
         MIB,
     ),
+    "protocol.session_record.find_requests": (
+        lambda t: session_record.find_requests(t.encode("utf-8", "replace"), {b"1"}),
+        MIB,
+    ),
     "protocol.jsonrpc.split_batch": (lambda t: jsonrpc.split_batch(f"[{t}{{}}]".encode()), MIB),
     "protocol.jsonrpc.parse_error": (
         lambda t: jsonrpc.parse_error(Raw(json({"code": 1, "message": t}))),
