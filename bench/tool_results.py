@@ -23,6 +23,7 @@ from switchboard_mcp.cli.commands.tokens import choose_counter
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.gateway.results.handles import HandleStore
 from switchboard_mcp.gateway.results.shaping import FIND_TOKENS, ResultShaper, Shaped, in_form
+from switchboard_mcp.gateway.results.usage_file import CountKeeper
 from switchboard_mcp.hosts.traits import traits_of
 from switchboard_mcp.suites.results.answers import lines_with, page_of, read_result
 from switchboard_mcp.suites.results.counts import REQUEST_TOKENS
@@ -144,7 +145,7 @@ def make_shaper(settings: ResultSettings) -> ResultShaper:
     loop = asyncio.new_event_loop()
     store = HandleStore(loop)
     loop.close()
-    return ResultShaper(settings, "suite", store)
+    return ResultShaper(settings, "suite", store, CountKeeper("", "child", loop))
 
 
 def measure(calls: list[Recorded], settings: ResultSettings, count: Count) -> dict[str, float]:

@@ -324,8 +324,17 @@ def test_calls_name_their_client_and_only_sessions_with_calls_save_tokens(tmp_pa
         for _ in range(2):
             assert web.ask("POST", "/mcp", message, headers_of(message)).status == 200
         assert api(web, "savings").json["sessions"] == 2
+        assert api(web, "savings").json["results"] == {}
+        arguments["args"] = {"message": "[" + "1," * 9_000 + "1]"}
+        arguments["select"] = "[0]"
+        session.result("tools/call", params)
+        counts = api(web, "savings").json["results"]
+        assert counts["selected"] == 1
+        assert counts["saved"] > 5_000
         shown = [(call["kind"], call["client"]) for call in api(web, "calls").json["calls"]]
-        assert shown == [("call", "test")] * 2 + [("introspect", "test")] + [("call", "codex")] * 2
+        assert shown == [("call", "test")] * 2 + [("introspect", "test")] + [("call", "codex")] * 2 + [
+            ("call", "test")
+        ]
 
 
 def test_the_record_is_told_in_pages_and_can_be_searched(web: Web) -> None:

@@ -31,6 +31,7 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import LEVELS
+from switchboard_mcp.system.user_folders import workspace_state_folder
 from switchboard_mcp.transport.rpc import AwaitedRequest, Peer
 
 READY = State.READY  # looked up once: enum member access through the class is slow
@@ -251,6 +252,10 @@ class Child:
         if len(data) > MAX_ERROR_BYTES:
             data = jsonrpc.without_data(data, MAX_ERROR_CHARS)
         return self._context.redactor.mask_registered_json(data)
+
+    def state_folder(self, kind: str) -> str:
+        """Return the folder for what is kept about this workspace between runs; empty if there is none."""
+        return workspace_state_folder(self._context.environ, kind, self._context.workspace)
 
     @property
     def on_tool_call(self) -> Callable[[str, str, str], None] | None:

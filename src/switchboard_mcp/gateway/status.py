@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lifecycle import Health
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.suites.results.counts import ResultCounts
 
 if TYPE_CHECKING:
     from switchboard_mcp.observability.timeline import ChildTimeline
@@ -58,6 +59,8 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     subtools: int | UnsetType = UNSET
     tokens_saved: int = 0
     """Tokens saved: all tools listed directly, less the suite tool, and less an introspection if there was one."""
+    results: ResultCounts | UnsetType = UNSET
+    """Tokens of results that were kept out of the context, and those of reading on; of this server."""
     failures: int = 0
     retry_after_ms: int = 0
     last_failure: LastProblem | UnsetType = UNSET
@@ -127,6 +130,7 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         under_way=in_flight,
         subtools=len(suite.permitted(child.inventory.known_tools())) if known else UNSET,
         tokens_saved=suite.cost().tokens_saved(suite, opened=child.lookups > 0) if known else 0,
+        results=suite.result_counts() or UNSET,
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
         last_failure=LastProblem(redacted.code, redacted.message) if redacted is not None else UNSET,

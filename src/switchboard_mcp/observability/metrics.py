@@ -60,6 +60,14 @@ METRICS: dict[str, Metric] = {
     "switchboard_child_tokens_saved": Metric(
         "gauge", "Tokens a host has saved: the flat tool list, less what it was shown.", ("child",)
     ),
+    "switchboard_child_result_tokens_saved_total": Metric(
+        "counter",
+        "Tokens of results that were selected from, shortened or compacted, less what was shown.",
+        ("child",),
+    ),
+    "switchboard_child_result_tokens_read_total": Metric(
+        "counter", "Tokens of reading on in shortened results, with the requests.", ("child",)
+    ),
     "switchboard_ask_requests_total": Metric(
         "counter",
         "Natural-language requests to a wrapped child, by outcome.",

@@ -18,6 +18,14 @@ def state_folder(environ: Mapping[str, str], *parts: str) -> str:
     return os.path.join(base, APP, *parts) if base else ""
 
 
+def workspace_state_folder(environ: Mapping[str, str], kind: str, workspace: str) -> str:
+    """Return the folder for what is kept about a workspace; empty if there is no home folder."""
+    from hashlib import sha256  # not needed to serve
+
+    name = sha256(os.path.realpath(workspace).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return state_folder(environ, kind, name)
+
+
 def user_workspace(environ: Mapping[str, str], platform: str = sys.platform) -> str:
     """Return the folder of the user workspace, which need not exist; empty if there is no home folder.
 

@@ -5,7 +5,7 @@ Collects servers and prints figures; `suites.savings` defines what is counted an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -25,6 +25,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.results import usage_file
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.profile_suite import profile_view
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
@@ -33,6 +34,7 @@ from switchboard_mcp.setup.host_profiles import PROJECT
 from switchboard_mcp.setup.hosts import HOSTS
 from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.introspect import VERBOSITIES, IntrospectSettings
+from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.suites.savings import (
     Costs,
     Count,
@@ -46,12 +48,15 @@ from switchboard_mcp.suites.savings import (
 from switchboard_mcp.suites.suite_names import suite_names
 from switchboard_mcp.suites.token_estimate import ACCURACY, estimate
 from switchboard_mcp.system.installation import install_hint
+from switchboard_mcp.system.user_folders import workspace_state_folder
 
 BASELINE = "name, description and input schema of every tool, as compact JSON"
 ESTIMATE = f"estimate of o200k, {ACCURACY}; the extra `tokens` counts exactly"
 HOST_TITLES = {host.name: host.title for host in HOSTS} | {PROJECT: "The host of this project's files"}
 BAR_CHARS = 40
 MOST_BARS = 30
+# Fewer tokens of white space are not worth a setting.
+WORTH_SAYING = 500
 
 
 class _Tool(Struct, rename="camel"):
@@ -109,23 +114,33 @@ class TokenReport(Struct, frozen=True, rename="camel"):
     hosts: list[HostTokens] = []
     split: dict[str, int] = {}
     """Tokens that twin suites cost more than one suite, by child."""
+    results: dict[str, ResultCounts] = {}
+    """Tokens of results that did not reach a model, by child, and those of reading on."""
+
+
+class ChildFigures(Struct, frozen=True):
+    """What is known of the user's own children: tools, failures, lists of hosts, costs of twins, results."""
+
+    servers: list[ServerTools] = []
+    settings: IntrospectSettings = IntrospectSettings()
+    failed: dict[str, str] = {}
+    hosts: list[HostTokens] = []
+    split: dict[str, int] = {}
+    results: dict[str, ResultCounts] = {}
 
 
 def run(invocation: Invocation) -> int:
     """Measure and show."""
     args = invocation.args
     count, tokenizer = choose_counter(args.tokenizer)
-    failed: dict[str, str] = {}
-    settings = IntrospectSettings()
-    hosts: list[HostTokens] = []
-    split: dict[str, int] = {}
     if args.catalog:
-        servers = catalog_servers(args.catalog)
+        known = ChildFigures(catalog_servers(args.catalog))
     else:
-        servers, settings, failed, hosts, split = run_loop(lambda: child_servers(invocation, count))
-    costs = [measure(server, count, settings) for server in servers]
+        known = run_loop(lambda: child_servers(invocation, count))
+    failed = known.failed
+    costs = [measure(server, count, known.settings) for server in known.servers]
     savings = summarise(costs, count, args.servers, args.opened)
-    figures = build_report(costs, savings, tokenizer, failed, hosts, split)
+    figures = build_report(costs, savings, tokenizer, known)
     if invocation.as_json:
         invocation.console.out.json(figures)
     elif not costs and not failed:
@@ -140,7 +155,8 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "tokens [OPTIONS]",
     "Measure what the suites save: what each host listed before `init` and lists now, and tokens of your children's\n"
-    "tools listed flat and behind suites. A child that never ran here is started once.",
+    "tools listed flat and behind suites. Then what was saved of results of calls, and what reading on has cost.\n"
+    "A child that never ran here is started once.",
     run=run,
     arguments=[
         option("--catalog", "FILE", "measure a catalog file instead of the workspace"),
@@ -187,10 +203,8 @@ def catalog_servers(path: str) -> list[ServerTools]:
     return servers
 
 
-async def child_servers(
-    invocation: Invocation, count: Count
-) -> tuple[list[ServerTools], IntrospectSettings, dict[str, str], list[HostTokens], dict[str, int]]:
-    """Return the user's own children, what each host lists, and what twin suites cost.
+async def child_servers(invocation: Invocation, count: Count) -> ChildFigures:
+    """Return the user's own children, what each host lists, what twin suites cost, and the counts of results.
 
     Children that were never started before are started once.
     """
@@ -205,7 +219,12 @@ async def child_servers(
         }
         servers = [suite_tools(suite) for suite in suites if suite.child.snapshot is not None]
         settings = suites[0].introspection if suites else IntrospectSettings()
-        return servers, settings, failed, host_tokens(switchboard, count), split_tokens(suites, count)
+        context = switchboard.context
+        counts = usage_file.read(workspace_state_folder(context.environ, "results", context.workspace))
+        present = {suite.child.name for suite in suites}
+        results = {name: counts[name] for name in sorted(counts) if name in present}
+        hosts, split = host_tokens(switchboard, count), split_tokens(suites, count)
+        return ChildFigures(servers, settings, failed, hosts, split, results)
 
 
 def split_tokens(suites: Sequence[ChildSuite], count: Count) -> dict[str, int]:
@@ -272,12 +291,7 @@ def suite_tools(suite: ChildSuite) -> ServerTools:
 
 
 def build_report(
-    costs: Sequence[Costs],
-    savings: Savings,
-    tokenizer: str,
-    failed: dict[str, str],
-    hosts: Sequence[HostTokens] = (),
-    split: dict[str, int] | None = None,
+    costs: Sequence[Costs], savings: Savings, tokenizer: str, known: ChildFigures
 ) -> TokenReport:
     """Combine all figures into one report."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
@@ -294,9 +308,10 @@ def build_report(
         servers_per_set=savings.servers_per_set,
         opened=savings.opened,
         calls=savings.calls,
-        failed=failed,
-        hosts=list(hosts),
-        split=split or {},
+        failed=known.failed,
+        hosts=known.hosts,
+        split=known.split,
+        results=known.results,
     )
 
 
@@ -349,7 +364,37 @@ def show(figures: TokenReport, out: Screen) -> None:
             f"One introspection costs more than the whole list of {', '.join(small)}: if nearly every session needs "
             "such a server, `suites.<name>.exposure` set to `direct` is cheaper."
         )
+    show_results(figures.results, out)
     show_failed(figures, out)
+
+
+def show_results(results: Mapping[str, ResultCounts], out: Screen) -> None:
+    """Print what was saved of the results of calls so far, and the suites for which compaction would pay."""
+    total = ResultCounts()
+    for counts in results.values():
+        total.add(counts)
+    if total.changed:
+        share = f" ({100 * total.saved / total.tokens:.0f} %)" if total.tokens else ""
+        reading = f"{plural(total.reads, 'read')} of the rest cost {total.read_tokens:,}"
+        out.line(
+            f"Results: {total.saved:,} of {total.tokens:,} tokens saved{share} in {plural(total.changed, 'result')}; "
+            f"{reading}.",
+            "bold",
+        )
+    paying = sorted(
+        (
+            (counts.compactable, name)
+            for name, counts in results.items()
+            if counts.compactable >= WORTH_SAYING
+        ),
+        reverse=True,
+    )
+    if paying:
+        names = ", ".join(f"{name} ({tokens:,})" for tokens, name in paying[:5])
+        out.prose(
+            f"White space in JSON has cost tokens: {names}. If texts of such a server are no files that a model edits, "
+            '`suites.<name>.results` set to `{"compact": "on"}` saves them.'
+        )
 
 
 def show_failed(figures: TokenReport, out: Screen) -> None:

@@ -98,11 +98,11 @@ class HandleStore:
 
     def resource_entries(self, session: Session) -> list[dict[str, Raw]]:
         """Return the results that the session may read as entries of `resources/list`, the newest first."""
-        now = self._now()
+        now, suites = self._now(), _suites(session)
         entries = (
             entry
             for entry in reversed(self._entries.values())
-            if entry.expires_at >= now and _belongs(entry, session) and entry.suite in session.tools
+            if entry.expires_at >= now and _belongs(entry, session) and entry.suite in suites
         )
         return [
             {
@@ -117,7 +117,7 @@ class HandleStore:
         """Answer a request for the resource of a result; return False if it is none that the host may read."""
         session = inbound.session
         entry = self.get(uri.removeprefix(SCHEME), session) if uri.startswith(SCHEME) else None
-        if entry is None or entry.suite not in session.tools:
+        if entry is None or entry.suite not in _suites(session):
             return False
 
         def answer(content: dict[str, str] | Exception) -> None:
@@ -177,6 +177,11 @@ def _resource(entry: HandleEntry) -> dict[str, str]:
 def new_handle() -> str:
     """Return a handle that cannot be guessed."""
     return f"r{int.from_bytes(os.urandom(8), 'big') % 10**HANDLE_DIGITS:0{HANDLE_DIGITS}}"
+
+
+def _suites(session: Session) -> set[str]:
+    """Return the suites that the session sees; twins are one suite."""
+    return {suite.name for suite in session.tools.values()}
 
 
 def _belongs(entry: HandleEntry, session: Session) -> bool:

@@ -18,6 +18,7 @@ from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
 from switchboard_mcp.gateway.results.handles import HandleEntry, HandleStore, new_handle
+from switchboard_mcp.gateway.results.usage_file import CountKeeper
 from switchboard_mcp.hosts.traits import UNKNOWN, HostTraits, traits_of
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.suites.results.answers import (
@@ -32,7 +33,7 @@ from switchboard_mcp.suites.results.answers import (
     shape_line,
     text_answer,
 )
-from switchboard_mcp.suites.results.counts import REQUEST_TOKENS, ResultCounts
+from switchboard_mcp.suites.results.counts import REQUEST_TOKENS
 from switchboard_mcp.suites.results.select import SelectError, compile_select
 from switchboard_mcp.suites.results.tables import to_tables
 from switchboard_mcp.suites.suite_arguments import SuiteCall
@@ -40,6 +41,7 @@ from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
+    from switchboard_mcp.children.child import Child
     from switchboard_mcp.gateway.client_request import ClientRequests
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
@@ -70,22 +72,23 @@ class Shaped(Struct, frozen=True):
     compactable: int = 0
 
 
-def build_shaper(settings: ResultSettings, suite: str, broker: ClientRequests) -> ResultShaper:
+def build_shaper(settings: ResultSettings, suite: str, child: Child, broker: ClientRequests) -> ResultShaper:
     """Return what shapes the results of one suite. All suites of a gateway share the store of handles."""
     store = broker.results
     if not isinstance(store, HandleStore):
         broker.results = store = HandleStore(broker.loop)
-    return ResultShaper(settings, suite, store)
+    keeper = CountKeeper(child.state_folder("results"), child.name, broker.loop)
+    return ResultShaper(settings, suite, store, keeper)
 
 
 class ResultShaper:
     """Shapes the results of one suite."""
 
-    def __init__(self, settings: ResultSettings, suite: str, store: HandleStore) -> None:
+    def __init__(self, settings: ResultSettings, suite: str, store: HandleStore, keeper: CountKeeper) -> None:
         self._settings = settings
         self._suite = suite
         self._store = store
-        self.counts = ResultCounts()
+        self.keeper = keeper
         # By principal and subtool: tokens of the longest result that was read to its end.
         self._read_whole: OrderedDict[tuple[str, str], int] = OrderedDict()
 
@@ -136,9 +139,11 @@ class ResultShaper:
         self._store.put(entry, self._settings.keep_ms / 1000)
 
     def _count(self, shaped: Shaped, call: SuiteCall, body: bytes) -> None:
-        counts = self.counts
+        counts = self.keeper.counts
         counts.seen += 1
         counts.compactable += shaped.compactable
+        if shaped.compactable or shaped.body is not body:
+            self.keeper.changed()
         if shaped.body is body:
             return
         counts.changed += 1
@@ -291,8 +296,9 @@ class ResultShaper:
             if isinstance(found, Failure):
                 refuse_call(session, channel, id, params.meta, found)
                 return
-            self.counts.reads += 1
-            self.counts.read_tokens += REQUEST_TOKENS + len(found.body) // 4
+            self.keeper.counts.reads += 1
+            self.keeper.counts.read_tokens += REQUEST_TOKENS + len(found.body) // 4
+            self.keeper.changed()
             self._note_reading(entry, params.arguments, found)
             if found.kept:
                 self._keep(found, fresh, session, entry.subtool)

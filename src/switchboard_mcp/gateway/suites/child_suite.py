@@ -225,12 +225,12 @@ class ChildSuite:
         if self._shaper is None:
             from switchboard_mcp.gateway.results.shaping import build_shaper
 
-            self._shaper = build_shaper(self.results, self.name, session.broker)
+            self._shaper = build_shaper(self.results, self.name, self.child, session.broker)
         return self._shaper
 
     def result_counts(self) -> ResultCounts | None:
         """Return what was done with results of this suite; None if there was nothing to do."""
-        return self._shaper.counts if self._shaper is not None else None
+        return self._shaper.keeper.counts if self._shaper is not None else None
 
     def redact_arguments(self, args: Raw | UnsetType, proceed: Callable[[], None]) -> None:
         """Redact the values that `redactArgs` names from everything that is logged or reported about the call.

@@ -24,7 +24,7 @@ from switchboard_mcp.suites.learned_choices import (
 )
 from switchboard_mcp.system import work_thread
 from switchboard_mcp.system.atomic_write import write_atomically
-from switchboard_mcp.system.user_folders import state_folder
+from switchboard_mcp.system.user_folders import workspace_state_folder
 
 # A call later than this has little to do with the search.
 RELATED_S = 600.0
@@ -122,8 +122,7 @@ class FindMemory:
 
 def memory_folder(environ: Mapping[str, str], workspace: str) -> str:
     """Return the folder for the choices of a workspace; empty if there is no home folder."""
-    name = sha256(os.path.realpath(workspace).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return state_folder(environ, "find", name)
+    return workspace_state_folder(environ, "find", workspace)
 
 
 def forget(folder: str) -> int:

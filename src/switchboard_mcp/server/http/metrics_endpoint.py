@@ -69,6 +69,10 @@ def _child_values(statuses: list[ChildStatus]) -> list[Value]:
         }
         if any(each.sandbox for each in same):
             figures["sandbox_refusals_total"] = sum(each.sandbox_denied for each in same)
+        counted = {id(each.results): each.results for each in same if each.results is not UNSET}.values()
+        if counted:
+            figures["result_tokens_saved_total"] = sum(counts.saved for counts in counted)
+            figures["result_tokens_read_total"] = sum(counts.read_tokens for counts in counted)
         known = [each.subtools for each in same if each.subtools is not UNSET]
         if known:
             figures["subtools"] = max(known)

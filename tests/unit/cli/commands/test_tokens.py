@@ -1,10 +1,14 @@
-"""The sentence that `tokens` says of each host."""
+"""The sentences that `tokens` says of each host, and of results."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from switchboard_mcp.cli.commands.tokens import HostTokens
+from switchboard_mcp.cli.commands.tokens import HostTokens, show_results
+from switchboard_mcp.cli.console import Screen
+from switchboard_mcp.suites.results.counts import ResultCounts
 
 
 @pytest.mark.parametrize(
@@ -28,3 +32,15 @@ from switchboard_mcp.cli.commands.tokens import HostTokens
 )
 def test_a_host_is_compared_in_one_sentence(figures: HostTokens, sentence: str) -> None:
     assert figures.sentence == sentence
+
+
+def test_what_results_saved_and_where_compaction_would_pay_is_said() -> None:
+    out = io.StringIO()
+    counts = ResultCounts(seen=9, changed=3, tokens=20_000, saved=15_000, reads=2, read_tokens=700)
+    show_results({"kid": counts, "github": ResultCounts(seen=5, compactable=2_400)}, Screen(out, {}))
+    text = out.getvalue()
+    assert "Results: 15,000 of 20,000 tokens saved (75 %) in 3 results; 2 reads of the rest cost 700." in text
+    assert "White space in JSON has cost tokens: github (2,400)." in text
+    assert "kid" not in text
+    show_results({"kid": ResultCounts(seen=5, compactable=20)}, Screen(out := io.StringIO(), {}))
+    assert out.getvalue() == ""

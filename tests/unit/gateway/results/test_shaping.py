@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -14,9 +15,11 @@ import pytest
 
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sections import LimitSettings
-from switchboard_mcp.gateway.results import handles, shaping
+from switchboard_mcp.gateway.results import handles, shaping, usage_file
 from switchboard_mcp.middleware import Answer, Next, ToolCall
+from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.suites.results.tables import from_tables
+from switchboard_mcp.system import work_thread
 from tests.patience import PATIENCE_S
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import chained, error, text
@@ -464,3 +467,33 @@ def test_a_selection_is_made_from_the_whole_of_a_result_that_has_pages(board: Bo
     board.child()
     chained(board, limits=LimitSettings(result_bytes=5_000))
     assert said(shown(board, text(LONG), select="items[299].id")) == "299"
+
+
+def test_counts_are_kept_for_later_runs(tmp_path: Path) -> None:
+    loop = asyncio.new_event_loop()
+    keeper = usage_file.CountKeeper(str(tmp_path / "results"), "kid", loop)
+
+    async def count() -> None:
+        for _ in range(2):
+            keeper.counts.saved += 5
+            keeper.changed()
+            await asyncio.sleep(0)
+            keeper._write()  # as the timer would
+        await work_thread.run(lambda: None)  # after the writes
+
+    loop.run_until_complete(count())
+    loop.close()
+    usage_file.append(str(tmp_path / "results"), "other", ResultCounts(reads=1))
+    with open(tmp_path / "results" / usage_file.FILE, "ab") as file:
+        file.write(b"\n{broken")
+    found = usage_file.read(str(tmp_path / "results"))
+    assert found == {"kid": ResultCounts(saved=10), "other": ResultCounts(reads=1)}
+    assert usage_file.read(str(tmp_path / "none")) == {}
+
+
+def test_a_file_of_counts_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_file, "MAX_BYTES", 300)
+    for _ in range(50):
+        usage_file.append(str(tmp_path), "kid", ResultCounts(saved=1))
+    assert (tmp_path / usage_file.FILE).stat().st_size < 400
+    assert usage_file.read(str(tmp_path)) == {"kid": ResultCounts(saved=50)}

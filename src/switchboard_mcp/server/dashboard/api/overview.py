@@ -15,6 +15,7 @@ from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
+from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.suites.summary import summarise
 
 SUMMARY_CHARS = 300
@@ -81,7 +82,11 @@ async def savings(state: DashboardState, request: ApiRequest) -> object:
     state.sample_savings()
     saving = ((name, saved) for name, saved in state.savings.suites.items() if saved)
     suites = sorted(saving, key=lambda pair: -pair[1])
+    results = ResultCounts()
+    for suite in state.gateway.all_suites.values():
+        results.add(suite.result_counts() or ResultCounts())
     return {
+        "results": results,
         "points": state.savings.points,
         "suites": [{"suite": name, "saved": saved} for name, saved in suites],
         "sessions": sum(state.call_log.callers.values()),

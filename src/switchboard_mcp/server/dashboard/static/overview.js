@@ -12,6 +12,9 @@ function tile(label, value, note, kind) {
   return h("div", { class: `tile ${kind || ""}` }, h("dt", {}, label), h("dd", {}, value), note && h("dd", { class: "note" }, note));
 }
 
+// Tokens of results that did not reach a model, beside those of the tool lists.
+const ofResults = (counts) => counts.changed ? ` Of results, ${number(counts.saved || 0)} more tokens were kept out of the context of models${counts.reads ? `, and ${plural(counts.reads, "read")} of the rest cost ${number(counts.readTokens)}` : ""}.` : "";
+
 export function overviewView(view, go) {
   const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), base = h("p", { class: "dim small" }), suites = h("div"), latest = h("div");
   const stretch = h("select", { "aria-label": "Time range", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
@@ -74,7 +77,7 @@ export function overviewView(view, go) {
     known.savings = savings;
     perSuite = savings.suites;
     clear(suites, perSuite.length ? [h("h4", {}, "In each session, by suite, before introspect"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing measured yet: savings are known once a child has run."));
-    clear(base, `Compared with listing every tool of these suites in each session that called something (${number(savings.sessions)}), less ${plural(savings.introspections, "introspect call")}. Estimated.`);
+    clear(base, `Compared with listing every tool of these suites in each session that called something (${number(savings.sessions)}), less ${plural(savings.introspections, "introspect call")}. Estimated.${ofResults(savings.results)}`);
     drawSavings();
     drawTiles();
   };
