@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import threading
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -74,6 +76,21 @@ def prompt(question: str) -> str:
     except EOFError:
         print()
         return "none"
+
+
+def read_line(on_line: Callable[[str], None]) -> None:
+    """Call back in the running loop with the next line of stdin; empty at its end.
+
+    The thread is a daemon: at the end of the program nothing waits for a line that nobody writes.
+    """
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        line = sys.stdin.readline()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(on_line, line)
+
+    threading.Thread(target=read, daemon=True).start()
 
 
 def own_command() -> list[str]:

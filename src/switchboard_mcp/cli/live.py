@@ -29,6 +29,7 @@ class LiveDisplay:
         self._enabled = enabled and screen.is_terminal
         self._drawn = 0
         self._count = 0
+        self.paused = False  # while a question is asked
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> LiveDisplay:
@@ -52,6 +53,8 @@ class LiveDisplay:
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(FRAME_S, self._tick)
+        if self.paused:
+            return
         size = self._screen.size()
         assert size is not None
         spin = SPINNER[self._count % len(SPINNER)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -66,6 +67,17 @@ class ListenSubscription(Struct, kw_only=True):
         self.channel.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
 
 
+class Approver(Protocol):
+    """Asks the person at the terminal of a command, whose host is this process."""
+
+    @property
+    def is_available(self) -> bool:
+        """True if somebody can answer."""
+
+    def ask(self, question: str, on_answer: Callable[[bool | None], None]) -> None:
+        """Ask, and call back with the answer; with None if there is none."""
+
+
 class Session:
     """A connected host. `channel` carries messages of no request; an `ephemeral` session lives for one request."""
 
@@ -87,6 +99,7 @@ class Session:
         self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
         self.whole_results = False  # a program in this process that needs every result whole
+        self.approver: Approver | None = None  # of a command in this process
         self.closed = False
         self.version = LATEST_LEGACY
         self.initialized = False

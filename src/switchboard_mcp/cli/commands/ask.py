@@ -20,6 +20,7 @@ from switchboard_mcp.cli.invocation import (
     Invocation,
     find_suite,
     open_switchboard,
+    read_line,
     show_warnings,
     usage_error,
 )
@@ -145,7 +146,9 @@ class ShellConsent:
             raise refused("ask_unconfirmed", message, hint="Add --yes to run the plan as it is.")
         err.stream.write("Run it? [y/N] ")
         err.stream.flush()
-        answer = await asyncio.to_thread(sys.stdin.readline)
+        line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        read_line(line.set_result)
+        answer = await line
         return "yes" if answer.strip().lower() in ("y", "yes") else "no"
 
 

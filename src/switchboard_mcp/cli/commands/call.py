@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Screen, Styled, one_line, truncate
-from switchboard_mcp.cli.invocation import Invocation, find_suite, open_switchboard, usage_failure
+from switchboard_mcp.cli.invocation import Invocation, find_suite, open_switchboard, read_line, usage_failure
 from switchboard_mcp.cli.live import LiveDisplay
 from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, connected
 from switchboard_mcp.cli.parser import Command, option, positional
@@ -67,7 +67,9 @@ async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
         screen = invocation.console.err
         with LiveDisplay(screen, status.frame, enabled=invocation.may_draw) as live:
             async with connected(
-                switchboard.gateway, lambda message: show_log(message, screen, live)
+                switchboard.gateway,
+                lambda message: show_log(message, screen, live),
+                TerminalApprover(screen, live, present=not invocation.as_json),
             ) as host:
                 # A twin suite is called by its own name, so that it refuses what is not its own.
                 name = (
@@ -162,6 +164,35 @@ def _is_text(schema: object) -> bool:
         types = [each for each in options if each != {"type": "null"}]
         return bool(types) and all(map(_is_text, types))
     return schema.get("type") in ("string", ["string"], ["string", "null"])
+
+
+class TerminalApprover:
+    """Asks at the terminal before a call that a rule of the gate asks about."""
+
+    def __init__(self, screen: Screen, live: LiveDisplay, *, present: bool) -> None:
+        self._screen = screen
+        self._live = live
+        self._present = present
+
+    @property
+    def is_available(self) -> bool:
+        """True if somebody can answer."""
+        return self._present and sys.stdin.isatty() and self._screen.is_terminal
+
+    def ask(self, question: str, on_answer: Callable[[bool | None], None]) -> None:
+        """Show the question, and wait for the answer without blocking the loop."""
+        self._live.paused = True
+        self._live.erase()
+        for line in question.splitlines():
+            self._screen.line(line)
+        self._screen.stream.write("Allow it? [y/N] ")
+        self._screen.stream.flush()
+
+        def take(line: str) -> None:
+            self._live.paused = False
+            on_answer(line.strip().lower() in ("y", "yes") if line else None)
+
+        read_line(take)
 
 
 class CallProgress:

@@ -49,6 +49,8 @@ class SuiteInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     subtools: int | None
     denied: int | None
     scope: str = "workspace"
+    twins: dict[str, int | None] = {}
+    """Subtools of each twin suite, if the suite is split."""
 
 
 class DisabledChild(Struct, frozen=True):
@@ -148,6 +150,12 @@ def suite_info(suite: ChildSuite) -> SuiteInfo:
         subtools=allowed if knowledge else None,
         denied=len(tools) - allowed if knowledge else None,
         scope=spec.scope,
+        twins={
+            name: len(suite.twins.of(name, suite, suite.permitted(tools))) if knowledge else None
+            for name in suite.listed_names()
+        }
+        if suite.twins is not None and suite.listed_names() != [suite.name]
+        else {},
     )
 
 
@@ -173,12 +181,13 @@ def show_listing(listing: ToolListing, invocation: Invocation) -> None:
     described = {tool["name"]: tool["description"] for tool in msgspec.json.decode(listing.tools)["tools"]}
     rows = [
         (
-            Styled(info.suite, "bold cyan"),
+            Styled(name, "bold cyan"),
             info.child,
-            _count(info),
-            Styled(described.get(info.suite, SHOWN_DIRECTLY)),
+            _count(info) if name == info.suite or info.twins[name] is None else Styled(str(info.twins[name])),
+            Styled(described.get(name, SHOWN_DIRECTLY)),
         )
         for info in listing.children
+        for name in info.twins or [info.suite]
     ]
     out.table(rows, header=("SUITE", "CHILD", "SUBTOOLS", "DESCRIPTION"), optional=(1,), cell_lines=1)
     if listing.disabled:

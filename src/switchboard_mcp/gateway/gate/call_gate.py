@@ -2,6 +2,7 @@
 
 | host | how it is asked |
 | --- | --- |
+| a command in this process | at its terminal |
 | with a handshake, and elicitation | `elicitation/create`, while the call waits |
 | stateless, and elicitation | an `input_required` result with a signed state; the host repeats the call |
 | any other | `switchboard approvals`; the call waits a while, then is refused and may be repeated |
@@ -36,6 +37,7 @@ from switchboard_mcp.gateway.gate.questions import (
 )
 from switchboard_mcp.gateway.gate.signed_states import StateSigner, is_gate_state
 from switchboard_mcp.gateway.request_context import DelegatedWaiter
+from switchboard_mcp.gateway.session import Approver
 from switchboard_mcp.policy.gate.conditions import Surroundings
 from switchboard_mcp.policy.gate.rules import (
     Candidates,
@@ -85,6 +87,7 @@ class GatedCall(Struct):
     proceed: Callable[[], None]
     refuse: Callable[[Failure], None]
     decision: Decision = Decision("allow")
+    is_answered: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -219,10 +222,30 @@ class CallGate:
             return
         if isinstance(question, Exception):
             self._refuse(gated, "gate_unanswered", f"The arguments of {_describe(gated)} cannot be shown.")
+        elif gated.request.session.approver is not None:
+            self._ask_at_terminal(gated, question, gated.request.session.approver)
         elif _missing(gated.request) is None:
             self._ask_host(gated, question)
         else:
             self._ask_user(gated, question)
+
+    def _ask_at_terminal(self, gated: GatedCall, question: Question, approver: Approver) -> None:
+        if not approver.is_available:
+            message = f"A rule asks before {_describe(gated)}, and this command has no terminal to ask at."
+            self._refuse(gated, "gate_unanswered", message, "Run the same command in a terminal of your own.")
+            return
+        self._record(gated, "gate_asked")
+        approver.ask(question.text(), partial(self._on_direct_answer, gated))
+        self._context.loop.call_later(self.settings.keep_ms / 1000, self._on_direct_answer, gated, None)
+
+    def _on_direct_answer(self, gated: GatedCall, allow: bool | None) -> None:
+        """Take an answer of the person at the terminal, or that there is none in time."""
+        if gated.is_open and not gated.is_answered:
+            if allow is None:
+                self._refuse(gated, "gate_unanswered", f"The user did not answer about {_describe(gated)}.")
+            else:
+                self._remember(gated, allow=allow)
+                self._settle(gated, allow)
 
     def _ask_host(self, gated: GatedCall, question: Question) -> None:
         request = gated.request
@@ -320,6 +343,7 @@ class CallGate:
             message = f"The rules have changed since the question about {_describe(gated)}."
             self._refuse(gated, "gate_unanswered", message, "Make the same call again.")
             return
+        gated.is_answered = True
         self._record(gated, "gate_allowed" if allow else "gate_declined")
         if allow:
             if gated.request.interception is not None:

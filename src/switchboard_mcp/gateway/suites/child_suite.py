@@ -211,6 +211,8 @@ class ChildSuite:
                     "decision", session, arguments.subtool, problem.code, bytes(arguments.args or b"")
                 )
             refuse_call(session, channel, id, params.meta, problem)
+        elif self.twins is not None and (problem := self._refused_by_twin(params)) is not None:
+            refuse_call(session, channel, id, params.meta, problem)
         else:
             on_tool_call = self.child.on_tool_call
             if on_tool_call is not None:
@@ -219,6 +221,15 @@ class ChildSuite:
                 self.pipeline.begin(session, channel, id, params)
             else:
                 SubtoolCall(session, channel, id, self, params).begin()
+
+    def _refused_by_twin(self, params: PlainParams) -> Failure | None:
+        """Return the failure for a write in the read twin, as far as is known before the child runs."""
+        assert self.twins is not None
+        subtool = params.arguments.subtool
+        if params.name != self.twins.read:
+            return None
+        known = next((tool for tool in self.child.inventory.known_tools() if tool.name == subtool), None)
+        return self.twins.refusal(params.name, self, known) if known is not None else None
 
     def shaper(self, session: Session) -> ResultShaper:
         """Return what shapes the results of this suite; loaded with the first result that needs it."""
