@@ -29,7 +29,7 @@ SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
 # The full figure is 100,000; files of that number take a while to make.
 MESSAGES = int(os.environ.get("SWITCHBOARD_DASHBOARD_MESSAGES", "10000"))
 MANY_CHILDREN = 100
-VIEWS = ("overview", "suites", "calls", "audit", "mail", "workflows")
+VIEWS = ("overview", "suites", "calls", "audit", "mail", "workflows", "approvals")
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 HOSTILE_TOOL = {
     "name": HOSTILE,
@@ -378,7 +378,7 @@ def test_every_control_has_a_name_and_every_text_its_contrast(page: Browser) -> 
             "await page.evaluate((theme) => { document.documentElement.dataset.theme = theme }, args.t)",
             t=theme,
         )
-        for view in ("overview", "suites", "calls", "audit", "mail", "workflows"):
+        for view in ("overview", "suites", "calls", "audit", "mail", "workflows", "approvals"):
             page.view(view)
             page.run("await page.waitForTimeout(200)")
             assert page.run(f"return await page.evaluate(() => {NAMELESS})") == [], view
@@ -388,7 +388,7 @@ def test_every_control_has_a_name_and_every_text_its_contrast(page: Browser) -> 
 
 
 def test_a_phone_shows_every_view_without_scrolling_sideways(page: Browser) -> None:
-    for view in ("overview", "suites", "calls", "audit", "mail", "workflows"):
+    for view in ("overview", "suites", "calls", "audit", "mail", "workflows", "approvals"):
         page.view(view)
         page.picture(SHOTS / f"phone-{view}.png", 390, 844)
         wide = "return await page.evaluate(() => document.documentElement.scrollWidth)"

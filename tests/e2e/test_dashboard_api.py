@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ ECHO = {
     "inputSchema": {"type": "object", "properties": {"message": {"type": "string"}}},
 }
 READER, AGENT = "reader-token-0123456789", "agent-token-0123456789"
+BOSS = "boss-token-0123456789"
 
 
 def make_workspace(folder: Path, **config: object) -> Path:
@@ -43,11 +45,18 @@ def make_workspace(folder: Path, **config: object) -> Path:
             "missing": {"command": "/no/such/program"},
         },
         "http": {
-            "tokens": {"reader": {"token": READER, "dashboard": "read"}, "agent": AGENT},
+            "tokens": {
+                "reader": {"token": READER, "dashboard": "read"},
+                "boss": {"token": BOSS, "dashboard": "admin"},
+                "agent": AGENT,
+            },
             "allowedOrigins": ["https://app.example.com"],
         },
         "mail": {"enabled": True},
         "audit": {"enabled": True},
+        "gate": [
+            {"ask": "always", "args": {"message": {"glob": "ask me*"}}, "reason": "Somebody should look."}
+        ],
         **config,
     }
     (folder / "switchboard.config.json").write_text(json.dumps(settings))
@@ -419,6 +428,73 @@ def test_an_execute_is_approved_once_and_typed_in_the_overseers_name(web: Web, m
     assert result["place"] == "deadletter"
     assert "Not now." in result["reason"]
     assert api(web, f"mail/messages/ben/{mail['task']}/approve", {}).status == 409
+
+
+def asked(web: Web, message: str, token: str) -> tuple[Future[Answer], Json]:
+    """A call of a host that cannot ask its user, and the question that it waits for."""
+    arguments = {"action": "call", "subtool": "echo", "args": {"message": message, "password": "hunter2"}}
+    posted = modern("tools/call", {"name": "pinned_suite", "arguments": arguments})
+    headers = headers_of(posted, Authorization=f"Bearer {token}")
+    waiting = ThreadPoolExecutor().submit(web.ask, "POST", "/mcp", posted, headers)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for question in api(web, "approvals").json["approvals"]:
+            if message in question["arguments"]:
+                return waiting, question
+        time.sleep(0.05)
+    raise AssertionError("no question")
+
+
+def test_a_call_that_a_rule_asks_about_is_answered_here_and_goes_on(web: Web) -> None:
+    waiting, question = asked(web, "ask me 1", AGENT)
+    assert question["reason"] == "Somebody should look."
+    assert (question["child"], question["subtool"], question["principal"]) == ("pinned", "echo", "agent")
+    assert "hunter2" not in str(question)
+    assert api(web, "overview").json["approvals"] == 1
+    as_reader = {"Authorization": f"Bearer {READER}"}
+    assert api(web, "approvals", **as_reader).json["approvals"][0]["arguments"] == ""
+    assert api(web, f"approvals/{question['id']}/allow", {}, **as_reader).status == 403
+    assert api(web, f"approvals/{question['id']}/allow", {}, Origin="https://evil.example").status == 403
+    form = web.ask("POST", f"/api/approvals/{question['id']}/allow", b"x=1", {"Content-Type": "text/plain"})
+    assert form.status == 415
+    assert not waiting.done()
+    assert api(web, f"approvals/{question['id']}/allow", {}).json["allow"] is True
+    assert waiting.result(PATIENCE_S).json["result"].get("isError") is not True
+    assert api(web, f"approvals/{question['id']}/allow", {}).status == 404
+    assert api(web, "approvals").json["approvals"] == []
+
+    waiting, question = asked(web, "ask me 2", AGENT)
+    assert api(web, f"approvals/{question['id']}/deny", {}).status == 200
+    assert b"declined" in waiting.result(PATIENCE_S).body
+    recorded(web, "gate", 6)  # two questions: asked, answered by whom, and the outcome
+    outcomes = [entry["outcome"] for entry in api(web, "audit?kind=gate").json["entries"]]
+    assert {"approved", "rejected"} <= set(outcomes)
+
+
+def test_the_overseer_has_mail_about_a_call_that_waits_until_it_is_decided(web: Web) -> None:
+    def notes() -> list[Json]:
+        messages = api(web, "mail/messages").json["messages"]
+        return [note for note in messages if question["id"] in str(note) and note["place"] == "inbox"]
+
+    waiting, question = asked(web, "ask me 4", AGENT)
+    deadline = time.monotonic() + PATIENCE_S
+    while not notes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    [note] = notes()
+    assert note["from"] == note["to"] == "overseer"
+    assert api(web, f"approvals/{question['id']}/allow", {}).status == 200
+    waiting.result(PATIENCE_S)
+    while notes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not notes()
+
+
+def test_nobody_approves_the_call_of_the_own_token(web: Web) -> None:
+    waiting, question = asked(web, "ask me 3", BOSS)
+    own = {"Authorization": f"Bearer {BOSS}"}
+    assert api(web, f"approvals/{question['id']}/allow", {}, **own).status == 409
+    assert api(web, f"approvals/{question['id']}/deny", {}).status == 200
+    assert b"declined" in waiting.result(PATIENCE_S).body
 
 
 def test_nobody_comes_as_the_overseer_by_the_mail_tools(web: Web) -> None:

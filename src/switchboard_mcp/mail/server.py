@@ -18,6 +18,7 @@ from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier, Resou
 from switchboard_mcp.mail import resources
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Delivery
+from switchboard_mcp.mail.overseer import OverseerNotes
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
 from switchboard_mcp.mail.session import AgentSession
@@ -79,6 +80,7 @@ class MailServer:
         self._maybe_unread = {""}
         self.delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
         self._closed = False
+        self.notes = OverseerNotes(self.store, start_task, log)
 
     @property
     def tools(self) -> Sequence[ToolSpec]:

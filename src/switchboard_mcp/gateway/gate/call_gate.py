@@ -5,7 +5,8 @@
 | a command in this process | at its terminal |
 | with a handshake, and elicitation | `elicitation/create`, while the call waits |
 | stateless, and elicitation | an `input_required` result with a signed state; the host repeats the call |
-| any other | `switchboard approvals`; the call waits a while, then is refused and may be repeated |
+| any other | `switchboard approvals`, the dashboard, and a mail to the overseer about these; the call waits a while, |
+| | then is refused and may be repeated |
 
 An answer comes from the host or from the user's own shell, never from arguments or results.
 """
@@ -16,7 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -57,7 +58,13 @@ from switchboard_mcp.system.user_folders import state_folder
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+    from switchboard_mcp.mail.server import MailServer
 
+# At the end of a mail to the overseer. An answer by mail would have to be told from one that an agent has written.
+ANSWER_BY = (
+    "Answer on the dashboard, or in a terminal with `switchboard approvals allow {id}` or `switchboard approvals "
+    "deny {id}`. A reply to this message is not an answer."
+)
 # The key of the input request in an `input_required` result.
 INPUT_KEY = "approval"
 KINDS: dict[str, Kind] = {TOOLS: "tool", RESOURCES: "resource", PROMPTS: "prompt"}
@@ -312,7 +319,12 @@ class CallGate:
             self._refuse(gated, "gate_unanswered", message)
             return
         self._asked[key] = (id, gated)
+        if (mail := self._mail()) is not None:
+            mail.notes.post(id, f"Approval {id}: {question.text()}\n\n{ANSWER_BY.format(id=id)}")
         self._wait(gated, id)
+
+    def _mail(self) -> MailServer | None:
+        return cast("MailServer | None", self._context.builtin_apps.get("mail"))
 
     def _wait(self, gated: GatedCall, id: str) -> None:
         gated.request.on_progress(
@@ -321,7 +333,11 @@ class CallGate:
         self._context.loop.call_later(self.settings.wait_ms / 1000, self._stop_waiting, gated, id)
 
     def _on_user_answer(self, gated: GatedCall, allow: bool | None) -> None:
-        self._asked.pop(self._call_key(gated, continued=False), None)
+        id, _ = self._asked.pop(self._call_key(gated, continued=False), ("", gated))
+        if (mail := self._mail()) is not None:
+            mail.notes.settle(
+                id, "No answer in time." if allow is None else "Allowed." if allow else "Denied."
+            )
         if allow is not None:
             self._remember(gated, allow=allow, later=not gated.is_open)
             if gated.is_open:

@@ -313,15 +313,17 @@ class MessageStore:
         outcome: Outcome = "done",
         summary: str = "",
         result: str | None = None,
+        from_dashboard: bool = False,
     ) -> Acked:
         """Settle a message: `done` and `failed` archive it, `rejected` dead-letters it with `summary` as the reason.
 
         `result` is sent back as `submit_result`. A stale `fence` raises `mail_lease_lost` and changes nothing; the same
         acknowledgement may be repeated. Without a fence (0) the message is settled whoever holds it: for a person at
-        a shell.
+        a shell. Only the dashboard and the server itself, with `from_dashboard`, settle messages of the overseer.
         """
         name = message_lookup.parse_agent_name(agent)
-        message_lookup.require_unreserved(name)
+        if not from_dashboard:
+            message_lookup.require_unreserved(name)
         how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
         return await self._writer.commit(
             lambda tx: claims.ack(tx, name, message_id, how, self._rules), numbers=2

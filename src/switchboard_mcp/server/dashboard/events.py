@@ -34,7 +34,7 @@ class DashboardEvents:
         self._sampler: asyncio.Task[None] | None = None
         self._rows: dict[str, bytes] = {}
         self._seq = 0
-        self._hosts = (-1, -1)
+        self._hosts = (-1, -1, -1)
         self._idle_s = 0.0
         self._mail_changed = False
         self._unsubscribe_mail: Callable[[], None] | None = None
@@ -116,10 +116,12 @@ class DashboardEvents:
         point = state.sample_savings()
         if point is not None:
             chunks.append(event("savings", {"point": point}))
-        hosts = (state.sessions(), state.hosts_served())
+        hosts = (state.sessions(), state.hosts_served(), state.approvals)
         if hosts != self._hosts:
             self._hosts = hosts
-            chunks.append(event("server", {"sessions": hosts[0], "hostsServed": hosts[1]}))
+            chunks.append(
+                event("server", {"sessions": hosts[0], "hostsServed": hosts[1], "approvals": hosts[2]})
+            )
         if self._mail_changed:
             self._mail_changed = False
             chunks.append(event("mail", {}))

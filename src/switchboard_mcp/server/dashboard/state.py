@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.config.models import Workspace
     from switchboard_mcp.gateway.factory import Runtime
+    from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.server.dashboard.mail_view import MailView
@@ -51,6 +52,12 @@ class DashboardState:
     def mail_server(self) -> MailServer | None:
         """Return the mail server, if mail is on."""
         return cast("MailServer | None", self.services.builtin_apps.get("mail"))
+
+    @property
+    def approvals(self) -> int:
+        """Return the number of calls of this server that wait for a decision."""
+        gate = cast("CallGate | None", self.services.gate)
+        return len(gate.questions.all()) if gate is not None else 0
 
     @property
     def mail(self) -> MailView:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,60 @@ def test_without_anybody_to_ask_the_call_is_refused(board: Board) -> None:
     told = error(host, host.call("write"))
     assert told["code"] == "gate_unanswered"
     assert "gate" in told["hint"]
+    assert scene.reached() == 0
+
+
+class Person:
+    """Somebody at the terminal of a command."""
+
+    def __init__(self, *, is_available: bool = True) -> None:
+        self.is_available = is_available
+        self.questions: list[str] = []
+        self.answers: list[Callable[[bool | None], None]] = []
+
+    def ask(self, question: str, on_answer: Callable[[bool | None], None]) -> None:
+        self.questions.append(question)
+        self.answers.append(on_answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [(True, ""), (False, "gate_declined"), (None, "gate_unanswered")]
+)
+def test_a_command_asks_at_its_terminal(board: Board, answer: bool | None, code: str) -> None:
+    scene = Scene(board, [{"ask": "session", "subtool": "write"}])
+    host, person = board.host(), Person()
+    host.session.approver = person
+    called = host.call("write", args={"path": "/etc/x", "password": "hunter2"})
+    assert "'write' of 'kid'" in person.questions[0]
+    assert "hunter2" not in person.questions[0]
+    assert scene.reached() == 0
+    person.answers[0](answer)
+    board.settle()
+    assert scene.reached() == (answer is True)
+    if code:
+        assert error(host, called)["code"] == code
+    person.answers[0](True)  # nothing comes of a second answer
+    assert scene.reached() == (answer is True)
+
+
+def test_a_command_without_a_terminal_is_refused_at_once(board: Board) -> None:
+    scene = Scene(board, [{"ask": "always"}])
+    host = board.host()
+    host.session.approver = Person(is_available=False)
+    refused = error(host, host.call("write"))
+    assert refused["code"] == "gate_unanswered"
+    assert "terminal of your own" in refused["hint"]
+    assert scene.reached() == 0
+
+
+def test_a_question_at_a_terminal_is_bounded_in_time(board: Board) -> None:
+    scene = Scene(board, {"rules": [{"ask": "always"}], "keepMs": 5_000})
+    host, person = board.host(), Person()
+    host.session.approver = person
+    called = host.call("write")
+    board.advance(6)
+    assert error(host, called)["code"] == "gate_unanswered"
+    person.answers[0](True)
     assert scene.reached() == 0
 
 

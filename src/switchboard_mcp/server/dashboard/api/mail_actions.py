@@ -13,6 +13,7 @@ from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
+from switchboard_mcp.mail.overseer import register_overseer
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.api.mail import require_mail
@@ -108,13 +109,7 @@ async def _pending_execute(store: MessageStore, request: ApiRequest) -> StoredMe
 async def _sender(store: MessageStore, request: ApiRequest) -> str:
     """Return the sending agent, registered if needed so that it can receive replies."""
     name = agent_registry.parse_name(request.viewer.principal or OVERSEER)
-    if name not in await store.agents():
-        await store.register(name)
-        await store.update(
-            agent_registry.register(
-                name, interface="dashboard", purpose="The person who oversees the workspace."
-            )
-        )
+    await register_overseer(store, name)
     return name
 
 

@@ -35,6 +35,7 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "mayAct": request.viewer.may_act,
         "sessions": state.sessions(),
         "hostsServed": state.hosts_served(),
+        "approvals": state.approvals,
         "mode": governance.mode,
         "disabled": state.services.disabled,
         "audit": audit is not None,

@@ -81,6 +81,9 @@ ROUTES = (
     ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls"),
     ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
     ApiRoute("GET", "/api/audit", "The audit log, newest first, in pages.", "audit:audit"),
+    ApiRoute("GET", "/api/approvals", "Calls that wait for your decision.", "approvals:approvals"),
+    ApiRoute("POST", "/api/approvals/{id}/allow", "Let the call go on.", "approvals:allow", True),
+    ApiRoute("POST", "/api/approvals/{id}/deny", "Refuse the call.", "approvals:deny", True),
     ApiRoute("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
     ApiRoute("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),
     ApiRoute(

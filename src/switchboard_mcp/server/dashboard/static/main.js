@@ -1,5 +1,6 @@
 // The frame: login, navigation, keyboard shortcuts, dark and light theme.
 
+import { approvalsView } from "/static/approvals.js";
 import { auditView } from "/static/audit.js";
 import { callsView } from "/static/calls.js";
 import { $, clear, h, notice } from "/static/dom.js";
@@ -9,7 +10,7 @@ import { connect, disconnect, forget, known, name, on, post, request } from "/st
 import { suitesView } from "/static/suites.js";
 
 // Each view: its id in the address, its title, and the function that draws it. That function returns one to leave it.
-const VIEWS = [["overview", "Overview", overviewView], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView]];
+const VIEWS = [["overview", "Overview", overviewView], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView], ["approvals", "Approvals", approvalsView]];
 const view = $("view");
 let leave = () => {};
 
@@ -89,6 +90,11 @@ function press(event) {
   }
 }
 
+on("server", () => {
+  const link = $("views").querySelector("[data-view=approvals]");
+  const waiting = known.overview && known.overview.approvals;
+  if (link) link.textContent = waiting ? `Approvals (${waiting})` : "Approvals";
+});
 on("line", () => {
   $("line").textContent = known.line;
   $("line").dataset.line = known.line;
