@@ -160,8 +160,9 @@ def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
     check(_libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
     trees = [open_tree(kind, path) for kind, path, _ in mounts]
     mount_tmpfs(root, 1 << 20)
+    made = {root}
     for (kind, path, argument), tree in zip(mounts, trees, strict=True):
-        place(root + path, kind, tree, argument)
+        place(root + path, kind, tree, argument, made)
     set_flags(os.open(root, os.O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
     os.chdir(root)
     call(PIVOT_ROOT[machine()], b".", b".")
@@ -192,27 +193,41 @@ def mount_tmpfs(path: bytes, size: int, mode: int = 0o755) -> None:
     check(_libc.mount(b"tmpfs", path, b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options))
 
 
-def place(target: bytes, kind: str, tree: int, argument: Any) -> None:
-    """Put one mount of the plan at its place in the new root folder."""
+def place(target: bytes, kind: str, tree: int, argument: Any, made: set[bytes]) -> None:
+    """Put one mount of the plan at its place in the new root folder. `made` are the folders that exist."""
     if kind == "link":
-        if not os.path.lexists(target):
-            os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+        make_folder(target[: target.rindex(b"/")], made)
+        try:
             os.symlink(argument, target)
+        except FileExistsError:
+            pass
     elif kind == "dir":
-        os.makedirs(target, 0o755, exist_ok=True)
+        make_folder(target, made)
     elif kind in ("tmp", "empty"):
-        os.makedirs(target, 0o755, exist_ok=True)
+        make_folder(target, made)
         mount_tmpfs(target, argument or 4096, 0o1777 if kind == "tmp" else 0o755)
     else:
         if not os.path.lexists(target):
-            make_target(target, stat.S_ISDIR(os.fstat(tree).st_mode))
+            make_target(target, stat.S_ISDIR(os.fstat(tree).st_mode), made)
         call(MOVE_MOUNT, tree, b"", AT_FDCWD, target, MOVE_FROM_EMPTY_PATH)
         os.close(tree)
 
 
-def make_target(target: bytes, is_folder: bool) -> None:
+def make_folder(path: bytes, made: set[bytes]) -> None:
+    """Create a folder and those above it, as far as they do not exist."""
+    if path in made:
+        return
+    made.add(path)
+    make_folder(path[: path.rindex(b"/")], made)
+    try:
+        os.mkdir(path, 0o755)
+    except OSError:  # it is part of a mount; what is put into it fails if not
+        pass
+
+
+def make_target(target: bytes, is_folder: bool, made: set[bytes]) -> None:
     """Create an empty folder or file to mount on."""
-    os.makedirs(target if is_folder else os.path.dirname(target), 0o755, exist_ok=True)
+    make_folder(target if is_folder else target[: target.rindex(b"/")], made)
     if not is_folder:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
