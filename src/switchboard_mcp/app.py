@@ -205,6 +205,7 @@ async def running(
             catalog=Catalog(cache_folder(os.environ)),
             environ=os.environ,
             workspace=workspace.folder,
+            config_file=workspace.source,
             start_task=start_task,
             builtin_apps={} if mail_server is None else {mail_server.name: mail_server},
             launch_policy=None if governed is None else governed.launch_policy,

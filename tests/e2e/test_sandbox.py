@@ -152,3 +152,11 @@ def test_what_is_refused_is_counted_shown_and_audited(confined: Path, home: Path
     log = answered(run(confined, "audit", "show", "--json"))
     assert f"sandbox denied file {secret}" in log
     assert "sandbox denied host refused.example" in log
+
+
+def test_a_wrapped_child_is_confined_behind_its_wrapper(confined: Path, home: Path) -> None:
+    secret = home / ".netrc"
+    secret.write_text("secret")
+    answered(run(confined, "wrap", "code", HOME=str(home)))
+    text = execute(confined, home, f"open({str(secret)!r})")
+    assert f"add `{secret}` to suites.code.sandbox.files.read" in text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from asyncio import timeout, to_thread
 from typing import TYPE_CHECKING
 
@@ -43,9 +44,7 @@ async def launch(
         async with timeout(limit_s):
             if context.launch_policy is None:
                 command = [spec.command, *spec.args]
-                # The bus URL lets its holder send mail in any name, so children do not inherit it.
-                inherited = {name: value for name, value in context.environ.items() if name != URL_VARIABLE}
-                env = inherited | spec.env
+                env = _inherited(context) | spec.env
                 return await _spawn(spec, context, sandbox, command, env, spec.cwd)
             return await _launch_approved(spec, context, context.launch_policy, sandbox)
     except SpawnError as problem:
@@ -62,6 +61,18 @@ async def launch(
         )
 
 
+def _inherited(context: ChildContext) -> dict[str, str]:
+    """Return the variables that children inherit: not the bus URL, which lets its holder send mail in any name."""
+    return {name: value for name, value in context.environ.items() if name != URL_VARIABLE}
+
+
+def _wrapper_command(spec: ChildSpec, context: ChildContext) -> list[str]:
+    command = [sys.executable, "-P", "-m", "switchboard_mcp", "wrapper", spec.name]
+    config = ["--config", context.config_file] if context.config_file else []
+    through = ["--passthrough"] if "--passthrough" in spec.args else []
+    return [*command, "--workspace", context.workspace, *config, *through, "--log-level", "info"]
+
+
 async def _spawn(
     spec: ChildSpec,
     context: ChildContext,
@@ -70,8 +81,13 @@ async def _spawn(
     env: dict[str, str],
     cwd: str,
 ) -> Launched | Failure:
-    # A wrapper is Switchboard itself, which starts the wrapped child in that child's sandbox.
-    if not sandbox.is_on or spec.wraps:
+    if not sandbox.is_on:
+        return Launched(await context.launcher.spawn(argv, env, cwd))
+    if spec.wraps:
+        # A wrapper is Switchboard itself, which starts the wrapped child in that child's sandbox. The file of a
+        # wrapper could name another program, config or module path, and so leave the sandbox.
+        if context.launch_policy is None:
+            argv, env, cwd = _wrapper_command(spec, context), _inherited(context), context.workspace
         return Launched(await context.launcher.spawn(argv, env, cwd))
     from switchboard_mcp.sandbox import runner  # Only if a child has a sandbox.
 

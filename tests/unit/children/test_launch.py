@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard_mcp.children import remote_transport
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.launch import Launched, launch
 from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
+from switchboard_mcp.config.sandbox import PRESETS
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.file_inspector import FileIdentity, hash_path
@@ -143,6 +145,22 @@ def test_a_governed_workspace_without_a_guard_has_no_children(launchers: list[Fa
         ChildRegistry(workspace, services(launchers[0]))
 
 
+async def test_a_wrapper_in_a_sandbox_is_always_this_program(launchers: list[FakeLauncher]) -> None:
+    evil = {"PYTHONPATH": "/evil"}
+    spec = replace(
+        SPEC, wraps="elsewhere", command="/evil/tool", args=["wrapper", "--workspace", "/evil"], env=evil
+    )
+    context = services(launchers[0])
+    context.workspace, context.config_file = "/workspace", ""
+    launched = await launch(spec, context, 5, PRESETS["workspace"])
+    assert isinstance(launched, Launched)
+    [(argv, env, cwd)] = launchers[0].spawned
+    assert argv[:6] == [sys.executable, "-P", "-m", "switchboard_mcp", "wrapper", "kid"]
+    assert "/evil" not in argv
+    assert "PYTHONPATH" not in env
+    assert cwd == context.workspace
+
+
 STARTS = {
     "launcher.spawn": {"children/launch.py"},
     "dial": {"children/remote_transport.py"},
@@ -158,6 +176,8 @@ STARTS = {
     },
     # The writer of the audit record: our own interpreter with our own module.
     "posix_spawn": {"observability/audit/writer_process.py"},
+    # `ps` where there is no /proc; the probe of sandboxes, which is our own program.
+    "subprocess.run": {"transport/process/reaper.py", "system/processes.py", "sandbox/probing.py"},
     # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.
     "execv": {"broker/again.py", "broker/shim.py"},
     "execve": {"broker/shim.py"},
@@ -176,7 +196,9 @@ def called(node: ast.Call) -> str:
     name = node.func.attr
     # A link's `spawn` starts a task, and a prompt's `system` is words.
     owner = ast.unparse(node.func.value).rpartition(".")[2]
-    return f"{owner}.{name}" if name == "spawn" or (owner, name) == ("prompt", "system") else name
+    if name == "spawn" or (owner, name) in (("prompt", "system"), ("subprocess", "run")):
+        return f"{owner}.{name}"
+    return name
 
 
 def test_processes_and_connections_begin_in_one_place_each() -> None:
