@@ -44,7 +44,7 @@ PEER = Path(__file__).resolve().parent / "bus_peer.py"
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[str]:
+def redis_server(folder: Path, sync: str = "everysec") -> Iterator[str]:
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         raise BenchError("redis-server is missing (Debian: apt-get install redis-server)")
@@ -53,7 +53,7 @@ def redis_server(folder: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     folder.mkdir()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-    options += ["--appendonly", "yes", "--appendfsync", "everysec"]
+    options += ["--appendonly", "yes", "--appendfsync", sync]
     process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
     try:
         for _ in range(200):

@@ -1,193 +1,461 @@
-"""Scenario: what it costs to store a message for good.
+"""Scenario: durable messages, the way hosts reach them and inside one process, with 1, 8 and 32 clients.
 
-32 senders, each waiting for its answer before it sends the next. Beside the message desk stand the plain recipe for one
-durable file (write, sync, rename, sync the folder) in as many threads, and SQLite with a write-ahead log that is synced
-at every commit: the two ways somebody would otherwise take. All take turns on the same disk in the same run. Then
-what one message costs in a mailbox where thousands wait.
+Each client waits for its answer before it does the next thing: it sends a message to another agent and gets a receipt,
+claims one message at a time, and settles it. Hosts are stdio servers with a process each, as MCP hosts start them.
+Beside them, on the same disk and in the same run: a SQLite table with a write-ahead log that is synced at every commit,
+and a Redis stream with `appendfsync always`, both with a connection per client. How often this disk can sync in a
+second is printed too, since it bounds all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import selectors
+import socket
 import sqlite3
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bench import durable
-from bench.durable import PAYLOAD, SENDERS
-from bench.report import Goal, Options, Report, Samples, Table, cell
-from switchboard_mcp.mail.messages import Draft
+from bench.broker_kills import SWITCHBOARD
+from bench.bus import redis_server
+from bench.client import BenchError
+from bench.durable import PAYLOAD
+from bench.report import Figures, Goal, Options, Report, Samples, Table, cell
+from switchboard_mcp.mail.messages import Claimed, Draft
 from switchboard_mcp.mail.store.store import MessageStore
 
-RECIPIENTS = 8
-ROUND, EACH = 256, 50
-DESK, BARE, SQLITE = "switchboard", "fsync", "sqlite"
+CLIENTS = (1, 8, 32)
+ACTS = ("send", "claim", "settle")
+HOSTS, INSIDE, SQLITE, REDIS = "hosts", "inside", "sqlite", "redis"
 TITLES = {
-    DESK: "Switchboard: message and receipt",
-    BARE: "one file: write, fsync, rename, fsync folder",
+    HOSTS: "Switchboard, through stdio hosts",
+    INSIDE: "Switchboard, inside one process",
     SQLITE: "SQLite, WAL, synchronous=FULL",
+    REDIS: "Redis stream, appendfsync always",
 }
+# Rates and milliseconds of each act.
+Taken = dict[str, tuple[float, list[float]]]
 
 
-def measure_desk(folder: Path, seconds: float) -> list[float]:
-    """Milliseconds of each send."""
+def fsyncs_per_s(folder: Path) -> float:
+    """How often one program can append to a file and sync it."""
+    descriptor = os.open(folder / "sync", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    count, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < 1.0:
+        os.write(descriptor, PAYLOAD.encode())
+        os.fdatasync(descriptor)
+        count += 1
+    os.close(descriptor)
+    return count / passed
+
+
+# --- hosts -----------------------------------------------------------------------------------------------------------
+
+
+class Host:
+    """One stdio server, and what it was asked."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [SWITCHBOARD],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "XDG_STATE_HOME": f"{folder}/state"},
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.to, self.back = self.process.stdin.fileno(), self.process.stdout.fileno()
+        self.begun = 0.0
+        self.rest = b""
+        self.held: list[str] = []
+        self._id = 0
+
+    def ask(self, method: str, params: object) -> None:
+        self._id += 1
+        self.begun = time.perf_counter()
+        message = {"jsonrpc": "2.0", "id": self._id, "method": method, "params": params}
+        os.write(self.to, msgspec.json.encode(message) + b"\n")
+
+    def call(self, tool: str, **args: object) -> None:
+        arguments = {"action": "call", "subtool": tool, "args": args}
+        self.ask("tools/call", {"name": "mail_suite", "arguments": arguments})
+
+    def answer(self) -> bytes | None:
+        """The next answer, if all of it has come."""
+        data = os.read(self.back, 1 << 20)
+        if not data:
+            raise BenchError(f"{self.name} has ended")
+        self.rest += data
+        while (end := self.rest.find(b"\n")) >= 0:
+            line, self.rest = self.rest[:end], self.rest[end + 1 :]
+            if b'"id":' in line[:60] or b'"result"' in line:
+                return line
+        return None
+
+    def wait(self) -> bytes:
+        while (line := self.answer()) is None:
+            pass
+        return line
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def payload_of(line: bytes) -> dict[str, Any]:
+    result = msgspec.json.decode(line)["result"]
+    if result.get("isError"):
+        raise BenchError(str(result)[:500])
+    found: dict[str, Any] = result.get("structuredContent") or msgspec.json.decode(
+        result["content"][0]["text"]
+    )
+    return found
+
+
+def drive(
+    hosts: list[Host], seconds: float, act: Callable[[Host], bool], check: Callable[[Host, bytes], bool]
+) -> Any:
+    """Let each host do one thing after the other for so long; returns the rate and the milliseconds of each."""
+    taken: list[float] = []
+    with selectors.DefaultSelector() as ready:
+        begin = time.perf_counter()
+        until = begin + seconds
+        for host in hosts:
+            if act(host):
+                ready.register(host.back, selectors.EVENT_READ, host)
+        while ready.get_map():
+            for key, _ in ready.select():
+                host = key.data
+                line = host.answer()
+                if line is None:
+                    continue
+                now = time.perf_counter()
+                if check(host, line):
+                    taken.append((now - host.begun) * 1000)
+                if now >= until or not act(host):
+                    ready.unregister(host.back)
+        passed = time.perf_counter() - begin
+    return len(taken) / passed, taken
+
+
+def started(folder: Path, clients: int) -> list[Host]:
     folder.mkdir()
+    (folder / "switchboard.config.json").write_text('{"mail":{"enabled":true}}')
+    hosts = [Host(folder, f"agent-{number}") for number in range(clients)]
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "bench", "version": "1"},
+    }
+    for host in hosts:
+        host.ask("initialize", hello)
+    for host in hosts:
+        host.wait()
+        host.call("register_chat_agent", name=host.name)
+    for host in hosts:
+        payload_of(host.wait())
+    return hosts
 
-    async def work() -> list[float]:
+
+def measure_hosts(folder: Path, clients: int, seconds: float) -> Taken:
+    hosts = started(folder, clients)
+    turn = {host.name: number for number, host in enumerate(hosts)}
+
+    def send(host: Host) -> bool:
+        turn[host.name] += 1
+        recipient = hosts[turn[host.name] % clients].name
+        host.call("send_message", recipient=recipient, action="delegate_task", payload=PAYLOAD)
+        return True
+
+    def sent(host: Host, line: bytes) -> bool:
+        if b"delivered" not in line:
+            raise BenchError(line[:500].decode())
+        return True
+
+    def claim(host: Host) -> bool:
+        host.call("claim_messages", max=1, leaseSeconds=3600)
+        return True
+
+    def claimed(host: Host, line: bytes) -> bool:
+        found = [message["id"] for message in payload_of(line)["messages"]]
+        host.held += found
+        return bool(found)
+
+    def settle(host: Host) -> bool:
+        if host.held:
+            host.call("ack_message", id=host.held.pop(), outcome="done")
+            return True
+        return False
+
+    def settled(host: Host, line: bytes) -> bool:
+        payload_of(line)
+        return True
+
+    try:
+        return {
+            "send": drive(hosts, seconds, send, sent),
+            "claim": drive(hosts, seconds / 2, claim, claimed),
+            "settle": drive(hosts, seconds, settle, settled),
+        }
+    finally:
+        for host in hosts:
+            host.stop()
+
+
+# --- inside one process ----------------------------------------------------------------------------------------------
+
+
+def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
+    folder.mkdir()
+    held: list[list[Claimed]] = [[] for _ in range(clients)]
+    names = [f"agent-{number}" for number in range(clients)]
+    draft = Draft(action="delegate_task", payload=PAYLOAD)
+
+    async def timed(act: Callable[[int], Any], limit: float) -> tuple[float, list[float]]:
         taken: list[float] = []
-        async with await MessageStore.open(str(folder), watch=False) as post:
-            for number in range(RECIPIENTS):
-                await post.register(f"reader-{number}")
-            until = time.perf_counter() + seconds
+        start = time.perf_counter()
 
-            async def send(number: int) -> None:
-                count = number
-                while (begin := time.perf_counter()) < until:
-                    count += 1
-                    draft = Draft(action="delegate_task", payload=PAYLOAD)
-                    await post.send(
-                        draft, sender=f"sender-{number}", recipient=f"reader-{count % RECIPIENTS}"
-                    )
-                    taken.append((time.perf_counter() - begin) * 1000)
+        async def one(number: int) -> None:
+            while (begin := time.perf_counter()) < start + limit and await act(number):
+                taken.append((time.perf_counter() - begin) * 1000)
 
-            await asyncio.gather(*(send(number) for number in range(SENDERS)))
-            verdict = await post.verify()
-            if not verdict.sound or verdict.counts["inbox"] != len(taken):
-                raise RuntimeError(f"{len(taken)} were accepted, and {verdict.counts} are there")
-        return taken
+        await asyncio.gather(*map(one, range(clients)))
+        return len(taken) / (time.perf_counter() - start), taken
+
+    async def work() -> Taken:
+        async with await MessageStore.open(str(folder), watch=False) as store:
+            for name in names:
+                await store.register(name)
+            turns = list(range(clients))
+
+            async def send(number: int) -> bool:
+                turns[number] += 1
+                recipient = names[turns[number] % clients]
+                await store.send(draft, sender=names[number], recipient=recipient)
+                return True
+
+            async def claim(number: int) -> bool:
+                held[number] += (found := await store.claim(names[number], lease_s=3600))
+                return bool(found)
+
+            async def settle(number: int) -> bool:
+                if not held[number]:
+                    return False
+                one = held[number].pop()
+                await store.ack(names[number], one.message.id, fence=one.fence)
+                return True
+
+            taken = {
+                "send": await timed(send, seconds),
+                "claim": await timed(claim, seconds / 2),
+                "settle": await timed(settle, seconds),
+            }
+            verdict = await store.verify()
+            if not verdict.sound:
+                raise BenchError(str(verdict.findings[:3]))
+            return taken
 
     return asyncio.run(work())
 
 
-def in_threads(seconds: float, start: Callable[[int], Callable[[int], None]]) -> list[float]:
-    """Milliseconds of each store, by as many threads as there are senders."""
-    taken: list[float] = []
-    until = time.perf_counter() + seconds
+# --- the others ------------------------------------------------------------------------------------------------------
 
-    def send(number: int) -> None:
-        store = start(number)
-        count = 0
-        while (begin := time.perf_counter()) < until:
-            count += 1
-            store(count)
+
+def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> tuple[float, list[float]]:
+    taken: list[float] = []
+    start = time.perf_counter()
+
+    def work(number: int) -> None:
+        while (begin := time.perf_counter()) < start + seconds and act(number):
             taken.append((time.perf_counter() - begin) * 1000)
 
-    threads = [threading.Thread(target=send, args=[number]) for number in range(SENDERS)]
+    threads = [threading.Thread(target=work, args=[number]) for number in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return taken
+    return len(taken) / (time.perf_counter() - start), taken
 
 
-def measure_bare(folder: Path, seconds: float) -> list[float]:
-    (folder / "inbox").mkdir(parents=True)
-    inbox = os.open(folder / "inbox", os.O_RDONLY)
-
-    def start(number: int) -> Callable[[int], None]:
-        def store(count: int) -> None:
-            durable.store(inbox, f"msg_{number}_{count}.json")
-
-        return store
-
-    try:
-        return in_threads(seconds, start)
-    finally:
-        os.close(inbox)
-
-
-def measure_sqlite(folder: Path, seconds: float) -> list[float]:
+def measure_sqlite(folder: Path, clients: int, seconds: float) -> Taken:
     folder.mkdir()
     path = folder / "mail.db"
     with sqlite3.connect(path) as first:
         first.execute("PRAGMA journal_mode=WAL")
-        first.execute("CREATE TABLE mail (id TEXT PRIMARY KEY, payload TEXT)")
-
-    def start(number: int) -> Callable[[int], None]:
-        connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        first.execute(
+            "CREATE TABLE mail (id INTEGER PRIMARY KEY, owner INTEGER, state INTEGER, payload TEXT)"
+        )
+        first.execute("CREATE INDEX waiting ON mail (owner, state, id)")
+    connections = [
+        sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        for _ in range(clients)
+    ]
+    for connection in connections:
         connection.execute("PRAGMA synchronous=FULL")
+    held: list[list[int]] = [[] for _ in range(clients)]
+    turns = list(range(clients))
 
-        def store(count: int) -> None:
-            connection.execute("INSERT INTO mail VALUES (?, ?)", (f"msg_{number}_{count}", PAYLOAD))
+    def send(number: int) -> bool:
+        turns[number] += 1
+        row = (turns[number] % clients, PAYLOAD)
+        connections[number].execute("INSERT INTO mail (owner, state, payload) VALUES (?, 0, ?)", row)
+        return True
 
-        return store
+    def claim(number: int) -> bool:
+        query = (
+            "UPDATE mail SET state = 1 WHERE id = (SELECT id FROM mail WHERE owner = ? AND state = 0 "
+            "ORDER BY id LIMIT 1) RETURNING id"
+        )
+        held[number] += (found := [id for (id,) in connections[number].execute(query, (number,)).fetchall()])
+        return bool(found)
 
-    return in_threads(seconds, start)
+    def settle(number: int) -> bool:
+        if not held[number]:
+            return False
+        connections[number].execute("UPDATE mail SET state = 2 WHERE id = ?", (held[number].pop(),))
+        return True
 
-
-# A mailbox to compare the large one with.
-SMALL = 1_000
-
-
-def measure_large(folder: Path, waiting: int) -> dict[str, float]:
-    """Milliseconds of each thing that is done with one message, where so many wait; all by one who waits for each."""
-    folder.mkdir()
-    taken: dict[str, float] = {}
-
-    async def work() -> None:
-        async with await MessageStore.open(str(folder), watch=False) as post:
-            await post.register("reader")
-            draft = Draft(action="delegate_task", payload=PAYLOAD)
-            for _ in range(0, waiting, ROUND):
-                sends = (post.send(draft, sender="sender", recipient="reader") for _ in range(ROUND))
-                await asyncio.gather(*sends)
-            await post.peek("reader", limit=1)  # which reads all of it, once in a process
-            held = await post.claim("reader", limit=2 * EACH)
-            ids = [one.message.id for one in held]
-            works: dict[str, Callable[[int], Coroutine[Any, Any, object]]] = {
-                "look at the first 20": lambda _: post.peek("reader", limit=20),
-                "look, in a new store": lambda _: _look_anew(folder),
-                "send": lambda _: post.send(draft, sender="sender", recipient="reader"),
-                "claim one": lambda _: post.claim("reader"),
-                "settle": lambda n: post.ack("reader", ids[n], fence=held[n].fence),
-                "settle with a result": lambda n: post.ack("reader", ids[-n - 1], result="done"),
-                "read by id": lambda n: post.read("reader", ids[n]),
-            }
-            for name, do in works.items():
-                begin = time.perf_counter()
-                for number in range(EACH):
-                    await do(number)
-                taken[name] = (time.perf_counter() - begin) * 1000 / EACH
-
-    asyncio.run(work())
+    taken = {
+        "send": in_threads(clients, seconds, send),
+        "claim": in_threads(clients, seconds / 2, claim),
+        "settle": in_threads(clients, seconds, settle),
+    }
+    for connection in connections:
+        connection.close()
     return taken
 
 
-async def _look_anew(folder: Path) -> None:
-    async with await MessageStore.open(str(folder), watch=False) as post:
-        await post.peek("reader", limit=20)
+def measure_redis(folder: Path, clients: int, seconds: float) -> Taken:
+    with redis_server(folder, sync="always") as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(clients)]
+        held: list[list[bytes]] = [[] for _ in range(clients)]
+        turns = list(range(clients))
+
+        def do(number: int, *words: bytes) -> bytes:
+            line = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+            sockets[number].sendall(line)
+            data = sockets[number].recv(65536)
+            while not data.endswith(b"\r\n"):
+                data += sockets[number].recv(65536)
+            if data.startswith(b"-"):
+                raise BenchError(data.decode())
+            return data
+
+        for number in range(clients):
+            do(number, b"XGROUP", b"CREATE", b"mail%d" % number, b"g", b"0", b"MKSTREAM")
+
+        def send(number: int) -> bool:
+            turns[number] += 1
+            do(number, b"XADD", b"mail%d" % (turns[number] % clients), b"*", b"p", PAYLOAD.encode())
+            return True
+
+        def claim(number: int) -> bool:
+            words = (
+                b"XREADGROUP",
+                b"GROUP",
+                b"g",
+                b"c",
+                b"COUNT",
+                b"1",
+                b"STREAMS",
+                b"mail%d" % number,
+                b">",
+            )
+            parts = do(number, *words).split(b"\r\n")
+            if len(parts) < 8:
+                return False
+            held[number].append(next(part for part in parts if b"-" in part and part[:1].isdigit()))
+            return True
+
+        def settle(number: int) -> bool:
+            if not held[number]:
+                return False
+            do(number, b"XACK", b"mail%d" % number, b"g", held[number].pop())
+            return True
+
+        taken = {
+            "send": in_threads(clients, seconds, send),
+            "claim": in_threads(clients, seconds / 2, claim),
+            "settle": in_threads(clients, seconds, settle),
+        }
+        for each in sockets:
+            each.close()
+    return taken
 
 
-MEASURES = {DESK: measure_desk, BARE: measure_bare, SQLITE: measure_sqlite}
+MEASURES = {HOSTS: measure_hosts, INSIDE: measure_inside, SQLITE: measure_sqlite, REDIS: measure_redis}
 
 
 def run(options: Options) -> Report:
     seconds = options.pick(3, 1)
     samples = Samples()
     with durable.disk("mail") as folder:
-        for number in range(options.pick(3, 1)):
-            for key, measure in MEASURES.items():
-                taken = measure(folder / f"{key}-{number}", seconds)
-                durable.note(samples, key, len(taken) / seconds, taken)
-        waiting = options.pick(40, 4) * ROUND
-        small = measure_large(folder / "small", SMALL)
-        large = measure_large(folder / "large", waiting)
+        syncs = fsyncs_per_s(folder)
+        for turn in range(options.pick(3, 1)):
+            for clients in CLIENTS:
+                for key, measure in MEASURES.items():
+                    if not options.wants(key):
+                        continue
+                    for act, (rate, taken) in measure(
+                        folder / f"{key}-{clients}-{turn}", clients, seconds
+                    ).items():
+                        durable.note(samples, f"{key} {clients} {act}", rate, taken or [0.0])
     figures = samples.medians()
-    desk = figures[DESK]
+    tables = [_table(act, figures) for act in ACTS]
+    notes = [
+        f"{syncs:,.0f} syncs/s of an appended file by one program",
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+    ]
+    return Report(tables, _goals(figures), figures, notes)
+
+
+def _table(act: str, figures: Figures) -> Table:
+    heads = [""]
+    for clients in CLIENTS:
+        heads += [f"{clients}: /s", "p50 ms", "p99 ms"]
+    rows = []
+    for key, title in TITLES.items():
+        row = [title]
+        for clients in CLIENTS:
+            found = figures.get(f"{key} {clients} {act}", {})
+            row += [cell(found.get("per_s"), 0), cell(found.get("p50_ms"), 1), cell(found.get("p99_ms"), 1)]
+        rows.append(row)
+    return Table(f"{act.capitalize()}, clients that wait for each answer, medians", heads, rows)
+
+
+def _goals(figures: Figures) -> list[Goal]:
+    def rate(key: str, clients: int, act: str) -> float | None:
+        return figures.get(f"{key} {clients} {act}", {}).get("per_s")
+
     goals = [
-        Goal("durable messages a second", desk["per_s"], "at least", 1_000, "/s"),
-        Goal("p99 of a durable send", desk["p99_ms"], "at most", 100, "ms"),
+        Goal("sends a second through 32 hosts", rate(HOSTS, 32, "send"), "at least", 1_500, "/s"),
+        Goal("sends a second inside, 32 clients", rate(INSIDE, 32, "send"), "at least", 3_000, "/s"),
+        Goal("claims a second inside, 1 client", rate(INSIDE, 1, "claim"), "at least", 3_000, "/s"),
+        Goal("claims a second inside, 32 clients", rate(INSIDE, 32, "claim"), "at least", 3_000, "/s"),
+        Goal("settled a second inside, 32 clients", rate(INSIDE, 32, "settle"), "at least", 3_000, "/s"),
+        Goal(
+            "p99 of a send inside, 32 clients",
+            figures.get(f"{INSIDE} 32 send", {}).get("p99_ms"),
+            "at most",
+            50,
+            "ms",
+        ),
     ]
-    title = f"Durable messages, {SENDERS} senders, medians"
-    report = durable.report(title, "p50 ms", TITLES, figures, goals)
-    rows = [
-        [name, cell(small[name], 2), cell(ms, 2), f"{ms / small[name]:.1f} ×"] for name, ms in large.items()
-    ]
-    heads = ["ms per message", f"{SMALL:,} wait", f"{waiting:,} wait", "growth"]
-    report.tables.append(Table("One at a time, as the mailbox grows", heads, rows))
-    report.figures = {**figures, "small mailbox, ms": small, "large mailbox, ms": large}
-    return report
+    for act in ACTS:
+        mine, theirs = rate(INSIDE, 32, act), rate(SQLITE, 32, act)
+        ratio = mine / theirs if mine and theirs else None
+        goals.append(Goal(f"{act} inside, of SQLite's, 32 clients", ratio, "at least", 1))
+    return goals

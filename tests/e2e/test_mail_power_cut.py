@@ -81,7 +81,23 @@ def disk() -> Iterator[Disk]:
         shutil.rmtree(place)
 
 
-async def agents(folder: Path, history: History, round_number: int) -> None:
+class Witness:
+    """Writes down what was answered while the disk was there.
+
+    In the moment of the ioctl above the kernel reports some syncs as done that are not, which it cannot when the power
+    fails. A second sync, of something else, fails then.
+    """
+
+    def __init__(self, folder: Path, history: History) -> None:
+        self._folder = os.open(folder, os.O_RDONLY)
+        self._history = history
+
+    def tell(self, kind: str, message_id: str, *more: object) -> None:
+        os.fsync(self._folder)
+        self._history.tell(kind, message_id, *more)
+
+
+async def agents(folder: Path, witness: Witness, round_number: int) -> None:
     """Eight that send, and one that claims and settles, until the power fails."""
     async with await MessageStore.open(str(folder), watch=False) as post:
         await post.register("coder")
@@ -90,15 +106,15 @@ async def agents(folder: Path, history: History, round_number: int) -> None:
             for number in range(10_000):
                 draft = Draft(action="status_update", payload=f"{number} " + "x" * 700)
                 sent = await post.send(draft, sender=name, recipient="coder")
-                history.tell("accepted", sent.id, name, number)
+                witness.tell("accepted", sent.id, name, number)
 
         async def work() -> None:
             while True:
                 for taken in await post.claim("coder", limit=4):
                     acked = await post.ack("coder", taken.message.id, fence=taken.fence, result="ok")
-                    history.tell("acked", taken.message.id, taken.fence, "done")
+                    witness.tell("acked", taken.message.id, taken.fence, "done")
                     if acked.result is not None:
-                        history.tell("accepted", acked.result.id)
+                        witness.tell("accepted", acked.result.id)
                 await asyncio.sleep(0)
 
         await asyncio.gather(*(send(f"agent-{round_number}-{n}") for n in range(8)), work())
@@ -110,7 +126,9 @@ def test_nothing_that_was_accepted_is_lost_when_the_power_fails(disk: Disk, tmp_
     for number in range(ROUNDS):
         before = len(history.lines())
         # The answers of a dead file system are errors, which end the worker; they are not what is looked at.
-        child = fork(lambda number=number: asyncio.run(agents(disk.folder, history, number)))  # type: ignore[misc]
+        child = fork(
+            lambda number=number: asyncio.run(agents(disk.folder, Witness(disk.folder, history), number))  # type: ignore[misc]
+        )
         until = time.monotonic() + 30
         while len(history.lines()) < before + 60 and time.monotonic() < until:
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "the worker ended by itself"

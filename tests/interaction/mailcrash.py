@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from switchboard_mcp.mail.store import directory as trees
-from switchboard_mcp.mail.store import file_operations, group_commit, message_lookup
+from switchboard_mcp.mail.store import file_operations, group_commit, journal, message_lookup
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile
@@ -27,7 +27,20 @@ from switchboard_mcp.mail.store.maintenance.verify import verify
 
 # Calls that change something, or that a change depends on: a process may die between any two of them.
 STEPS = frozenset(
-    {"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "pwrite", "close", "scandir", "listdir"}
+    {
+        "open",
+        "write",
+        "fsync",
+        "fdatasync",
+        "link",
+        "rename",
+        "unlink",
+        "mkdir",
+        "pwrite",
+        "close",
+        "scandir",
+        "listdir",
+    }
 )
 
 
@@ -84,6 +97,7 @@ def arm(fuse: Fuse) -> None:
     mined = _MinedOs(fuse)
     file_operations.os = mined  # type: ignore[attr-defined]
     trees.os = mined  # type: ignore[attr-defined]
+    journal.os = mined  # type: ignore[attr-defined]
     for name in ("_renameat2", "_syncfs"):
         call = getattr(file_operations, name)
         if call is not None:
@@ -146,7 +160,7 @@ def opened(workspace: Path, clocks: Clocks | None = None) -> Iterator[StoreDirec
 
 def run(tree: StoreDirectory, make: Callable[[Transaction], Job[Any]]) -> Any:
     """One job in a round of its own."""
-    with tree.transaction(1) as tx:
+    with tree.transaction(1, journaled=True) as tx:
         return group_commit.run(tx, [make(tx)])[0]
 
 

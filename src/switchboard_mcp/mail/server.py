@@ -76,8 +76,9 @@ class MailServer:
         self._unsubscribe: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._warned: dict[str, str] = {}
-        # Agents whose inbox has changed since it was empty; an empty name means any.
+        # Agents that were written to, or whose inbox has changed since it was empty; an empty name means any.
         self._maybe_unread = {""}
+        self._watched: set[str] | None = None
         self.delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
         self._closed = False
         self.notes = OverseerNotes(self.store, start_task, log)
@@ -108,9 +109,18 @@ class MailServer:
                     quotas=self._quotas,
                 )
                 self._store = store
-                self._unsubscribe = store.subscribe(self._on_change)
+                self.watch_mailboxes()
                 self._maintenance = self._start_task(self._maintain())
             return self._store
+
+    def watch_mailboxes(self) -> None:
+        """Watch the mailboxes of the sessions that are subscribed to resources."""
+        agents = {session.name for session in self.sessions if session.name and session.subscribed}
+        if self._store is not None and agents != self._watched:
+            stop, self._watched = self._unsubscribe, agents
+            self._unsubscribe = self._store.subscribe(self._on_change, agents=agents)
+            if stop is not None:
+                stop()
 
     async def close(self) -> None:
         """Close the store; all clients have gone."""
@@ -137,6 +147,7 @@ class MailServer:
 
     async def delivery_warning(self, recipient: str) -> str:
         """Return a warning for the sender if the recipient may not read its mail soon; cached briefly."""
+        self._maybe_unread.add(recipient)
         now = asyncio.get_running_loop().time()
         checked_at, warning = self.delivery_warnings.get(recipient, (-WARNING_CACHE_S, ""))
         if now - checked_at >= WARNING_CACHE_S:

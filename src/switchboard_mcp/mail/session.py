@@ -41,7 +41,7 @@ class AgentSession:
         self.fences: dict[str, int] = {}  # latest fence of each claimed message
         self._lock: PresenceLock | None = None
         self._replaced = False
-        self._subscribed: frozenset[str] = frozenset()
+        self.subscribed: frozenset[str] = frozenset()
         self._active_at = 0.0
         self._registering = asyncio.Lock()
 
@@ -104,6 +104,7 @@ class AgentSession:
         server = self.server
         if self.caller.principal and server.has_other_session(name, self):
             self.name = name
+            server.watch_mailboxes()
             return
         node = await server.find_remote(name) if server.find_remote is not None else ""
         if node:
@@ -118,6 +119,7 @@ class AgentSession:
             message = f"Agent '{name}' is already connected through another process."
             raise refused("mail_name_taken", message)
         self.name, self._lock, self._replaced = name, lock, False
+        server.watch_mailboxes()
         server.delivery_warnings.pop(name, None)
 
     def release_name(self) -> PresenceLock | None:
@@ -149,11 +151,12 @@ class AgentSession:
 
     def subscriptions_changed(self, uris: frozenset[str]) -> None:
         """Set the resources the client is subscribed to."""
-        self._subscribed = uris
+        self.subscribed = uris
+        self.server.watch_mailboxes()
 
     def on_change(self, change: MailboxChange) -> None:
         """Notify the client if the change affects a subscribed resource."""
-        for uri in self._subscribed:
+        for uri in self.subscribed:
             if resources.is_affected(change, uri, self.name):
                 self.notifier.resource_updated(uri)
                 if change.kind == "inbox":
@@ -163,6 +166,7 @@ class AgentSession:
         """End the session."""
         if self in self.server.sessions:
             self.server.sessions.remove(self)
+            self.server.watch_mailboxes()
         self.server.delivery_warnings.pop(self.name, None)
         lock, self._lock = self._lock, None
         if lock is not None:

@@ -15,6 +15,7 @@ from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, DeliveryRule
 from switchboard_mcp.mail.store import (
     dead_letter_reasons,
     dead_letters,
+    dropped_files,
     file_operations,
     message_lookup,
     message_validation,
@@ -122,6 +123,18 @@ def return_expired(
     return returned, dead
 
 
+def return_all_expired(tx: Transaction) -> list[Delivery]:
+    """Return the expired claims of all agents, and record when the next one expires."""
+    deliveries: list[Delivery] = []
+    with lease_record.rewriting(tx) as record:
+        for agent in tx.agents("claimed"):
+            try:
+                deliveries += return_expired(tx, agent, record.add)[1]
+            except Exception as problem:  # noqa: BLE001 - one agent must not stop the others
+                deliveries += dropped_files.report_once(tx, agent, f"claimed/{agent}", problem)
+    return deliveries
+
+
 def _return_to_inbox(tx: Transaction, agent: str, entry: MessageFile, returns: int) -> bool:
     source, target = tx.folder("claimed", agent), tx.folder("inbox", agent, make=True)
     name = waiting_name(entry.stem, returns)
@@ -212,15 +225,15 @@ def ack(
                 f"{entry.stem}{dead_letter_reasons.SUFFIX}",
             )
         _settle(tx, agent, entry, request, message)
+        try:
+            tx.publish(
+                receipt_file,
+                tx.folder("outbox", message.sender, make=True),
+                receipt_name(message_id, request.outcome),
+            )
+        except (OSError, SwitchboardError):
+            pass  # The message is archived; `repair` restores a missing receipt.
     yield None
-    try:
-        tx.publish(
-            receipt_file,
-            tx.folder("outbox", message.sender, make=True),
-            receipt_name(message_id, request.outcome),
-        )
-    except (OSError, SwitchboardError):
-        pass  # The message is archived; `repair` restores a missing receipt.
     sent = reply.finish() if reply is not None else None
     return Acked(id=message_id, outcome=request.outcome, receipt=receipt, result=sent)
 

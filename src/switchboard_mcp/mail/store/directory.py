@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.store import file_operations, journal, segments
 from switchboard_mcp.mail.store.clocks import Clocks
+from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
 from switchboard_mcp.mail.store.filenames import MessageFile
 from switchboard_mcp.mail.store.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
@@ -52,6 +53,7 @@ class TempFile(Struct):
 
     name: str
     descriptor: int = -1
+    data: bytes = b""
 
 
 class StoreDirectory:
@@ -69,6 +71,7 @@ class StoreDirectory:
         self._alive = -1
         self._files = 0
         self.fsync = FsyncBatcher()
+        self.journal = journal.Journal(self.path, self.writer)
         # Folders that were reported once as not ours alone.
         self.unsafe: set[str] = set()
         self.index = InboxIndex(self.path, clocks.boot)
@@ -96,6 +99,7 @@ class StoreDirectory:
                 for name in folders:
                     file_operations.make_folder(name, root)
                 self._stay_alive(root)
+                self.replay_journals(root)
             finally:
                 os.close(root)
         except OSError as problem:
@@ -121,6 +125,31 @@ class StoreDirectory:
             raise refused("mail_not_stored", message, hint=hint) from None
         self._alive = descriptor
 
+    def replay_journals(self, root: int) -> int:
+        """Finish the group commits of processes that have ended; returns how many files were written again."""
+        if "tmp" not in os.listdir(root):
+            return 0
+        folder = file_operations.open_folder("tmp", root)
+        try:
+            return journal.replay(root, self.path, self.writer, lambda writer: self.is_dead(folder, writer))
+        finally:
+            os.close(folder)
+
+    def is_dead(self, folder: int, writer: str) -> bool:
+        """Return True if the process with this writer name has ended; `folder` is that of temporary files."""
+        if writer == self.writer:
+            return False
+        try:
+            descriptor = os.open(f"{writer}.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        try:
+            return file_operations.try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
     def stay_alive(self, tx: Transaction) -> None:
         """Lock again if the lock file was deleted: other processes would remove our temporary files."""
         if self._alive >= 0 and not file_operations.exists(tx.folder("tmp"), f"{self.writer}.lock"):
@@ -130,6 +159,7 @@ class StoreDirectory:
 
     def close(self) -> None:
         """Release the lock of this process."""
+        self.journal.close()
         self.fsync.close()
         self.index.close_thread()
         if self._alive < 0:
@@ -143,15 +173,15 @@ class StoreDirectory:
         self._alive = -1
 
     @contextmanager
-    def transaction(self, numbers: int = 0) -> Iterator[Transaction]:
-        """Open a transaction and reserve `numbers` order numbers."""
+    def transaction(self, numbers: int = 0, *, journaled: bool = False) -> Iterator[Transaction]:
+        """Open a transaction and reserve `numbers` order numbers. A `journaled` one syncs the journal alone."""
         with ExitStack() as stack:
             try:
                 root = file_operations.open_folder(self.path)
             except OSError as problem:
                 raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
             stack.callback(os.close, root)
-            tx = Transaction(self, root, numbers)
+            tx = Transaction(self, root, numbers, journaled=journaled)
             stack.callback(tx.close)
             yield tx
 
@@ -177,11 +207,18 @@ class InboxChanges(Struct):
 class Transaction:
     """Open folders of a transaction, with the files and folders still to sync."""
 
-    def __init__(self, directory: StoreDirectory, root: int, numbers: int) -> None:
+    def __init__(
+        self, directory: StoreDirectory, root: int, numbers: int, *, journaled: bool = False
+    ) -> None:
         self.directory = directory
+        self._journaled = journaled
+        # Changes that are not in the journal yet.
+        self._journal: list[journal.Change] = []
+        self._sync_all = False
         self.root = root
         self.clocks = directory.clocks
         self._folders: dict[tuple[str, ...], int] = {}
+        self._parts: dict[int, tuple[str, ...]] = {root: ()}
         self._temp_files: list[TempFile] = []
         self._dirty: set[int] = set()
         self._reserve = numbers
@@ -199,6 +236,11 @@ class Transaction:
                 self.discard(file)
             except OSError:
                 pass  # The disk that failed the job fails this too; `repair` removes them later.
+        try:
+            # Receipts, which `repair` could restore: durable with the next group.
+            self._write_journal(sync=False)
+        except OSError:
+            pass
         for descriptor in self._folders.values():
             os.close(descriptor)
 
@@ -215,6 +257,7 @@ class Transaction:
             file_operations.make_folder(parts[-1], parent)
             descriptor = file_operations.open_folder(parts[-1], parent)
         self._folders[parts] = descriptor
+        self._parts[descriptor] = parts
         if len(parts) == 2 and parts[0] == "inbox":
             self._inboxes[descriptor] = parts[1]
         return descriptor
@@ -224,6 +267,7 @@ class Transaction:
         descriptor = self._folders.pop(parts, None)
         if descriptor is not None:
             self._dirty.discard(descriptor)
+            del self._parts[descriptor]
             self._inboxes.pop(descriptor, None)
             os.close(descriptor)
 
@@ -239,28 +283,57 @@ class Transaction:
         """List the names in a folder, unordered; empty if the folder is missing."""
         return file_operations.names(self.folder(*parts)) if self.has(*parts) else []
 
+    def all_names(self, place: str, agent: str) -> list[str]:
+        """List the names in a mailbox folder with those in its segments, unordered."""
+        found = self.names(place, agent)
+        return list({*found, *packed}) if (packed := list(segments.names(self, place, agent))) else found
+
+    def read(self, place: str, agent: str, name: str, limit: int) -> FileContent | RejectedFile:
+        """Read a file of a mailbox, wherever it is: on its own or in a segment."""
+        content = file_operations.read(self.folder(place, agent), name, limit)
+        if isinstance(content, RejectedFile) and content.gone:
+            return segments.read(self, place, agent, name) or content
+        return content
+
+    def exists(self, place: str, agent: str, name: str) -> bool:
+        """Return True if a mailbox has this file, on its own or in a segment."""
+        if not self.has(place, agent):
+            return False
+        return (
+            file_operations.exists(self.folder(place, agent), name)
+            or segments.read(self, place, agent, name) is not None
+        )
+
     def write(self, data: bytes) -> TempFile:
         """Write a temporary file. It is removed at the end unless published."""
         if not self._temp_files:
             self.directory.stay_alive(self)
         name = self.directory.next_temporary()
-        file = TempFile(name, file_operations.create(self.folder("tmp"), name, data))
+        kept = data if self._journaled and len(data) <= journal.MAX_DATA_BYTES else b""
+        file = TempFile(name, file_operations.create(self.folder("tmp"), name, data), kept)
         self._temp_files.append(file)
         return file
 
     def sync_file(self, file: TempFile) -> None:
-        """Sync the content of a temporary file."""
+        """Sync the content of a temporary file now, without the journal."""
+        file.data = b""
         problem = self.sync_files([file])[0]
         if problem is not None:
             raise problem
 
     def sync_files(self, files: Sequence[TempFile]) -> list[OSError | None]:
         """Sync the content of several files; returns the error of each, or None."""
-        problems = self.directory.fsync.sync([file.descriptor for file in files])
+        problems: dict[str, OSError | None] = {}
+        # Those with their content in the journal are synced by the next checkpoint.
+        direct = [file for file in files if not file.data]
+        for file, problem in zip(
+            direct, self.directory.fsync.sync([file.descriptor for file in direct]), strict=True
+        ):
+            problems[file.name] = problem
         for file in files:
             os.close(file.descriptor)
             file.descriptor = -1
-        return problems
+        return [problems.get(file.name) for file in files]
 
     def discard(self, file: TempFile) -> None:
         """Remove a temporary file."""
@@ -276,15 +349,20 @@ class Transaction:
         """
         self._before_change(folder)
         file_operations.move(self.folder("tmp"), file.name, folder, name)
-        self._temp_files.remove(file)
-        self._dirty.add(folder)
+        self._published(file, folder, name)
         self._note_change(folder, added=name, row=row)
 
     def put(self, file: TempFile, folder: int, name: str) -> None:
         """Move a temporary file to its final name, replacing any existing file."""
         file_operations.replace(self.folder("tmp"), file.name, folder, name)
+        self._published(file, folder, name)
+
+    def _published(self, file: TempFile, folder: int, name: str) -> None:
         self._temp_files.remove(file)
-        self._dirty.add(folder)
+        if file.data:
+            self._journal.append(journal.published(self._parts[folder], name, file.data))
+        else:
+            self._dirty.add(folder)
 
     def move(
         self, folder: int, name: str, target_folder: int, target: str, row: IndexRow | None = None
@@ -296,7 +374,17 @@ class Transaction:
         self._before_change(folder)
         self._before_change(target_folder)
         file_operations.move(folder, name, target_folder, target)
-        self._dirty |= {folder, target_folder}
+        if self._journaled:
+            content = file_operations.read(target_folder, target, journal.MAX_DATA_BYTES)
+            data = content.data if isinstance(content, file_operations.FileContent) else None
+            source = (*self._parts[folder], name)
+            self._journal.append(journal.moved(source, self._parts[target_folder], target, data))
+            if data is None:
+                self._dirty |= {folder, target_folder}
+        else:
+            self._dirty |= {folder, target_folder}
+            if self._parts[folder][:1] in (("deadletter",), ("shipped",)):
+                self._forget(folder, name)
         self._note_change(folder, removed=name)
         self._note_change(target_folder, added=target, row=row)
 
@@ -305,7 +393,19 @@ class Transaction:
         self._before_change(folder)
         file_operations.remove(folder, name)
         self._dirty.add(folder)
+        self._forget(folder, name)
         self._note_change(folder, removed=name)
+
+    def _forget(self, folder: int, name: str) -> None:
+        """Keep a replay from writing or moving a file again."""
+        parts = self._parts[folder]
+        if parts and parts != ("tmp",) and self.directory.journal.exists():
+            self._journal.append(journal.removed(parts, name))
+
+    def _write_journal(self, *, sync: bool) -> None:
+        changes, self._journal = self._journal, []
+        if changes:
+            self.directory.journal.append(changes, sync=sync)
 
     def _before_change(self, folder: int) -> None:
         """Find out whether the index of an inbox is right, before the first change under its lock."""
@@ -340,13 +440,20 @@ class Transaction:
                 self.directory.index.update(agent, stamp, each.added.values(), each.removed)
 
     def mark_unsynced(self, agent: str) -> None:
-        """Also sync this agent's folders: messages seen there may not have been synced by their writer."""
+        """Also sync the messages of this agent: those seen there may not have been synced by their writer."""
+        self._sync_all = file_operations.can_sync_all()
         for place in ("inbox", "claimed", "archive", "deadletter"):
             if self.has(place, agent):
                 self._dirty.add(self.folder(place, agent))
 
     def sync_folders(self) -> None:
-        """Sync all folders changed in this transaction."""
+        """Make all changes of this transaction durable: in the journal, or by syncing the folders."""
+        self._write_journal(sync=True)
+        if self._sync_all:
+            # Another process may be about to write them to its journal.
+            file_operations.sync_all(self.root)
+            self._sync_all = False
+            self._dirty.clear()
         dirty, self._dirty = self._dirty, set()
         for problem in self.directory.fsync.sync(sorted(dirty)):
             if problem is not None:
@@ -447,7 +554,7 @@ class Transaction:
         numbers = [0]
         for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
             for agent in self.agents(place):
-                for name in self.names(place, agent):
+                for name in self.all_names(place, agent):
                     numbers += [int(digits) for digits in re.findall(r"(?<!\d)\d{16}(?!\d)", name)]
         return max(number for number in numbers if number < _HIGHEST)
 

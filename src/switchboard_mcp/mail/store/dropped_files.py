@@ -244,8 +244,7 @@ def is_settled(tx: Transaction, sender: str, stem: Stem) -> bool:
     """Return True if there is a receipt with an outcome. Dropped files to several agents may share an id."""
     if not tx.has("outbox", sender):
         return False
-    outbox = tx.folder("outbox", sender)
-    return any(file_operations.exists(outbox, receipt_name(stem.id, outcome)) for outcome in OUTCOMES)
+    return any(tx.exists("outbox", sender, receipt_name(stem.id, outcome)) for outcome in OUTCOMES)
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:

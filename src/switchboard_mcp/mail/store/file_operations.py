@@ -95,9 +95,7 @@ def create(folder: int, name: str, data: bytes) -> int:
     """Create a file with this content, not yet synced; returns its descriptor."""
     descriptor = os.open(name, _FRESH, 0o600, dir_fd=folder)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        append(descriptor, data)
     except BaseException:
         os.close(descriptor)
         os.unlink(name, dir_fd=folder)
@@ -108,6 +106,23 @@ def create(folder: int, name: str, data: bytes) -> int:
 def sync(descriptor: int) -> None:
     """Sync a file's content or a folder's entries to disk."""
     os.fsync(descriptor)
+
+
+def sync_data(descriptor: int) -> None:
+    """Sync a file's content to disk, with its size."""
+    (os.fdatasync if sys.platform == "linux" else os.fsync)(descriptor)
+
+
+def append(descriptor: int, data: bytes) -> None:
+    """Write all of this at the end of an open file."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def can_sync_all() -> bool:
+    """Return True if `sync_all` is available."""
+    return _syncfs is not None
 
 
 def sync_all(descriptor: int) -> bool:
@@ -201,6 +216,11 @@ def links(folder: int, name: str) -> int:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink
     except FileNotFoundError:
         return 0
+
+
+def is_removed(descriptor: int) -> bool:
+    """Return True if an open file has no name any more."""
+    return os.fstat(descriptor).st_nlink == 0
 
 
 def is_file(folder: int, name: str, descriptor: int) -> bool:

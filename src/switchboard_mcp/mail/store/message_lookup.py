@@ -7,17 +7,20 @@ from collections.abc import Iterator, Sequence
 from switchboard_mcp.config.agent_names import OVERSEER, agent_name, is_agent_name
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import MailMessage, StoredMessage
-from switchboard_mcp.mail.store import dead_letter_reasons, file_operations, signing
+from switchboard_mcp.mail.store import dead_letter_reasons, file_operations, segments, signing
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     MAX_RETURNS,
+    ORDER_DIGITS,
     PLACES,
     MessageFile,
     Place,
     Stem,
+    is_store_id,
     name_patterns,
     parse,
 )
+from switchboard_mcp.mail.store.index.inbox_index import InboxView, stamp_of
 from switchboard_mcp.suites.fuzzy import nearest
 
 
@@ -58,7 +61,7 @@ def require_local(tx: Transaction, agent: str) -> None:
 
 def entries(tx: Transaction, place: Place, agent: str) -> list[MessageFile]:
     """List the messages in one place, in order; skips other files."""
-    parsed = (parse(place, name) for name in tx.names(place, agent))
+    parsed = (parse(place, name) for name in tx.all_names(place, agent))
     return sorted((entry for entry in parsed if entry), key=lambda entry: entry.stem.order)
 
 
@@ -74,12 +77,48 @@ def find(
     held = tx.directory.claimed.get((agent, message_id))
     if held is not None and held.place in places and _file_exists(tx, held.place, agent, held.name):
         return held
+    if "inbox" in places and (waiting := _find_indexed(tx, agent, message_id)) is not None:
+        return waiting
     for text, offset in name_patterns(message_id):
         for place in places:
             entry = _find_in(tx, place, agent, text, offset)
             if entry is not None:
                 return entry
-    return None
+    return _find_packed(tx, agent, message_id) if "archive" in places else None
+
+
+def _find_indexed(tx: Transaction, agent: str, message_id: str) -> MessageFile | None:
+    """Find a waiting message in the index of a large inbox."""
+    view = inbox_view(tx, agent)
+    names = view.with_ids([message_id]) if view is not None else []
+    entry = parse("inbox", names[0]) if names else None
+    return entry if entry is not None and _file_exists(tx, "inbox", agent, entry.name) else None
+
+
+def inbox_view(tx: Transaction, agent: str) -> InboxView | None:
+    """Return the index of an inbox if there is one and it is right."""
+    return (
+        tx.directory.index.view(agent, stamp_of(tx.folder("inbox", agent)))
+        if tx.has("inbox", agent)
+        else None
+    )
+
+
+def locate(
+    tx: Transaction, agent: str, order: int, message_id: str, places: Sequence[Place]
+) -> MessageFile | None:
+    """Find a message in its inbox or in the segments of the archive, by names that need no listing."""
+    own = is_store_id(message_id) and int(message_id[4 : 4 + ORDER_DIGITS]) == order
+    stem = message_id if own else str(Stem(order, f"file-{message_id.removeprefix('msg_')}"))
+    if "inbox" in places and (waiting := _find_waiting(tx, agent, f"{stem}.")) is not None:
+        return waiting
+    return _find_packed(tx, agent, message_id) if "archive" in places else None
+
+
+def _find_packed(tx: Transaction, agent: str, message_id: str) -> MessageFile | None:
+    """Find a message in the segments of the archive."""
+    found = (parse("archive", packed.name) for packed in segments.find(tx, "archive", agent, message_id))
+    return next((entry for entry in found if entry is not None), None)
 
 
 def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
@@ -89,7 +128,10 @@ def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
 
 def is_in(tx: Transaction, place: Place, agent: str, stem: Stem) -> bool:
     """Return True if the message is in this place. Lists the place."""
-    return _find_in(tx, place, agent, f"{stem}.") is not None
+    if _find_in(tx, place, agent, f"{stem}.") is not None:
+        return True
+    packed = _find_packed(tx, agent, stem.id) if place == "archive" else None
+    return packed is not None and packed.stem == stem
 
 
 def _find_in(tx: Transaction, place: Place, agent: str, text: str, offset: int = 0) -> MessageFile | None:
@@ -118,7 +160,7 @@ def _file_exists(tx: Transaction, place: Place, agent: str, name: str) -> bool:
 
 def read(tx: Transaction, agent: str, entry: MessageFile) -> MailMessage | file_operations.RejectedFile:
     """Read a message without its signature. If the signature is invalid, the sender is not verified."""
-    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    content = tx.read(entry.place, agent, entry.name, signing.MAX_FILE_BYTES)
     if isinstance(content, file_operations.RejectedFile):
         return content
     message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)

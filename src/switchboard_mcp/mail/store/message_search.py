@@ -5,23 +5,29 @@ A small mailbox is read as a whole. In a large one an index of words finds the c
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import Struct
 
-from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import message_lookup
+from switchboard_mcp.mail.messages import MailMessage, StoredMessage
+from switchboard_mcp.mail.store import message_lookup, segments, signing
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place
+from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
 from switchboard_mcp.mail.store.index import inbox_index, word_index
-from switchboard_mcp.mail.store.index.word_index import IndexedMessage
+from switchboard_mcp.mail.store.index.word_index import IndexedMessage, WordIndex
 from switchboard_mcp.suites.fuzzy import rank
 
-# Messages that are read and ranked for one search; in a larger mailbox the index chooses them.
+# Messages that are read and ranked for one search; in a larger mailbox the index chooses some.
 MAX_RANKED = 5_000
+MAX_CANDIDATES = 200
+# A larger archive is searched with the index.
+MAX_SEGMENT_BYTES = 1_048_576
 # Messages that are indexed in one transaction.
 BATCH = 500
+# A message may get its name this long after its order number, in microseconds.
+OVERLAP_US = 120_000_000
 
 
 class SearchQuery(Struct, kw_only=True):
@@ -37,10 +43,12 @@ class SearchQuery(Struct, kw_only=True):
 def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage]:
     """Return the matching messages, best first; without a query, newest first."""
     places: list[Place] = [place for place in PLACES if place in criteria.places]
-    files = [entry for place in places for entry in message_lookup.entries(tx, place, agent)]
-    files.sort(key=lambda entry: -entry.stem.order)
-    if len(files) > MAX_RANKED:
-        files = _candidates(tx, agent, files, criteria)
+    files = None if _is_large(tx, agent, places) else _list(tx, agent, places)
+    if files is None or len(files) > MAX_RANKED:
+        try:
+            files = _candidates(tx, agent, places, criteria)
+        except inbox_index.database_errors():
+            files = _list(tx, agent, places)
     messages = [
         message
         for message in message_lookup.load_all(tx, agent, files)
@@ -53,32 +61,80 @@ def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMes
     return messages[: max(0, criteria.limit)]
 
 
+def _is_large(tx: Transaction, agent: str, places: Sequence[Place]) -> bool:
+    """Return True if a mailbox has too much to read all of it, without listing it."""
+    view = message_lookup.inbox_view(tx, agent) if "inbox" in places else None
+    if view is not None and view.count() > MAX_RANKED:
+        return True
+    return "archive" in places and segments.total_bytes(tx, "archive", agent) > MAX_SEGMENT_BYTES
+
+
+def _list(tx: Transaction, agent: str, places: Sequence[Place]) -> list[MessageFile]:
+    """Return all messages, newest first."""
+    files = [entry for place in places for entry in message_lookup.entries(tx, place, agent)]
+    return sorted(files, key=lambda entry: -entry.stem.order)
+
+
 def _candidates(
-    tx: Transaction, agent: str, files: list[MessageFile], criteria: SearchQuery
+    tx: Transaction, agent: str, places: Sequence[Place], criteria: SearchQuery
 ) -> list[MessageFile]:
-    """Return the files that may match, newest first; all of them if there can be no index."""
-    by_id = {entry.stem.id: entry for entry in files}
-    try:
-        with word_index.opened(tx.directory.path, agent) as index:
-            if index is None:
-                return files
-            missing = iter([by_id[id] for id in index.missing(by_id)])
-            while batch := list(islice(missing, BATCH)):
-                index.add(
-                    IndexedMessage(
-                        each.order,
-                        each.message.id,
-                        each.message.sender,
-                        each.message.action,
-                        f"{each.message.sender} {each.message.action} {each.message.payload}",
-                    )
-                    for each in message_lookup.load_all(tx, agent, batch)
-                )
-            found = index.search(criteria.query, criteria.sender, criteria.action, MAX_RANKED)
-    except inbox_index.database_errors():
-        return files
-    hits = [by_id[id] for id in found if id in by_id]
-    # A word with a typing error is in no index; the newest messages are compared letter by letter.
-    known = {entry.stem.id for entry in hits}
-    extra = [] if len(hits) >= criteria.limit else [e for e in files[:MAX_RANKED] if e.stem.id not in known]
-    return sorted([*hits, *extra], key=lambda entry: -entry.stem.order)
+    """Return the files that may match, newest first. Raises one of `database_errors` if there can be no index."""
+    # Few messages are claimed, dead or settled within the last hour: the others are in the inbox or in segments.
+    few = {
+        entry.stem.id: entry
+        for place in PLACES
+        if place != "inbox"
+        for name in tx.names(place, agent)
+        if (entry := parse(place, name)) is not None
+    }
+    with word_index.opened(tx.directory.path, agent) as index:
+        if index is None:
+            raise OSError(errno.EIO, "the index cannot be opened")
+        _index_files(tx, agent, index, list(few.values()))
+        _index_segments(tx, agent, index)
+        wanted = max(MAX_CANDIDATES, criteria.limit)
+        found = index.search(criteria.query, criteria.sender, criteria.action, wanted)
+        if len(found) < criteria.limit:
+            # A word with a typing error is in no index; the newest messages are compared letter by letter.
+            found += index.search("", criteria.sender, criteria.action, wanted)
+    entries = {}
+    for order, message_id in dict.fromkeys(found):
+        entry = few.get(message_id)
+        if entry is None or entry.place not in places:
+            entry = message_lookup.locate(tx, agent, order, message_id, places)
+        if entry is not None:
+            entries[message_id] = entry
+    return sorted(entries.values(), key=lambda entry: -entry.stem.order)
+
+
+def _index_files(tx: Transaction, agent: str, index: WordIndex, others: list[MessageFile]) -> None:
+    """Index the files that are new, in pieces."""
+    view = message_lookup.inbox_view(tx, agent)
+    names = view.since(index.newest() - OVERLAP_US) if view is not None else tx.names("inbox", agent)
+    waiting = [entry for name in names if (entry := parse("inbox", name)) is not None]
+    missing = (entry for entry in (*waiting, *others) if not index.has(entry.stem.id))
+    while batch := list(islice(missing, BATCH)):
+        index.add(_indexed(each.order, each.message) for each in message_lookup.load_all(tx, agent, batch))
+
+
+def _index_segments(tx: Transaction, agent: str, index: WordIndex) -> None:
+    """Index what was appended to the archive since, in pieces."""
+    for segment, start, rows in segments.appended(tx, "archive", agent, index.segment_bytes):
+        batch: list[IndexedMessage] = []
+        end = start
+        for offset, length, line in rows:
+            entry, message = parse("archive", line.name), signing.decode(bytes(line.content))
+            if entry is not None and message is not None:
+                batch.append(_indexed(entry.stem.order, message))
+            end = offset + length
+            if len(batch) >= BATCH:
+                index.add(batch)
+                index.note_segment(segment, end)
+                batch = []
+        index.add(batch)
+        index.note_segment(segment, end)
+
+
+def _indexed(order: int, message: MailMessage) -> IndexedMessage:
+    text = f"{message.sender} {message.action} {message.payload}"
+    return IndexedMessage(order, message.id, message.sender, message.action, text)

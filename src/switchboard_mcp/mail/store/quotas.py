@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.store import file_operations, segments
 from switchboard_mcp.mail.store.directory import Quotas, Transaction
 from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
 
@@ -187,6 +187,22 @@ def _sum(usages: Iterable[Usage]) -> Usage:
 
 def _count_place(tx: Transaction, place: Place, agent: str, *, attached: bool = True) -> Usage:
     names: Sequence[str] = [name for name in tx.names(place, agent) if parse(place, name)]
+    if place == "archive":
+        packed = segments.sizes(tx, place, agent)
+        return _sum([packed_usage(packed), _usage_of(tx, place, agent, names, attached=attached)])
+    return _usage_of(tx, place, agent, names, attached=attached)
+
+
+def packed_usage(sizes: Iterable[int]) -> Usage:
+    """Return the usage of packed files of these sizes."""
+    total = Usage()
+    for size in sizes:
+        total.messages += 1
+        total.bytes += size
+    return total
+
+
+def _usage_of(tx: Transaction, place: Place, agent: str, names: Sequence[str], *, attached: bool) -> Usage:
     if not names:
         return Usage()
     folder = tx.folder(place, agent)

@@ -25,7 +25,7 @@ def read(tx: Transaction, sender: str, message_id: str, outcome: Outcome | None 
     if not tx.has("outbox", sender):
         return None
     name = receipt_name(message_id, outcome)
-    content = file_operations.read(tx.folder("outbox", sender), name, MAX_RECEIPT_BYTES)
+    content = tx.read("outbox", sender, name, MAX_RECEIPT_BYTES)
     return None if isinstance(content, file_operations.RejectedFile) else decode(content.data)
 
 
@@ -74,7 +74,7 @@ def latest(tx: Transaction, sender: str, message_id: str) -> Receipt | None:
 def outcomes_by_message(tx: Transaction, sender: str) -> dict[str, set[Outcome | None]]:
     """Map each message of this sender to the kinds of receipts it has; None stands for delivery."""
     outcomes: dict[str, set[Outcome | None]] = {}
-    for name in tx.names("outbox", sender):
+    for name in tx.all_names("outbox", sender):
         receipt = parse_receipt_name(name)
         if receipt is not None:
             outcomes.setdefault(receipt[0], set()).add(receipt[1])

@@ -141,19 +141,19 @@ class OutgoingMessage:
             tx.put(draft, tx.folder("keys", recipient, make=True), mark)
         row = IndexRow(waiting_name(self.stem), 0, self.message.sender, self.message.priority)
         tx.publish(self._message_file, tx.folder("inbox", recipient), row.name, row)
+        try:
+            receipts.publish_first(tx, self._receipt_file, self.message.sender, self.message.id)
+        except (OSError, SwitchboardError):
+            pass  # `repair` restores the receipt.
 
     def finish(self) -> Sent:
-        """Return the result; a new message gets its receipt."""
+        """Return the result."""
         recipient = self.message.recipient
         if self.earlier is not None:
             receipt = receipts.delivered_receipt(self.earlier.id, recipient, self.tx.clocks.iso())
             # The process that accepted it may have ended before it wrote the receipt.
             receipts.restore(self.tx, self.message.sender, receipt)
             return Sent(id=self.earlier.id, recipient=recipient, receipt=receipt, duplicate=True)
-        try:
-            receipts.publish_first(self.tx, self._receipt_file, self.message.sender, self.message.id)
-        except (OSError, SwitchboardError):
-            pass  # The message is durable; `repair` restores the receipt.
         return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
 
 

@@ -39,10 +39,10 @@ from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.directory import FOLDERS, Quotas, StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.maintenance import cleanup, removal
+from switchboard_mcp.mail.store.maintenance import cleanup, lease_record, removal
 from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
 from switchboard_mcp.mail.store.maintenance.sweeper import Sweeper
-from switchboard_mcp.mail.store.watcher import POLL_S, MailboxChange
+from switchboard_mcp.mail.store.watcher import POLL_S, MailboxChange, WatchedMailboxes
 from switchboard_mcp.mail.store.worker import StoreWorker
 from switchboard_mcp.mail.store.workspace_state import State
 
@@ -70,7 +70,8 @@ class MessageStore:
         self._report = report
         self._writer = StoreWorker(directory)
         self._reader = StoreWorker(directory, "switchboard-mail-reader")
-        self._listeners: list[Callable[[MailboxChange], None]] = []
+        # Each with the agents whose mailboxes it needs to hear of; None stands for all.
+        self._listeners: list[tuple[Callable[[MailboxChange], None], frozenset[str] | None]] = []
         self._sweeper: Sweeper | None = None
         self._loop: AbstractEventLoop = get_running_loop()
 
@@ -117,6 +118,7 @@ class MessageStore:
                 self.path, self._writer, self._rules, self._report_deliveries, self._notify_listeners
             )
             self._sweeper.start()
+            self._watch()
 
     async def close(self) -> None:
         """Finish the queued jobs and stop."""
@@ -252,7 +254,9 @@ class MessageStore:
         """Like `peek`, but wait up to `timeout_s` seconds for a message; empty on timeout."""
         name = message_lookup.parse_agent_name(agent)
         changed = Event()
-        unsubscribe = self.subscribe(lambda change: changed.set() if change.agent in ("", name) else None)
+        unsubscribe = self.subscribe(
+            lambda change: changed.set() if change.agent in ("", name) else None, agents=(name,)
+        )
         deadline = self._loop.time() + timeout_s
         try:
             while True:
@@ -289,7 +293,8 @@ class MessageStore:
         def take(tx: Transaction) -> tuple[list[Claimed], list[Delivery]]:
             message_lookup.require_agent(tx, name)
             message_lookup.require_local(tx, name)
-            _, dead = claims.return_expired(tx, name)
+            # Claims of all agents: the record of the next expiry spares every other claim a listing.
+            dead = claims.return_all_expired(tx) if lease_record.is_due(tx) else []
             inbox, deliveries = dropped_files.deliver(tx, name, self._rules)
             return claims.claim(tx, name, inbox, limit, lease_s, only), dead + deliveries
 
@@ -404,15 +409,30 @@ class MessageStore:
         """Return the delivery rules applied to every message."""
         return self._rules
 
-    def subscribe(self, listener: Callable[[MailboxChange], None]) -> Callable[[], None]:
-        """Call `listener` on the event loop for every change, by any process; returns the function to unsubscribe."""
-        self._listeners.append(listener)
+    def subscribe(
+        self, listener: Callable[[MailboxChange], None], *, agents: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        """Call `listener` on the event loop for every change, by any process; returns the function to unsubscribe.
+
+        With `agents`, only their mailboxes are watched for it, and the state; the listener may hear of others too.
+        """
+        entry = (listener, None if agents is None else frozenset(agents))
+        self._listeners.append(entry)
+        self._watch()
 
         def stop() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
+            if entry in self._listeners:
+                self._listeners.remove(entry)
+                self._watch()
 
         return stop
+
+    def _watch(self) -> None:
+        """Watch the mailboxes that listeners need."""
+        if self._sweeper is not None:
+            needs = [agents for _, agents in self._listeners]
+            some = frozenset().union(*(agents for agents in needs if agents is not None))
+            self._sweeper.watch(WatchedMailboxes(some, everything=None in needs))
 
     async def verify(self) -> StoreVerdict:
         """Check every file; the store is sound if each accepted id is in exactly one place."""
@@ -441,7 +461,7 @@ class MessageStore:
         return await self._reader.run(lambda tx: look(tx, True))
 
     def _notify_listeners(self, change: MailboxChange) -> None:
-        for listener in tuple(self._listeners):
+        for listener, _ in tuple(self._listeners):
             listener(change)
 
     def _report_deliveries(self, deliveries: Sequence[Delivery]) -> None:

@@ -1,6 +1,8 @@
 """Watches the mail folders and reports changes: one source of events per process.
 
-Uses inotify if available, else polls modification times twice a second. Not aware of file contents.
+Only mailboxes that somebody in this process waits for are watched, so a message wakes its recipient and not every
+process of the workspace. Uses inotify if available, else polls modification times twice a second. Not aware of file
+contents.
 """
 
 from __future__ import annotations
@@ -33,12 +35,27 @@ class MailboxChange(Struct, frozen=True):
     """Name of the file, if known."""
 
 
+class WatchedMailboxes(Struct, frozen=True):
+    """The mailboxes to watch: those of some agents, all inboxes, or everything."""
+
+    agents: frozenset[str] = frozenset()
+    inboxes: bool = False
+    everything: bool = False
+
+    def has(self, place: str, name: str) -> bool:
+        """Return True if this folder is to be watched."""
+        if not _is_watched(place, name):
+            return False
+        return self.everything or (self.inboxes and place == "inbox") or name in self.agents
+
+
 class Watcher:
-    """Calls `notify` on the event loop for every change."""
+    """Calls `notify` on the event loop for every change of a watched mailbox, and of the state."""
 
     def __init__(self, path: str, loop: AbstractEventLoop, notify: Callable[[MailboxChange], None]) -> None:
         self._path = path
         self._notify = notify
+        self._wanted = WatchedMailboxes()
         self._source = ChangeSource(loop, POLL_S, self._on_events, self._on_poll)
         self._watched: dict[int, tuple[str, str]] = {}
         self._times: dict[tuple[str, str], int] = {}
@@ -46,6 +63,21 @@ class Watcher:
     def start(self) -> None:
         """Start watching."""
         if not self._source.open() or not self._watch_all():
+            self._start_polling()
+
+    def watch(self, wanted: WatchedMailboxes) -> None:
+        """Watch these mailboxes from now on."""
+        if wanted == self._wanted:
+            return
+        self._wanted = wanted
+        if not self._source.is_open:
+            self._times = self._scan()
+            return
+        for watch, (place, agent) in list(self._watched.items()):
+            if agent and not wanted.has(place, agent):
+                del self._watched[watch]
+                self._source.remove_watch(watch)
+        if not self._watch_mailboxes():
             self._start_polling()
 
     def _start_polling(self) -> None:
@@ -62,18 +94,30 @@ class Watcher:
     def _watch_all(self) -> bool:
         if not self._watch("", "", _FOLDERS):
             return False
-        for place in PLACES:
-            if not self._watch(place, "", _FOLDERS):
-                return False
-            names = os.listdir(os.path.join(self._path, place))
-            if not all(self._watch_agent(place, name) for name in names):
-                return False
-        return True
+        return all(self._watch(place, "", _FOLDERS) for place in PLACES) and self._watch_mailboxes()
+
+    def _watch_mailboxes(self) -> bool:
+        present = set(self._watched.values())
+        return all(
+            self._watch_agent(place, name)
+            for place in PLACES
+            for name in self._candidates(place)
+            if (place, name) not in present
+        )
+
+    def _candidates(self, place: str) -> list[str]:
+        """Return the names of folders that may be watched; without listing if only some agents are."""
+        if self._wanted.everything or (self._wanted.inboxes and place == "inbox"):
+            try:
+                return os.listdir(os.path.join(self._path, place))
+            except OSError:
+                return []
+        return sorted(self._wanted.agents)
 
     def _watch_agent(self, place: str, name: str) -> bool:
         """Watch a folder, also a misnamed inbox; returns False if no more watches are available. Files need none."""
         return (
-            not _is_watched(place, name)
+            not self._wanted.has(place, name)
             or self._watch(place, name, _FILES)
             or inotify.last_error() != errno.ENOSPC
         )
@@ -127,12 +171,8 @@ class Watcher:
         """Read the folders' modification times: a few `stat` calls on the event loop."""
         times: dict[tuple[str, str], int] = {}
         for place in PLACES:
-            try:
-                names = os.listdir(os.path.join(self._path, place))
-            except OSError:
-                continue
-            for name in names:
-                if _is_watched(place, name):
+            for name in self._candidates(place):
+                if self._wanted.has(place, name):
                     _stamp(times, (place, name), os.path.join(self._path, place, name))
         _stamp(times, ("state", ""), os.path.join(self._path, "state.json"))
         return times

@@ -119,7 +119,8 @@ class StoreWorker:
 
     def _run_group(self, jobs: list[WorkerJob]) -> None:
         try:
-            with self._directory.transaction(sum(job.numbers for job in jobs)) as tx:
+            numbers, journaled = sum(job.numbers for job in jobs), self._directory.journal.begins()
+            with self._directory.transaction(numbers, journaled=journaled) as tx:
                 outcomes = group_commit.run(tx, [job.work(tx) for job in jobs])
             for job, outcome in zip(jobs, outcomes, strict=True):
                 if isinstance(outcome, Failure):

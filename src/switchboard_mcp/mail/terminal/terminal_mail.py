@@ -76,7 +76,7 @@ class TerminalMail:
 
     async def run(self) -> None:
         """Ring and type until cancelled."""
-        stop = self._store.subscribe(self._on_change)
+        stop = self._store.subscribe(self._on_change, agents=(self._name,))
         try:
             while True:
                 try:

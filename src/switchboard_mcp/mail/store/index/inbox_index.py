@@ -137,6 +137,12 @@ class InboxView:
             )
         return [os.fsdecode(name) for _, name in sorted(found)]
 
+    def since(self, order: int) -> list[str]:
+        """Return the names of the messages with a higher order number."""
+        return list(
+            self._names("SELECT name FROM waiting WHERE ord > ? AND rank >= 0 ORDER BY ord", (order,))
+        )
+
     def with_ids(self, ids: Iterable[str]) -> list[str]:
         """Return the names of the messages with these ids."""
         names: list[str] = []

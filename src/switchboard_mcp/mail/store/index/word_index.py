@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS messages (ord INTEGER PRIMARY KEY, id TEXT UNIQUE, sender TEXT, action TEXT);
+CREATE TABLE IF NOT EXISTS segments (name TEXT PRIMARY KEY, bytes INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='', columnsize=0);
 """
 _WORD = re.compile(r"\w+")
@@ -43,10 +44,24 @@ class WordIndex:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def missing(self, ids: Iterable[str]) -> set[str]:
-        """Return those of these ids that are not indexed yet."""
-        known = {id for (id,) in self._connection.execute("SELECT id FROM messages")}
-        return set(ids) - known
+    def has(self, message_id: str) -> bool:
+        """Return True if this message is indexed."""
+        query = "SELECT 1 FROM messages WHERE id = ?"
+        return self._connection.execute(query, (message_id,)).fetchone() is not None
+
+    def newest(self) -> int:
+        """Return the highest order number; 0 if there is no message."""
+        return int(self._connection.execute("SELECT MAX(ord) FROM messages").fetchone()[0] or 0)
+
+    def segment_bytes(self, segment: str) -> int:
+        """Return up to where a segment of the archive is indexed."""
+        query = "SELECT bytes FROM segments WHERE name = ?"
+        row = self._connection.execute(query, (segment,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def note_segment(self, segment: str, size: int) -> None:
+        """Record up to where a segment is indexed."""
+        self._connection.execute("INSERT OR REPLACE INTO segments VALUES (?, ?)", (segment, size))
 
     def add(self, messages: Iterable[IndexedMessage]) -> None:
         """Add messages, in one transaction."""
@@ -59,22 +74,30 @@ class WordIndex:
                 self._connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", values)
         self._connection.execute("COMMIT")
 
-    def search(self, query: str, sender: str | None, action: str | None, limit: int) -> list[str]:
-        """Return the ids of messages with any of these words, best first; without words, newest first."""
-        words = _WORD.findall(query)[:MAX_WORDS]
+    def search(self, query: str, sender: str | None, action: str | None, limit: int) -> list[tuple[int, str]]:
+        """Return order and id of messages with these words, newest first: with all of them, then with any.
+
+        Without words, the newest messages.
+        """
+        words = [f'"{word}"*' for word in _WORD.findall(query)[:MAX_WORDS]]
         filters = "(?1 IS NULL OR sender = ?1) AND (?2 IS NULL OR action = ?2)"
         if not words:
             rows = self._connection.execute(
-                f"SELECT id FROM messages WHERE {filters} ORDER BY ord DESC LIMIT ?3", (sender, action, limit)
+                f"SELECT ord, id FROM messages WHERE {filters} ORDER BY ord DESC LIMIT ?3",
+                (sender, action, limit),
             )
-        else:
-            match = " OR ".join(f'"{word}"*' for word in words)
+            return list(rows)
+        found: dict[str, int] = {}
+        for match in dict.fromkeys((" AND ".join(words), " OR ".join(words))):
             rows = self._connection.execute(
-                f"SELECT id FROM words JOIN messages ON ord = words.rowid WHERE words MATCH ?4 AND {filters} "
+                f"SELECT ord, id FROM words JOIN messages ON ord = words.rowid WHERE words MATCH ?4 AND {filters} "
                 "ORDER BY words.rowid DESC LIMIT ?3",
                 (sender, action, limit, match),
             )
-        return [id for (id,) in rows]
+            found |= {id: order for order, id in rows}
+            if len(found) >= limit:
+                break
+        return [(order, id) for id, order in found.items()]
 
 
 @contextmanager

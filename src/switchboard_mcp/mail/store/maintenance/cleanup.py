@@ -5,8 +5,6 @@ Safe at any time from any process. A separate module because `dropped_files` nee
 
 from __future__ import annotations
 
-import os
-
 from msgspec import Struct
 
 from switchboard_mcp.mail.store import file_operations
@@ -36,7 +34,8 @@ def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
     """Remove temporary files of processes that have ended: their lock is free."""
     folder = tx.folder("tmp")
     names = file_operations.names(folder)
-    dead = {writer for writer in {name.partition(".")[0] for name in names} if _is_dead(tx, folder, writer)}
+    writers = {name.partition(".")[0] for name in names}
+    dead = {writer for writer in writers if tx.directory.is_dead(folder, writer)}
     done = []
     # Locks last, so a crash in between leaves the rest to be found.
     for name in sorted(names, key=lambda name: name.endswith(".lock")):
@@ -52,21 +51,6 @@ def remove_stale_temp_files(tx: Transaction) -> list[StoreFinding]:
                 message = f"{path} was left by a process that has ended."
                 done.append(StoreFinding(kind="temporary", path=path, message=message, repaired=True))
     return done
-
-
-def _is_dead(tx: Transaction, folder: int, writer: str) -> bool:
-    if writer == tx.directory.writer:
-        return False
-    try:
-        descriptor = os.open(f"{writer}.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    try:
-        return file_operations.try_lock(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def finish_interrupted_moves(tx: Transaction, agent: str) -> list[StoreFinding]:

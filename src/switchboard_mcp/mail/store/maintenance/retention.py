@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage
-from switchboard_mcp.mail.store import file_operations, message_lookup, quotas, receipts, sending, signing
+from switchboard_mcp.mail.store import (
+    file_operations,
+    message_lookup,
+    quotas,
+    receipts,
+    segments,
+    sending,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
@@ -54,6 +62,7 @@ async def prune(store: MessageStore, seconds: float) -> Pruned:
     for start in range(0, len(prunable), BATCH):
         some = prunable[start : start + BATCH]
         await store.run(lambda tx, some=some: remove_messages(tx, some, done))  # type: ignore[misc]
+    await store.run(lambda tx: remove_packed(tx, until, done))
     await store.run(lambda tx: remove_leftovers(tx, until, done))
     if done.messages or done.attachments:
         await store.run(quotas.recount_stored)
@@ -62,8 +71,40 @@ async def prune(store: MessageStore, seconds: float) -> Pruned:
 
 async def would_prune(store: MessageStore, seconds: float) -> Pruned:
     """Count the messages that `prune` would remove, without their receipts and attachments."""
-    prunable = await store.run(lambda tx: find_prunable(tx, _ago(tx, seconds)))
-    return Pruned(messages=len(prunable), bytes=sum(each.bytes for each in prunable))
+    until = await store.run(lambda tx: _ago(tx, seconds))
+    prunable = await store.run(lambda tx: find_prunable(tx, until))
+    packed = await store.run(lambda tx: _packed_before(tx, until))
+    return Pruned(
+        messages=len(prunable) + len(packed), bytes=sum(each.bytes for each in prunable) + sum(packed)
+    )
+
+
+def _packed_before(tx: Transaction, until: float) -> list[int]:
+    """Return the sizes of the messages in segments that `remove_packed` would remove."""
+    return [
+        size
+        for agent in tx.agents("archive")
+        for size in segments.sizes(tx, "archive", agent, until=until - segments.DAY_S)
+    ]
+
+
+def remove_packed(tx: Transaction, until: float, done: Pruned) -> None:
+    """Remove the segments of days before this time: those of receipts first, for the reason above.
+
+    A receipt may be written on the day after its message was settled, so messages are kept for one more day.
+    """
+    for sender in tx.agents("outbox"):
+        done.receipts += sum(1 for _ in segments.remove_segments(tx, "outbox", sender, until))
+    tx.sync_folders()
+    for agent in tx.agents("archive"):
+        with tx.locked(agent):
+            for name, data in segments.remove_segments(tx, "archive", agent, until - segments.DAY_S):
+                done.messages += 1
+                done.bytes += len(data)
+                entry, message = parse("archive", name), signing.decode(data)
+                if entry is not None and message is not None:
+                    _remove_keys(tx, agent, entry, message)
+    tx.sync_folders()
 
 
 def _ago(tx: Transaction, seconds: float) -> float:
@@ -75,8 +116,10 @@ def find_prunable(tx: Transaction, until: float) -> list[PrunableMessage]:
     return [
         PrunableMessage(agent, entry, file_operations.size(tx.folder("archive", agent), entry.name))
         for agent in tx.agents("archive")
-        for entry in message_lookup.entries(tx, "archive", agent)
-        if _is_old(tx.folder("archive", agent), entry.name, until) and _is_settled(tx, agent, entry)
+        for name in tx.names("archive", agent)
+        if (entry := parse("archive", name)) is not None
+        and _is_old(tx.folder("archive", agent), name, until)
+        and _is_settled(tx, agent, entry)
     ]
 
 
@@ -136,10 +179,14 @@ def _remove(tx: Transaction, each: PrunableMessage, message: MailMessage, done: 
         return
     done.messages += 1
     done.bytes += each.bytes
-    if tx.has("keys", each.agent):
-        dropped_id = message.id if each.entry.stem.tail.startswith("file-") else ""
+    _remove_keys(tx, each.agent, each.entry, message)
+
+
+def _remove_keys(tx: Transaction, agent: str, entry: MessageFile, message: MailMessage) -> None:
+    if tx.has("keys", agent):
+        dropped_id = message.id if entry.stem.tail.startswith("file-") else ""
         for mark in sending.dedup_keys(message, dropped_id):
-            _unlink(tx, tx.folder("keys", each.agent), mark)
+            _unlink(tx, tx.folder("keys", agent), mark)
 
 
 def remove_leftovers(tx: Transaction, until: float, done: Pruned) -> None:
@@ -184,7 +231,7 @@ def _referenced_attachments(tx: Transaction) -> set[str] | None:
     referenced: set[str] = set()
     for agent in {agent for place in PLACES for agent in tx.agents(place)}:
         with tx.locked(agent):
-            names = [(place, name) for place in PLACES for name in tx.names(place, agent)]
+            names = [(place, name) for place in PLACES for name in tx.all_names(place, agent)]
         for place, name in names:
             data = _read_message(tx, agent, place, name)
             if data is None:
@@ -194,13 +241,15 @@ def _referenced_attachments(tx: Transaction) -> set[str] | None:
 
 
 def _read_message(tx: Transaction, agent: str, place: Place, name: str) -> bytes | None:
-    read = file_operations.read(tx.folder(place, agent), name, signing.MAX_FILE_BYTES)
+    if not tx.has(place, agent):
+        return None
+    read = tx.read(place, agent, name, signing.MAX_FILE_BYTES)
     if isinstance(read, file_operations.RejectedFile) and read.gone:
         entry = parse(place, name)
         moved = entry and message_lookup.find(tx, agent, entry.stem.id)
         if moved is None:
             return None
-        read = file_operations.read(tx.folder(moved.place, agent), moved.name, signing.MAX_FILE_BYTES)
+        read = tx.read(moved.place, agent, moved.name, signing.MAX_FILE_BYTES)
     if isinstance(read, file_operations.RejectedFile):
         return None if parse(place, name) else b""  # An unreadable message may refer to one.
     return read.data

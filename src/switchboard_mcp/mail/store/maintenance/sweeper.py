@@ -1,7 +1,7 @@
 """Periodic maintenance: delivers dropped files and returns expired claims, in one process of the workspace.
 
-The process that holds the lock `sweeper` does the work; the others take over when it ends or stalls. Every process
-watches the folders, because its own callers wait for mail. Schedules the work, which runs in the writer thread.
+The process that holds the lock `sweeper` does the work, and watches all inboxes; the others take over when it ends or
+stalls, and watch the mailboxes that their own callers wait for. Schedules the work, which runs in the writer thread.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import time
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.messages import Delivery, DeliveryRule
 from switchboard_mcp.mail.store import claims, dropped_files, file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
-from switchboard_mcp.mail.store.maintenance import lease_record
-from switchboard_mcp.mail.store.watcher import MailboxChange, Watcher
+from switchboard_mcp.mail.store.maintenance import lease_record, packing
+from switchboard_mcp.mail.store.watcher import MailboxChange, WatchedMailboxes, Watcher
 from switchboard_mcp.mail.store.worker import StoreWorker
 
 # Interval for returning expired leases and for retrying files that were still being written.
@@ -26,6 +28,9 @@ LOCK = "sweeper"
 # The holder of the lock touches it this often; after `STALLED_S` without, it is stopped or hangs, and others help.
 BEAT_S = 5.0
 STALLED_S = 20.0
+# Settled messages are packed this long after a process was elected, and then this often.
+FIRST_PACK_S = 30.0
+PACK_S = 600.0
 SweepResult = tuple[list[Delivery], set[str]]
 
 
@@ -87,14 +92,21 @@ class Sweeper:
         self._timer: TimerHandle | None = None
         self._lock = SweeperLock()
         self._elected = False
+        self._wanted = WatchedMailboxes()
         # Agents whose inbox must be scanned; an empty name means all.
         self._due = {""}
         self._busy = False
+        self._pack_at = self._loop.time() + FIRST_PACK_S
 
     def start(self) -> None:
         """Start watching and the timer."""
         self._watcher.start()
         self._tick()
+
+    def watch(self, wanted: WatchedMailboxes) -> None:
+        """Report changes of these mailboxes."""
+        self._wanted = wanted
+        self._watcher.watch(replace(wanted, inboxes=self._elected))
 
     def stop(self) -> None:
         """Stop watching and the timer."""
@@ -120,6 +132,25 @@ class Sweeper:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._sweep(expired=True)
+        if self._elected and self._loop.time() >= self._pack_at:
+            self._pack_at = self._loop.time() + PACK_S
+            self._pack(("", ""))
+
+    def _pack(self, after: tuple[str, str]) -> None:
+        """Pack a piece of the settled messages; other jobs run before the next one."""
+
+        def work(tx: Transaction) -> tuple[str, str] | None:
+            following = packing.next_agent(tx, after)
+            if following is None:
+                return None
+            more = packing.pack(tx, *following) >= packing.PIECE
+            return after if more else following
+
+        def done(following: tuple[str, str] | None) -> None:
+            if following is not None:
+                self._pack(following)
+
+        self._writer.start(work, done)
 
     def _sweep(self, *, expired: bool) -> None:
         if self._busy or not (self._due or expired):
@@ -133,8 +164,14 @@ class Sweeper:
                 return [], set()
             return self._run(tx, {""} if new else due, expired=expired)
 
+        before = self._elected
+
         def done(swept: SweepResult | None) -> None:
             self._busy = False
+            if self._elected != before:
+                self.watch(self._wanted)
+                # What came before the watch produced no event.
+                self._due |= {""} if self._elected else set()
             # Retry failed or incomplete files with the next tick.
             deliveries, settling = swept or ([], due)
             again = bool(self._due)
@@ -164,17 +201,5 @@ class Sweeper:
             deliveries += delivered
             settling |= {agent} if inbox.retry_soon else set()
         if expired and lease_record.is_due(tx):
-            deliveries += _return_expired(tx)
+            deliveries += claims.return_all_expired(tx)
         return deliveries, settling
-
-
-def _return_expired(tx: Transaction) -> list[Delivery]:
-    """Return the expired claims of all agents, and record when the next one expires."""
-    deliveries: list[Delivery] = []
-    with lease_record.rewriting(tx) as record:
-        for agent in tx.agents("claimed"):
-            try:
-                deliveries += claims.return_expired(tx, agent, record.add)[1]
-            except Exception as problem:  # noqa: BLE001 - one agent must not stop the others
-                deliveries += dropped_files.report_once(tx, agent, f"claimed/{agent}", problem)
-    return deliveries

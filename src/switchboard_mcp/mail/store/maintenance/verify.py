@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import file_operations, receipts, signing
+from switchboard_mcp.mail.store import file_operations, receipts, segments, signing
 from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
@@ -53,6 +53,11 @@ def verify(tx: Transaction) -> StoreVerdict:
                 for place in PLACES
                 if tx.has(place, agent)
                 for name, inode in file_operations.entries(tx.folder(place, agent))
+            ]
+            # A crash while packing leaves a file and its line, which are one message.
+            own = {name for place, name, _ in names if place == "archive"}
+            names += [
+                ("archive", name, 0) for name in set(segments.names(tx, "archive", agent)) if name not in own
             ]
         # Read without the lock: this can take long, and a message moved meanwhile was still in one place.
         entries, agent_findings, senders = _check_agent(tx, agent, names)
@@ -124,7 +129,7 @@ def _find_missing_receipts(
         needed: list[Outcome | None] = [None] if entry.outcome is None else [None, entry.outcome]
         for outcome in needed:
             name = receipt_name(entry.stem.id, outcome)
-            if not (tx.has("outbox", sender) and file_operations.exists(tx.folder("outbox", sender), name)):
+            if not tx.exists("outbox", sender, name):
                 path = f"outbox/{sender}/{name}"
                 text = f"{path} is missing. Run `switchboard mail repair` to write it again."
                 findings.append(
@@ -137,7 +142,7 @@ def _check_message(
     tx: Transaction, agent: str, entry: MessageFile, path: str
 ) -> StoreFinding | MailMessage | None:
     """Return what is wrong with a message, or the message; None if it has moved on."""
-    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    content = tx.read(entry.place, agent, entry.name, signing.MAX_FILE_BYTES)
     if isinstance(content, file_operations.RejectedFile):
         if content.gone:
             return None
@@ -157,6 +162,8 @@ def _check_message(
 
 def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
+        return None
+    if place == "archive" and name == segments.DAYS:
         return None
     text = "is not a message that belongs here"
     if place == "inbox":
