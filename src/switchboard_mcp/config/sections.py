@@ -175,8 +175,8 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     unread_warn_ms: Annotated[int, Meta(ge=1)] = 300_000
     """Warn about mail that has been unread for this long, in milliseconds, if its recipient could not be woken."""
     keep_days: Annotated[int, Meta(ge=0)] = 365
-    """Number of days for which settled messages and their receipts are kept. Whole days are removed; 0 keeps them forever. See
-    `switchboard mail prune`."""
+    """Number of days for which settled messages and their receipts are kept. Whole days are removed; 0 keeps them
+    forever. See `switchboard mail prune`."""
     max_waiting: Count = 100_000
     """Maximum number of messages to one agent that are not settled. Further ones are refused."""
     max_waiting_bytes: Count = 4_294_967_296
