@@ -77,6 +77,8 @@ class StoreDirectory:
         self.index = InboxIndex(self.path, clocks.boot)
         # Messages with a valid signature, by agent and file name.
         self.verified: dict[str, dict[str, VerifiedMessage]] = {}
+        # Files without a valid signature that were found by an incomplete listing: their inodes by agent and name.
+        self.unsigned: dict[str, dict[str, int]] = {}
         # File under which a message was claimed, by agent and id. A hint only: other processes move files too.
         self.claimed: dict[tuple[str, str], MessageFile] = {}
 
@@ -228,6 +230,8 @@ class Transaction:
         # Inboxes by descriptor, and the changes made to each under its lock.
         self._inboxes: dict[int, str] = {}
         self._changes: dict[str, InboxChanges] = {}
+        # State of an inbox for which its index was found to be right.
+        self._trusted: dict[str, int] = {}
 
     def close(self) -> None:
         """Remove unpublished temporary files and close the folders."""
@@ -407,12 +411,17 @@ class Transaction:
         if changes:
             self.directory.journal.append(changes, sync=sync)
 
+    def trust_index(self, agent: str, stamp: int) -> None:
+        """Remember that the index of an inbox is right for this state of the folder."""
+        self._trusted[agent] = stamp
+
     def _before_change(self, folder: int) -> None:
         """Find out whether the index of an inbox is right, before the first change under its lock."""
         agent = self._inboxes.get(folder)
         if agent is None or agent in self._changes or f"{agent}.lock" not in self._held:
             return
-        trusted = self.directory.index.view(agent, stamp_of(folder)) is not None
+        stamp = stamp_of(folder)
+        trusted = self._trusted.get(agent) == stamp or self.directory.index.view(agent, stamp) is not None
         self._changes[agent] = InboxChanges(folder, trusted, {}, set())
 
     def _note_change(

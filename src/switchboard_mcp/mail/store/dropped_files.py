@@ -8,6 +8,7 @@ files of other programs and are left alone. Not aware of who watches the folder.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Collection, Sequence
 from os import urandom
@@ -50,7 +51,12 @@ PUBLISHED_WITHIN_S = 2.0
 # Dead letters of files in `inbox/` that are in no agent's folder.
 UNADDRESSED = "unaddressed"
 # Smaller inboxes are listed quickly, so they get no index.
-MIN_INDEXED = 256
+MIN_INDEXED = 128
+# New files that are read at once, which takes about 0.1 s. The first look at a large inbox without an index shows the
+# oldest messages, and the rest is read in pieces.
+MAX_READ = 2_000
+# The state of a folder for which no index is right.
+UNKNOWN_STAMP = -1
 # Pauses before a folder is listed because its index does not fit: a writer changes both within this time.
 INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
 # How long a reader waits for another process that delivers the same inbox.
@@ -68,6 +74,8 @@ class Inbox(msgspec.Struct):
     waiting: list[VerifiedMessage] = []
     retry_soon: bool = False
     """True if a file may still be being written and should be checked again soon."""
+    partial: bool = False
+    """True if there are more new files than are read at once: the others are not in it yet."""
 
     def first(self, limit: int, *, after: int = 0, exclude: Collection[str] = ()) -> list[MessageFile]:
         """Return the first messages in claim order, without those up to an order or with these ids."""
@@ -112,38 +120,54 @@ def scan(tx: Transaction, agent: str, *, listing: bool = False) -> Inbox:
     index, folder = tx.directory.index, tx.folder("inbox", agent)
     if not listing:
         for pause_s in INDEX_PAUSES_S:
-            view = index.view(agent, stamp_of(folder))
+            stamp = stamp_of(folder)
+            view = index.view(agent, stamp)
             if view is not None:
+                tx.trust_index(agent, stamp)
                 return Inbox(view.dropped(), view)
             if not index.has(agent):
                 break
             # A writer may be between its change and the update of the index.
             time.sleep(pause_s)
-    inbox = _list(tx, agent)
+    inbox = _list(tx, agent, MAX_READ)
     large = len(inbox.waiting) >= MIN_INDEXED
+    if inbox.partial:
+        return inbox
     if index.exact and (large or index.has(agent)) and not tx.holds(agent):
         _write_index(tx, agent)
     return inbox
 
 
-def _list(tx: Transaction, agent: str) -> Inbox:
-    """List the folder. A file that is known by name and inode is not read again."""
+def _list(tx: Transaction, agent: str, most: int = sys.maxsize) -> Inbox:
+    """List the folder, and read new files, so `most` of them. A file known by name and inode is not read again."""
     inbox = Inbox([])
     before = tx.directory.verified.get(agent)
     if before is None:
         before = _from_index(tx.directory.index.known(agent))
     elsewhere = _OtherPlaces(tx, agent)
+    # Until a listing is complete, so that the next piece reads other files.
+    unsigned = tx.directory.unsigned.setdefault(agent, {})
     now: dict[str, VerifiedMessage] = {}
     for name, inode in sorted(file_operations.entries(tx.folder("inbox", agent))):
         known = before.get(name)
         if known is None or known.inode != inode:
             if name.startswith(".") or name.endswith(".tmp"):
                 continue
+            if unsigned.get(name) == inode:
+                inbox.dropped.append(name)
+                continue
+            if most <= 0:
+                inbox.partial = True
+                continue
+            most -= 1
             known = _read_verified(tx, agent, name, elsewhere)
         if known is not None:
             now[name] = known
         else:
             inbox.dropped.append(name)
+            unsigned[name] = inode
+    if not inbox.partial:
+        tx.directory.unsigned.pop(agent, None)
     # Names begin with the order number, so sorting by name sorts by order; entries of removed files are forgotten.
     inbox.waiting = list(now.values())
     tx.directory.verified[agent] = now
@@ -160,21 +184,28 @@ def _from_index(rows: dict[str, IndexRow]) -> dict[str, VerifiedMessage]:
 
 
 def _write_index(tx: Transaction, agent: str) -> None:
-    """List again under the lock, which is quick now, and write the index for that state of the folder."""
-    folder = tx.folder("inbox", agent)
+    """Write the index, then list again under the lock and add what has changed meanwhile."""
+    folder, index = tx.folder("inbox", agent), tx.directory.index
+    rows = _rows(_list(tx, agent))
     try:
+        index.write(agent, UNKNOWN_STAMP, rows.values())
         with tx.locked(agent):
             stamp = stamp_of(folder)
-            inbox = _list(tx, agent)
-            rows = [
-                IndexRow(each.entry.name, each.inode, each.sender, each.priority) for each in inbox.waiting
-            ]
-            rows += [IndexRow(name, 0) for name in inbox.dropped]
-            tx.directory.index.write(agent, stamp, rows)
+            now = _rows(_list(tx, agent))
+            added = [row for name, row in now.items() if rows.get(name) != row]
+            index.update(agent, stamp, added, rows.keys() - now.keys())
     except (OSError, SwitchboardError):
         return  # Read-only, or the lock is held for long: the listing serves as well.
     # The index remembers them from now on.
     tx.directory.verified.pop(agent, None)
+
+
+def _rows(inbox: Inbox) -> dict[str, IndexRow]:
+    rows = {
+        each.entry.name: IndexRow(each.entry.name, each.inode, each.sender, each.priority)
+        for each in inbox.waiting
+    }
+    return rows | {name: IndexRow(name, 0) for name in inbox.dropped}
 
 
 class _OtherPlaces:
@@ -266,7 +297,8 @@ def deliver(
     one takes longer than `wait_s`, it is left to finish.
     """
     inbox = scan(tx, agent, listing=listing)
-    if not inbox.dropped:
+    # Dropped files keep their order only if all of them are known.
+    if not inbox.dropped or inbox.partial:
         return inbox, []
     with tx.delivering(agent, wait_s) as alone:
         if alone:

@@ -64,17 +64,22 @@ def _values(row: IndexRow) -> tuple[bytes, int, str, int, str, int]:
     return os.fsencode(row.name), entry.stem.order, entry.stem.id, row.inode, row.sender, rank
 
 
+_STATE = "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1) FROM folder"
 _INSERT = "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class InboxView:
     """The contents of an inbox at one moment, read from its index."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, plain: bool = False) -> None:
+        """Initialize; `plain` if all files are delivered messages of normal priority."""
         self._connection = connection
+        self._plain = plain
 
     def dropped(self) -> list[str]:
         """Return the names of dropped files."""
+        if self._plain:
+            return []
         return [
             os.fsdecode(name)
             for (name,) in self._rows(
@@ -84,7 +89,7 @@ class InboxView:
 
     def has_special(self) -> bool:
         """Return True if a message has another priority than normal."""
-        return bool(
+        return not self._plain and bool(
             self._rows(
                 "SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank >= 0 LIMIT 1"
             ).fetchone()
@@ -228,14 +233,14 @@ class InboxIndex:
         if connection is None:
             return None
         try:
-            row = connection.execute("SELECT boot, stamp, listed_at FROM folder").fetchone()
+            row = connection.execute(_STATE).fetchone()
         except database_errors():
             self.discard(agent)
             return None
         current = time.time() if now is None else now
         if row is None or row[:2] != (self._boot, stamp) or abs(current - row[2]) > RELIST_S:
             return None
-        return InboxView(connection)
+        return InboxView(connection, plain=not row[3])
 
     def has(self, agent: str) -> bool:
         """Return True if there is an index of this inbox, right or not."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import Lease, Now
 
@@ -44,8 +45,9 @@ class NextExpiry(Struct):
 
 def is_due(tx: Transaction) -> bool:
     """Return True if a claim may have expired."""
-    with tx.record(RECORD) as descriptor:
-        known = _read(descriptor)
+    # Without the lock: a record that is just being written cannot be parsed, or is as good as before.
+    content = file_operations.read(tx.folder("locks"), RECORD, _BYTES)
+    known = None if isinstance(content, file_operations.RejectedFile) else _decode(content.data)
     return known is None or known.has_passed(tx.clocks.now())
 
 
@@ -76,8 +78,12 @@ def rewriting(tx: Transaction) -> Iterator[NextExpiry]:
 
 
 def _read(descriptor: int) -> NextExpiry | None:
+    return _decode(os.pread(descriptor, _BYTES, 0))
+
+
+def _decode(data: bytes) -> NextExpiry | None:
     try:
-        return msgspec.json.decode(os.pread(descriptor, _BYTES, 0), type=NextExpiry)
+        return msgspec.json.decode(data, type=NextExpiry)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # New, or torn by a power cut.
 

@@ -200,6 +200,9 @@ class Sweeper:
                 continue
             deliveries += delivered
             settling |= {agent} if inbox.retry_soon else set()
+            if inbox.partial:
+                # The next piece follows at once; other jobs run before it.
+                self._due.add(agent)
         if expired and lease_record.is_due(tx):
             deliveries += claims.return_all_expired(tx)
         return deliveries, settling

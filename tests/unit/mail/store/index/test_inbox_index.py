@@ -204,3 +204,29 @@ def test_an_index_is_not_used_for_another_state_boot_or_after_long(tmp_path: Pat
     assert index.view("coder", 6, now=now) is None
     assert index.view("coder", 5, now=now + 2 * inbox_index.RELIST_S) is None
     assert InboxIndex(str(tmp_path), "other").view("coder", 5, now=now) is None
+
+
+async def test_an_index_is_built_in_pieces_while_messages_are_claimed_and_sent(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await _store(workspace) as store:
+        sent = [await _send(store, str(number)) for number in range(35)]
+        unsigned = [f"msg_{number:016d}_{number:016x}.json" for number in range(12)]
+        for name in unsigned:
+            (workspace / ".switchboard" / "inbox" / "coder" / name).write_text("{}")
+    monkeypatch.setattr(dropped_files, "MAX_READ", 10)
+    monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
+    for database in (workspace / ".switchboard").glob("index/*"):
+        database.unlink()
+    async with await _store(workspace) as store:
+        # The first piece has files that are no messages.
+        assert await store.claim("coder") == []
+        (held,) = await store.claim("coder")
+        assert held.message.id == sent[0]
+        sent.append(await _send(store, "new"))
+        looks = 0
+        while len(await store.peek("coder")) < len(sent) - 1:
+            looks += 1
+            assert looks < 20, "it never ends"
+        assert [each.message.id for each in await store.peek("coder")][-2:] == sent[-2:]
+        await _is_right(store)
