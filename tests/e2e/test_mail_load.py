@@ -32,6 +32,8 @@ class Ledger:
         self.came: dict[tuple[str, str], list[int]] = defaultdict(list)
         self.send_ms: list[float] = []
         self.sending = True
+        # Senders that still wait for an answer: a message may arrive before its sender hears of it.
+        self.senders = 0
 
     @property
     def total(self) -> int:
@@ -43,8 +45,10 @@ class Ledger:
 
 
 async def send(me: str, mine: Agent, recipient: str, ledger: Ledger) -> None:
+    ledger.senders += 1
     for number in count():
         if not ledger.sending:
+            ledger.senders -= 1
             return
         began = time.perf_counter()
         sent = await mine.call(
@@ -65,7 +69,7 @@ async def receive(me: str, mine: Agent, ledger: Ledger, done: asyncio.Event) -> 
         async with asyncio.TaskGroup() as acks:
             for message in claimed:
                 acks.create_task(mine.call("ack_message", id=message["id"], outcome="done"))
-        if not ledger.sending and ledger.arrived >= ledger.total:
+        if not ledger.sending and not ledger.senders and ledger.arrived >= ledger.total:
             done.set()
 
 
