@@ -50,7 +50,7 @@ SETTINGS = {
     "compaction on, no tables": ResultSettings(compact="on", tables="off"),
 }
 # A host that shows its model text; results in the data are text.
-HOST = traits_of("gemini-cli-mcp-client", "0.61.0")
+HOST = traits_of("opencode", "1.18.33")
 HANDLE = "r012345678901"
 READINGS = ("targeted", "paged", "whole", "always")
 LARGE_TOKENS = 500

@@ -335,6 +335,46 @@ class OpenCode(HostProgram):
         return self.run("run", "--title", "test", PROMPT)
 
 
+class CopilotCli(HostProgram):
+    """Not among the installed hosts: `COPILOT_CLI` names the program."""
+
+    name = "copilot-cli"
+    tool_prefix = "switchboard-"
+    _model = ""
+
+    def command(self) -> list[str]:
+        program = os.environ.get("COPILOT_CLI", "")
+        if not program:
+            pytest.skip("COPILOT_CLI names no program")
+        return [program]
+
+    def configure(self, entry: Entry, model: str) -> None:
+        self._model = model
+        server = {**self._entry(entry), "tools": ["*"], "deferTools": "never"}
+        self.write(".copilot/mcp-config.json", {"mcpServers": {"switchboard": server}})
+
+    def _entry(self, entry: Entry) -> Json:
+        match entry:
+            case Stdio(command):
+                return {"type": "local", "command": command[0], "args": command[1:]}
+            case Http(url, token, kind):
+                return {"type": kind, "url": url, "headers": {"Authorization": f"Bearer {token}"}}
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "COPILOT_PROVIDER_BASE_URL": f"{self._model}/v1",
+            "COPILOT_PROVIDER_API_KEY": "none",
+            "COPILOT_MODEL": "gpt-4.1",
+            "COPILOT_AUTO_UPDATE": "false",
+        }
+
+    def says_connected(self) -> bool:
+        return "switchboard" in self.run("mcp", "list").out
+
+    def prompt(self) -> Told:
+        return self.run("-p", PROMPT, "--allow-all-tools", "--no-color")
+
+
 HOSTS: tuple[type[HostProgram], ...] = (ClaudeCode, Codex, Gemini, OpenCode)
 # Those whose settings can ask for HTTP+SSE.
 WITH_SSE: tuple[type[HostProgram], ...] = (ClaudeCode, Gemini)

@@ -25,6 +25,9 @@ class HostTraits(Struct, frozen=True, kw_only=True):
     shows: Shows = ""  # the copy of a result that its model sees if there are text and structured content
     result_tokens: int = 0  # a longer text is better shortened here than cut by the host
     head_chars: int = 0  # the most of a shortened text that the host does not cut
+    objects_only: bool = (
+        False  # it refuses a result without structured content whose text is JSON but no object
+    )
     defers_tools: bool = False  # its model searches for tools, and sees only their names before
     ignores_list_changed: bool = False  # it lists tools once
     name_chars: int = 0  # the longest name of a tool, with the prefix it adds
@@ -71,9 +74,10 @@ HOSTS = (
         title="Gemini CLI",
         until=(1,),
         shows="text",
+        objects_only=True,
         name_chars=63,
         name_prefix="mcp_switchboard_",
-        sources="measured with 0.61.0; transformMcpContentToParts in google-gemini/gemini-cli",
+        sources="measured with 0.61.0; transformMcpContentToParts and fixStructuredContent in google-gemini/gemini-cli",
         checked="2026-11-16",
     ),
     HostTraits(
@@ -87,7 +91,7 @@ HOSTS = (
         checked="2026-11-16",
     ),
     HostTraits(
-        names=("github-copilot-developer", "copilot-cli", "github-copilot-cli"),
+        names=("copilot-cli", "github-copilot-developer"),
         title="Copilot CLI",
         since=(1, 0, 80),
         until=(2,),
@@ -96,7 +100,7 @@ HOSTS = (
         name_chars=64,
         name_prefix="switchboard-",
         sources="measured with 1.0.102; github/copilot-cli#4515 (17 August 2026); before it structured only: #3258",
-        checked="2026-11-15",
+        checked="2026-11-16",
     ),
     HostTraits(
         names=("visual studio code*",),
@@ -177,6 +181,7 @@ def _find(name: str, version: str) -> HostTraits:
         names=row.names,
         title=row.title,
         result_tokens=row.result_tokens,
+        objects_only=row.objects_only,
         head_chars=row.head_chars,
         name_chars=row.name_chars,
         name_prefix=row.name_prefix,

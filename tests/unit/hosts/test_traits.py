@@ -21,7 +21,7 @@ from switchboard_mcp.hosts.traits import HOSTS, MAX_KNOWN, UNKNOWN, parse_versio
         ("gemini-cli-mcp-client", "0.61.0-preview.1", "text"),
         ("opencode", "1.17.9", ""),  # showed the other copy
         ("opencode", "1.18.33", "text"),
-        ("github-copilot-developer", "1.0.102", "both"),
+        ("copilot-cli", "1.0.102", "both"),
         ("Visual Studio Code - Insiders", "1.110.0", "structured"),
     ],
 )

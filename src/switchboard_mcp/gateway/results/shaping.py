@@ -174,7 +174,7 @@ class ResultShaper:
         if kept is None:
             return Shaped(body)
         if call.select and not kept.is_error:  # a selection must not hide a failure
-            return self._select(body, kept, call.select, handle, handle)
+            return self._select(body, kept, call.select, handle, handle, host)
         if call.find and not kept.is_error:
             return self._find(body, kept, call.find, handle)
         form, text = self._form(kept)
@@ -227,7 +227,9 @@ class ResultShaper:
             return Shaped(body, compactable=kept.text.count("\n") - compact(kept.text).count("\n"))
         return Shaped(body)
 
-    def _select(self, body: bytes, kept: KeptResult, select: str, handle: str, fresh: str) -> Shaped:
+    def _select(
+        self, body: bytes, kept: KeptResult, select: str, handle: str, fresh: str, host: HostTraits
+    ) -> Shaped:
         """Return the selected part, or why there is none, with a handle to the whole.
 
         If the part is too long, it is what is kept under the `fresh` handle, so that it can be read on.
@@ -259,6 +261,8 @@ class ResultShaper:
             shown_text = f"{head}\n{notice}"
             saved = tokens - estimate(shown_text)
             return Shaped(text_answer(kept, shown_text), part_body, form, shown, tokens, saved)
+        if host.objects_only and form != "table" and not isinstance(answer, dict):
+            text = f'{{"result":{text}}}'
         return Shaped(text_answer(kept, text), tokens=tokens, saved=tokens - count_tokens(text))
 
     def _find(self, body: bytes, kept: KeptResult, words: str, handle: str) -> Shaped:
@@ -321,7 +325,7 @@ class ResultShaper:
         # The host has the other blocks and members already.
         kept = structs.replace(kept, members={"isError": Raw(b"true")} if kept.is_error else {}, others=[])
         if arguments.select:
-            shaped = self._select(body, kept, arguments.select, arguments.handle, fresh)
+            shaped = self._select(body, kept, arguments.select, arguments.handle, fresh, host)
             return Shaped(shaped.body) if shaped.kept is body else shaped
         text = in_form(kept.text, entry.form)
         if arguments.find:

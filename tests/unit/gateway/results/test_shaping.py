@@ -29,11 +29,8 @@ LONG = json.dumps({"total": 300, "items": ROWS}, indent=2)
 
 
 # Their models see text, structured content, and both.
-TEXT, STRUCTURED, BOTH = (
-    ("gemini-cli-mcp-client", "0.61.0"),
-    ("claude-code", "2.1.325"),
-    ("github-copilot-developer", "1.0.102"),
-)
+TEXT, STRUCTURED, BOTH = ("opencode", "1.18.33"), ("claude-code", "2.1.325"), ("copilot-cli", "1.0.102")
+GEMINI = ("gemini-cli-mcp-client", "0.61.0")
 
 
 def known(board: Board, client: tuple[str, str] = TEXT, **more: Any) -> Host:
@@ -184,6 +181,21 @@ def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
     answer = shown(board, text("two items", structuredContent=value), select="items[].id")
     assert said(answer) == "[1,2]"
     assert "structuredContent" not in answer
+
+
+@pytest.mark.parametrize(
+    ("select", "seen"),
+    [
+        ("n", '{"result":1}'),
+        ("items[].id", '{"result":[1]}'),
+        ("items[0]", '{"id":1}'),
+        ("none", '{"result":null}'),
+    ],
+)
+def test_a_host_that_refuses_json_which_is_no_object_gets_one(board: Board, select: str, seen: str) -> None:
+    board.child()
+    result = text('{"n": 1, "items": [{"id": 1}], "none": null}')
+    assert said(shown(board, result, known(board, GEMINI), select=select)) == seen
 
 
 def test_a_select_that_cannot_be_read_calls_nothing(board: Board) -> None:
