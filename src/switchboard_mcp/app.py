@@ -280,8 +280,13 @@ def _start_reloader(switchboard: Switchboard, options: CommandOptions) -> None:
     switchboard.reloading = switchboard.context.start_task(reloader.run())
 
 
-async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions) -> int:
-    """Serve the host on stdin and stdout until it disconnects or a signal arrives."""
+async def serve_stdio(
+    workspace: Workspace, log: Log, redactor: Redactor, options: CommandOptions, alone: str = ""
+) -> int:
+    """Serve the host on stdin and stdout until it disconnects or a signal arrives.
+
+    `alone` is why no broker serves it, if the config enables one.
+    """
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in END_SIGNALS:
@@ -290,7 +295,7 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
         services = switchboard.context
         front = StdioServer(switchboard.gateway, services.cork, services.flow_control, log)
         reload_on_change(switchboard, options)
-        _announce_later(switchboard, front)
+        _announce_later(switchboard, front, alone)
         serving = services.start_task(front.run(done))
         relay = join_bus(switchboard, log, redactor)
         await done.wait()
@@ -301,14 +306,15 @@ async def serve_stdio(workspace: Workspace, log: Log, redactor: Redactor, option
     return 0
 
 
-def _announce_later(switchboard: Switchboard, front: StdioServer) -> None:
+def _announce_later(switchboard: Switchboard, front: StdioServer, alone: str) -> None:
     """Write the file by which `status` finds this server, a moment after the host got its first response."""
     gateway, started_ms = switchboard.gateway, round(time.time() * 1000)
     then = gateway.on_first_response
 
     def announce() -> None:
         if not switchboard.is_ending:
-            info = stdio_info.StdioInfo(os.getpid(), switchboard.workspace.folder, front.client, started_ms)
+            folder = switchboard.workspace.folder
+            info = stdio_info.StdioInfo(os.getpid(), folder, front.client, started_ms, alone=alone)
             stdio_info.write(info, os.environ)
 
     def on_first_response() -> None:
@@ -342,18 +348,18 @@ def _print_crash(redactor: Redactor, problem: BaseException) -> None:
 def serve(options: CommandOptions) -> int:
     """Serve over stdio: the command a host runs."""
     redactor, log, workspace = prepare(options)
+    alone = ""
     if not options.alone and uses_broker(workspace.config) and parse_flags(sys.argv[1:]) is not None:
         try:
             return start_and_join(sys.argv[1:], os.environ)
         except NoBrokerError as problem:
-            log.info(
-                "broker.none", reason=str(problem), note="this session is served in a process of its own"
-            )
+            alone = str(problem)
+            log.info("broker.none", reason=alone, note="this session is served in a process of its own")
     if os.isatty(0):
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"
         )
-    return run(lambda: serve_stdio(workspace, log, redactor, options))
+    return run(lambda: serve_stdio(workspace, log, redactor, options, alone))
 
 
 def uses_broker(config: Config) -> bool:

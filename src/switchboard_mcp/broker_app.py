@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.json import encode
@@ -42,15 +43,23 @@ from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.config.variables import referenced_variables
 from switchboard_mcp.errors import SwitchboardError, as_text
 from switchboard_mcp.features import join_bus
-from switchboard_mcp.gateway.status import child_statuses
+from switchboard_mcp.gateway.reload import isolate
+from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
 from switchboard_mcp.observability.log import Log, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
-from switchboard_mcp.server.broker_report import BrokerReport, SessionReport
+from switchboard_mcp.server.broker_report import CALLS, BrokerReport, WatchedCalls
+from switchboard_mcp.server.call_watch import CallWatch
 from switchboard_mcp.server.handed_over import HandedOverHost
+from switchboard_mcp.system.processes import started_at
 from switchboard_mcp.system.user_folders import user_workspace
 from switchboard_mcp.transport.session_journal import Journal, JournalError
+
+if TYPE_CHECKING:
+    from switchboard_mcp.broker_http import BrokerHttp, DashboardLink
+    from switchboard_mcp.children.context import ChildHandle
 
 # A client sends its message at once; one that does not is no Switchboard.
 HELLO_TIMEOUT_S = 10.0
@@ -93,6 +102,10 @@ class Broker:
         self._done = asyncio.Event()
         self._idle: asyncio.TimerHandle | None = None
         self._started_at = time.time()
+        self._joined = 0
+        self._watch = CallWatch(switchboard)
+        self._http: BrokerHttp | None = None
+        switchboard.gateway.broker.on_request_of_no_call = self._isolate
 
     async def run(self) -> None:
         """Serve until the broker is idle, or is stopped."""
@@ -124,8 +137,12 @@ class Broker:
                 hello = await self._read_hello(connection, descriptors)
             if hello.kind == "join":
                 session = self._join(connection, hello, descriptors)
+            elif hello.kind in ("status", "dashboard"):
+                async with asyncio.timeout(HELLO_TIMEOUT_S):
+                    answer = self._report(hello.arguments) if hello.kind == "status" else await self._link()
+                    await self._loop.sock_sendall(connection, encode(answer) + b"\n")
             else:
-                self._answer(connection, hello)
+                self._end_for(connection, hello)
         except RefusedError as problem:
             _reply(connection, f"no {problem}")
         except (TimeoutError, OSError) as problem:
@@ -168,10 +185,8 @@ class Broker:
             raise RefusedError("it has reached its limit of open files (ulimit -n)")
         return hello
 
-    def _answer(self, connection: socket.socket, hello: Hello) -> None:
-        if hello.kind == "status":
-            _reply(connection, encode(self._report()).decode())
-            return
+    def _end_for(self, connection: socket.socket, hello: Hello) -> None:
+        """Stop or restart for a user."""
         if hello.kind == "stop" and self._sessions and "--force" not in hello.arguments:
             raise RefusedError(f"{len(self._sessions)} sessions use it. Close them, or add --force")
         _reply(connection, "ok")
@@ -216,7 +231,12 @@ class Broker:
             for warning in switchboard.workspace.warnings:
                 log.warning("config.warning", problem=str(warning))
         session = BrokerSession(host, options, _peer_pid(connection), time.time())
+        # The process that the host has started is as old as the session, however often brokers were replaced.
+        if began := started_at(session.pid):
+            session.started_at = began / 1000
+        host.session.pid, host.session.opened_at = session.pid, session.started_at
         self._sessions.append(session)
+        self._joined += 1
         if self._idle is not None:
             self._idle.cancel()
         return session
@@ -320,27 +340,47 @@ class Broker:
 
     # Reports
 
-    def _report(self) -> BrokerReport:
+    def _report(self, arguments: list[str]) -> BrokerReport:
         gateway = self._switchboard.gateway
+        watched, timelines = None, {}
+        if arguments[:1] == [CALLS]:
+            log = self._watch.look()
+            after = int(arguments[1]) if arguments[1:] and arguments[1].isdecimal() else 0
+            watched = WatchedCalls(calls=log.since(after), history=log.timeline.points())
+        if self._watch.log is not None:
+            timelines = self._watch.log.timelines
         return BrokerReport(
             pid=os.getpid(),
             version=__version__,
             workspace=self._switchboard.workspace.folder,
             started_at=round(self._started_at * 1000),
             log=f"{self._path}.log",
-            sessions=[
-                SessionReport(
-                    client=session.host.client,
-                    pid=session.pid,
-                    profile=session.options.profile,
-                    started_at=round(session.started_at * 1000),
-                    calls=session.host.session.calls,
-                    in_flight=len(session.host.session.in_flight),
-                )
-                for session in self._sessions
-            ],
-            children=child_statuses(gateway.all_suites.values()),
+            hosts_served=self._joined,
+            sessions=session_statuses(session.host.session for session in self._sessions),
+            children=child_uses(gateway.all_suites.values(), timelines),
+            watched=watched,
         )
+
+    async def _link(self) -> DashboardLink:
+        """Return a link to the dashboard, whose server is started if it does not run."""
+        try:
+            if self._http is None:
+                from switchboard_mcp.broker_http import BrokerHttp  # needs the extra `http`
+
+                self._http = BrokerHttp(self._switchboard, self._watch, lambda: self._joined)
+            return await self._http.link()
+        except ImportError:
+            raise RefusedError("the dashboard needs the extra http") from None
+        except SwitchboardError as problem:
+            raise RefusedError(as_text(problem.failure)) from None
+
+    async def close(self) -> None:
+        """Close what was opened for people who look."""
+        if self._http is not None:
+            await self._http.stop()
+
+    def _isolate(self, child: ChildHandle, sole_user: Session | None) -> None:
+        isolate(self._switchboard, child.name, sole_user)
 
 
 def _reply(connection: socket.socket, line: str) -> None:
@@ -384,6 +424,7 @@ async def serve_broker(
         relay = join_bus(switchboard, log, redactor)
         broker = Broker(switchboard, listener, path, log)
         await broker.run()
+        await broker.close()
         if relay is not None:
             relay.cancel()
     if broker.ended_idle:
@@ -439,6 +480,8 @@ def main() -> int:
     for descriptor in (listener_fd, lock_fd):
         os.set_inheritable(descriptor, False)
     listener = socket.socket(fileno=listener_fd)
+    os.ftruncate(lock_fd, 0)
+    os.pwrite(lock_fd, b"%d" % os.getpid(), 0)  # for `broker restart --force`, if this process hangs
     flags = parse_flags(sys.argv[4:]) or {}
     flags.pop("profile", None)  # the sessions have one each
     options = CommandOptions(**flags)  # type: ignore[arg-type]  # checked by the parser

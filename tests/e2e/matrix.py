@@ -36,6 +36,8 @@ FRONTS: dict[str, Mode | Road] = {
     "http-modern": "stateless",
     "sse-legacy": "sse",
 }
+# Hosts over pipes that share one Switchboard. For one host they are like the others over pipes.
+BROKER: dict[str, Mode] = {"broker-legacy": "legacy", "broker-modern": "auto"}
 # Children by the way they are reached; the name is that of the child too. There is no `sse-modern` for the same reason.
 CHILDREN: dict[str, dict[str, Any]] = {
     "stdio-legacy": {"command": EVERYTHING[0], "args": [*EVERYTHING[1:], "--era", "legacy"]},
@@ -107,6 +109,9 @@ class Grid:
 
     def host(self, front: str, name: str = "Al") -> AbstractAsyncContextManager[Sdk]:
         """A host that sees all children as suites."""
+        if front in BROKER:
+            workspace = furnished(self._folder / "broker", self._remote)
+            return _piped(workspace, BROKER[front], name, SWITCHBOARD_BROKER="on")
         mode = FRONTS[front]
         if mode == "legacy" or mode == "auto":
             return _piped(furnished(self._folder / f"{front}-{name}", self._remote), mode, name)
@@ -120,8 +125,8 @@ class Grid:
         return _piped(workspace, mode, "Al")
 
 
-def _piped(workspace: Path, mode: Mode, name: str) -> AbstractAsyncContextManager[Sdk]:
-    env = {**os.environ, "XDG_CACHE_HOME": str(workspace / "cache")}
+def _piped(workspace: Path, mode: Mode, name: str, **more: str) -> AbstractAsyncContextManager[Sdk]:
+    env = {**os.environ, "XDG_CACHE_HOME": str(workspace / "cache"), **more}
     return sdk_host(SWITCHBOARD, cwd=workspace, mode=mode, env=env, name=name)
 
 

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import pytest
 
 from bench.broker_kills import torture
 from switchboard_mcp.broker import address
-from tests.e2e.host import SWITCHBOARD, Host, Json, SilenceError, switchboard
+from tests.e2e.host import LATEST, SWITCHBOARD, Host, Json, SilenceError, switchboard
 from tests.e2e.stress import until
 from tests.e2e.workspaces import REPO, add_child, configure, scripted
 from tests.patience import PATIENCE_S
@@ -120,12 +122,21 @@ def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStac
     assert say(one, "who") == say(two, "who")
     assert say(two, "variable", name="VSCODE_PID") == ""
     (report,) = reports(desk)
-    assert [session["client"] for session in report["sessions"]] == ["test-host", "test-host"]
+    assert [(session["client"], session["version"]) for session in report["sessions"]] == [
+        ("test-host", "1")
+    ] * 2
     assert {session["pid"] for session in report["sessions"]} == {one.process.pid, two.process.pid}
+    (kid,) = report["children"]
+    assert [user["pid"] for user in kid["users"]] == [session["pid"] for session in report["sessions"]]
+    assert 0 < report["memory"]["saved"] < report["memory"]["children"]["kid"] < report["memory"]["total"]
     shim = psutil.Process(one.process.pid)
     assert shim.memory_full_info().uss < 1024 * 1024, "it waits as a shell"
-    status = command(desk, "status").stdout
-    assert status.count("test-host") == 2
+    for words in (["status"], ["top"], ["broker", "status"]):
+        shown = command(desk, *words).stdout
+        assert "2 sessions" in shown
+        assert "test-host ×2" in shown
+        assert "less than with one process of each child" in shown
+    assert "2 sessions" in command(desk, "doctor").stdout
     one.hang_up()
     assert one.wait() == 0
     assert say(two, "who")
@@ -133,6 +144,47 @@ def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStac
     assert two.wait() == 0
     until(lambda: not psutil.pid_exists(report["pid"]), "the broker ends after its last session")
     assert reports(desk) == []
+
+
+def test_the_dashboard_of_a_broker_is_served_on_demand(desk: Path, hosts: ExitStack) -> None:
+    host = joined(hosts, desk)
+    say(host, "who")
+    links = [json.loads(command(desk, "dashboard", "--json").stdout)["url"] for _ in range(2)]
+    address, code = links[0].removeprefix("http://").split("/#")
+    assert links[1].startswith(f"http://{address}/#")
+    assert address.startswith("127.0.0.1:")
+    web = HTTPConnection(address, timeout=PATIENCE_S)
+    assert fetch(web, "/mcp", {})[0] == 404, "it serves no MCP"
+    assert fetch(web, "/api/overview")[0] == 401
+    body, json_type = json.dumps({"code": code}), {"Content-Type": "application/json"}
+    status, _, cookie = fetch(web, "/api/login", json_type, body)
+    assert status == 200
+    assert fetch(web, "/api/login", json_type, body)[0] == 401, "a link works once"
+    logged_in = {"Cookie": cookie.partition(";")[0]}
+    say(host, "who")
+    overview = fetch(web, "/api/overview", logged_in)[1]
+    assert [(one["client"], one["pid"]) for one in overview["sessionList"]] == [
+        ("test-host", host.process.pid)
+    ]
+    assert [call["subtool"] for call in fetch(web, "/api/calls", logged_in)[1]["calls"]] == ["who"]
+    (kid,) = fetch(web, "/api/children", logged_in)[1]["children"]
+    assert kid["users"] == [{"client": "test-host", "pid": host.process.pid}]
+    assert fetch(web, "/api/memory", logged_in)[1]["total"] > 0
+    web.close()
+    assert not (desk / ".switchboard" / "server_info.json").exists(), (
+        "agents must not take it for an MCP server"
+    )
+
+
+def fetch(
+    web: HTTPConnection, path: str, headers: dict[str, str] | None = None, body: str | None = None
+) -> tuple[int, Any, str]:
+    """The status, the decoded body and the cookie of an answer."""
+    web.request("POST" if body else "GET", path, body, headers or {})
+    answer = web.getresponse()
+    data = answer.read()
+    is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+    return answer.status, json.loads(data) if is_json else None, answer.headers.get("Set-Cookie", "")
 
 
 def test_sessions_with_different_environments_share_nothing(desk: Path, hosts: ExitStack) -> None:
@@ -360,6 +412,115 @@ def test_a_server_with_the_state_of_one_user_runs_once_per_session(desk: Path, h
     three, four = joined(hosts, desk, OTHER="1"), joined(hosts, desk, OTHER="1")
     for suite in ("kid_suite", "browser_suite"):
         assert len({host.call(suite, "who")["content"][0]["text"] for host in (three, four)}) == 1
+
+
+# Asks its client something after the answer to a call, or during a call, whose answer is then what it got.
+ASKING = scripted(
+    """
+    import os
+    METHODS = {"roots": "roots/list", "sampling": "sampling/createMessage", "elicitation": "elicitation/create"}
+    class Asking(Child):
+        tools = ("who", "later", "now")
+        waiting, asked = [], {}
+        def hear(self, message):
+            if message["id"] in self.asked:
+                answer = "error" if "error" in message else "answered"
+                self.answer(self.asked.pop(message["id"]), text(answer))
+        def call(self, request_id, params, line):
+            name, args = params["name"], params["arguments"]
+            if name == "now":
+                self.waiting.append(request_id)
+            else:
+                self.answer(request_id, text(str(os.getpid())))
+            if name == "later":
+                self.ask("later", args["kind"])
+            elif len(self.waiting) == args.get("calls", 1):
+                for waiting in self.waiting:
+                    self.asked[f"q{waiting}"] = waiting
+                    self.ask(f"q{waiting}", args["kind"])
+                self.waiting.clear()
+        def ask(self, id, kind):
+            params = {"messages": [], "maxTokens": 1}
+            if kind == "elicitation":
+                params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            send({"id": id, "method": METHODS[kind], "params": params})
+    Asking().serve()
+    """
+)
+ABLE: Json = {"roots": {}, "sampling": {}, "elicitation": {}}
+QUESTIONS = {"roots": "roots/list", "sampling": "sampling/createMessage", "elicitation": "elicitation/create"}
+
+
+def able(stack: ExitStack, desk: Path) -> Host:
+    """A host that can answer what a child may ask."""
+    host = stack.enter_context(switchboard(desk))
+    info = {"name": "able", "version": "1"}
+    host.result("initialize", {"protocolVersion": LATEST, "capabilities": ABLE, "clientInfo": info})
+    host.notify("notifications/initialized")
+    return host
+
+
+def test_a_child_that_asks_outside_of_calls_has_a_process_per_session_from_then_on(
+    desk: Path, hosts: ExitStack
+) -> None:
+    for kind in QUESTIONS:
+        add_child(desk, kind, ASKING)
+    add_child(desk, "chosen", ASKING)
+    configure(desk, {**ON, "suites": {"chosen": {"isolation": "shared"}}})
+    one, two = able(hosts, desk), able(hosts, desk)
+
+    def pids(suite: str) -> list[str]:
+        return [host.call(f"{suite}_suite", "who")["content"][0]["text"] for host in (one, two)]
+
+    def differ(suite: str) -> bool:
+        return len(set(pids(suite))) == 2
+
+    for kind in (*QUESTIONS, "chosen"):
+        before = pids(kind)
+        assert len(set(before)) == 1, "it is shared"
+        one.call(f"{kind}_suite", "later", kind=kind if kind in QUESTIONS else "roots")
+        if kind == "chosen":
+            assert pids(kind) == before, "the config has decided"
+        else:
+            until(partial(differ, kind), "each session has a process")
+    for host in (one, two):
+        assert not [told for told in host.heard if told.json.get("method") in QUESTIONS.values()]
+    one.replies["roots/list"] = {"roots": []}
+    assert one.call("roots_suite", "now", kind="roots")["content"][0]["text"] == "answered"
+    assert command(desk, "broker", "restart").returncode == 0
+    assert differ("roots"), "the next broker knows it"
+    assert not [told for told in two.heard if told.json.get("method") in QUESTIONS.values()]
+
+
+def test_a_child_that_asks_the_only_session_stays_its_process(desk: Path, hosts: ExitStack) -> None:
+    add_child(desk, "asking", ASKING)
+    one = able(hosts, desk)
+    before = one.call("asking_suite", "later", kind="elicitation")["content"][0]["text"]
+    assert one.notification("elicitation/create")["message"] == "?"
+    two = able(hosts, desk)
+    assert one.call("asking_suite", "who")["content"][0]["text"] == before
+    assert two.call("asking_suite", "who")["content"][0]["text"] != before
+
+
+def test_a_child_that_asks_during_calls_of_two_sessions_asks_the_right_one_from_then_on(
+    desk: Path, hosts: ExitStack
+) -> None:
+    add_child(desk, "asking", ASKING)
+    both = [able(hosts, desk), able(hosts, desk)]
+    for host in both:
+        host.replies["sampling/createMessage"] = {
+            "role": "assistant",
+            "content": {"type": "text", "text": "hi"},
+            "model": "m",
+        }
+        assert host.call("asking_suite", "who")["content"]
+    for calls, outcome in ((2, "error"), (1, "answered")):
+        args = {"action": "call", "subtool": "now", "args": {"kind": "sampling", "calls": calls}}
+        ids = [host.ask("tools/call", {"name": "asking_suite", "arguments": args}) for host in both]
+        answers = [
+            host.answer(id)["result"]["content"][0]["text"] for host, id in zip(both, ids, strict=True)
+        ]
+        assert answers == [outcome] * 2
 
 
 def test_a_task_is_that_of_the_session_that_started_it(

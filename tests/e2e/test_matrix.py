@@ -24,7 +24,7 @@ from mcp.client.subscriptions import (
     ToolsListChanged,
 )
 
-from tests.e2e.matrix import CHILDREN, FRONTS, Grid, Pair, running
+from tests.e2e.matrix import BROKER, CHILDREN, FRONTS, Grid, Pair, running
 from tests.e2e.sdk import Sdk
 from tests.patience import PATIENCE_S
 
@@ -44,13 +44,19 @@ CHANGES: dict[str, tuple[str, ServerEvent, type[Any]]] = {
     "prompt": ("prompts_list_changed", PromptsListChanged(), types.PromptListChangedNotification),
     "resource": ("resources_list_changed", ResourcesListChanged(), types.ResourceListChangedNotification),
 }
-# Two hosts at once: one front twice, and both eras over HTTP. Two hosts with a Switchboard and a child of their own
-# each, over pipes, have nothing in common, and so are not here.
+# Two hosts at once: one front twice, and both eras over HTTP and in a broker. Two hosts with a Switchboard and a child
+# of their own each, over pipes, have nothing in common, and so are not here. Nor are two hosts of a broker with a child
+# that asks during calls over one channel: from its first question on, each has a process of its own (`test_broker`).
 COUPLES: list[Row] = [
     (first, second, child)
-    for first, second in (*zip(FRONTS, FRONTS, strict=True), ("http-legacy", "http-modern"))
+    for first, second in (
+        *zip(FRONTS, FRONTS, strict=True),
+        ("http-legacy", "http-modern"),
+        ("broker-legacy", "broker-legacy"),
+        ("broker-legacy", "broker-modern"),
+    )
     for child in CHILDREN
-    if first not in PIPES or child not in PIPES
+    if (first not in PIPES or child not in PIPES) and (first not in BROKER or child != "stdio-legacy")
 ]
 # What a child says of itself during a call is for the host whose call it is. Where one channel carries everything,
 # nothing in a question or a log message says which call that is; so with several hosts at work it is nobody's. (The way

@@ -28,6 +28,8 @@ NOISE_PREFIXES = (
 )
 # A name with one of these may be that of a credential, which is never noise.
 SECRET_WORDS = ("TOKEN", "SECRET", "KEY", "PASS", "AUTH", "CREDENTIAL")
+# The names of all sockets begin with it.
+PREFIX = "sb-"
 # Longest path of a Unix socket, without the final zero.
 MAX_SOCKET_PATH = 107
 
@@ -71,7 +73,7 @@ def _is_private(folder: str, user: int) -> bool:
 
 def broker_names(workspace: str, config: str | None) -> str:
     """Return the prefix of the names of all brokers of a workspace and config file."""
-    return f"sb-{_hash([workspace, os.path.realpath(config) if config else ''])[:8]}-"
+    return f"{PREFIX}{_hash([workspace, os.path.realpath(config) if config else ''])[:8]}-"
 
 
 def broker_name(workspace: str, config: str | None, environ: Mapping[str, str], *, reload: bool) -> str:

@@ -7,14 +7,26 @@ from collections.abc import Mapping, Sequence
 
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import shim
-from switchboard_mcp.broker.address import broker_names, runtime_folder, socket_address
+from switchboard_mcp.broker.address import PREFIX, broker_names, runtime_folder, socket_address
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
+# A broker answers in milliseconds. One that is starting takes tenths of a second.
+ANSWER_TIMEOUT_S = 10.0
+NO_ANSWER = "no answer"
 
 
 def find_brokers(workspace: str, config: str | None, environ: Mapping[str, str]) -> list[str]:
     """Return the sockets of the brokers of a workspace and config file. Some may be left from brokers that died."""
-    folder, prefix = runtime_folder(environ), broker_names(os.path.realpath(workspace), config)
+    return _find(broker_names(os.path.realpath(workspace), config), environ)
+
+
+def find_all_brokers(environ: Mapping[str, str]) -> list[str]:
+    """Return the sockets of all brokers of this user."""
+    return _find(PREFIX, environ)
+
+
+def _find(prefix: str, environ: Mapping[str, str]) -> list[str]:
+    folder = runtime_folder(environ)
     if not folder:
         return []
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _is_socket(name, prefix)]
@@ -25,12 +37,13 @@ def _is_socket(name: str, prefix: str) -> bool:
 
 
 def ask_broker(path: str, kind: str, arguments: Sequence[str] = ()) -> str | None:
-    """Return the answer of a broker to `status`, `restart` or `stop`; None if it does not run."""
+    """Return the answer of a broker; None if it does not run. `NO_ANSWER` if it does, but hangs."""
     try:
         connection = shim.connect(socket_address(path))
-    except OSError:
+    except (OSError, shim.NoBrokerError):
         return None
     try:
+        connection.settimeout(ANSWER_TIMEOUT_S)
         shim.send_hello(connection, shim.encode_hello(kind, __version__, arguments, {}))
         answer = b""
         while not answer.endswith(b"\n") and len(answer) < MAX_ANSWER_BYTES:
@@ -38,8 +51,22 @@ def ask_broker(path: str, kind: str, arguments: Sequence[str] = ()) -> str | Non
             if not part:
                 break
             answer += part
+    except TimeoutError:
+        return NO_ANSWER
     except OSError:
         return None
     finally:
         connection.close()
     return answer.decode("utf-8", "replace").rstrip("\n")
+
+
+def broker_pid(path: str) -> int:
+    """Return the process that has written its number to the lock of a broker, if it is one; 0 if not."""
+    try:
+        with open(f"{path}.lock", "rb") as file:
+            pid = int(file.read(20))
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(65_536).split(b"\0")
+    except (OSError, ValueError):
+        return 0
+    return pid if os.fsencode(path) in words else 0

@@ -142,6 +142,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     requested: str = ""  # the protocol version to request, if the child refuses the newest
     client: str = ""  # the set of client capabilities that the server was told of
     longest_start_ms: int = 0  # of all starts that are remembered; 0 if none is
+    asks_on_its_own: bool = False  # it has sent a request to its client that belongs to no single call
     about: str = ""  # what the server's identity says about it: its description, else its title
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
@@ -235,12 +236,19 @@ class _CatalogEntry(Struct, eq=False):
     snapshot: ServerSnapshot | None
     learned_at: float = 0.0
     others: dict[str, tuple[ServerSnapshot | None, float]] = {}
+    has_asked: bool = False  # in this run
 
     def take(self, snapshot: ServerSnapshot, now: float) -> None:
         """Make a snapshot the latest; one for other client capabilities stays."""
         if self.snapshot is not None and self.snapshot.client != snapshot.client:
             self.others = {**self.others, self.snapshot.client: (self.snapshot, self.learned_at)}
+        snapshot.asks_on_its_own |= self.asks_on_its_own
         self.snapshot, self.learned_at = snapshot, now
+
+    @property
+    def asks_on_its_own(self) -> bool:
+        """True if the child is known for requests that belong to no single call."""
+        return self.has_asked or (self.snapshot is not None and self.snapshot.asks_on_its_own)
 
 
 class Catalog:
@@ -306,6 +314,19 @@ class Catalog:
         snapshot.longest_start_ms = longest_ms
         if self._is_kept(spec):
             self._write(fingerprint(spec), msgspec.json.encode(snapshot), known.learned_at)
+
+    def remember_asking(self, spec: ChildSpec) -> None:
+        """Remember that a child sends requests that belong to no single call. The snapshot stays as old as it is."""
+        known = self._entry(spec)
+        known.has_asked = True
+        if known.snapshot is not None and not known.snapshot.asks_on_its_own:
+            known.snapshot.asks_on_its_own = True
+            if self._is_kept(spec):
+                self._write(fingerprint(spec), msgspec.json.encode(known.snapshot), known.learned_at)
+
+    def asks_on_its_own(self, spec: ChildSpec) -> bool:
+        """Return True if a child is known for requests that belong to no single call."""
+        return self._entry(spec).asks_on_its_own
 
     def discard(self, spec: ChildSpec) -> None:
         """Drop a removed child from memory. Its file stays."""

@@ -51,9 +51,9 @@ HARMLESS = frozenset({"message_too_large"})
 class Child:
     """One child MCP server and its current run, if any.
 
-    `owner` is the session that a per-session child is kept for. `last_session` used the current run last. `requests`
-    counts acquisitions; `lookups` counts those that were not calls. `closing` is set once the child accepts no more
-    callers, `successor` if a reload has replaced it.
+    `owner` is the session that a per-session child is kept for. `last_session` used the current run last, `users` are
+    the connected ones that did. `requests` counts acquisitions; `lookups` counts those that were not calls. `closing`
+    is set once the child accepts no more callers, `successor` if a reload has replaced it.
     """
 
     per_session = False  # each host session has a process of its own
@@ -65,6 +65,7 @@ class Child:
         self.call_timeout_s = call_timeout_s(spec, config)
         self.owner: object = None
         self.last_session: object = None
+        self.users: set[object] = set()
         self.successor: Child | None = None
         self.requests = 0
         self.lookups = 0
@@ -225,8 +226,15 @@ class Child:
         """Return True if the process that serves an owner can be sent messages."""
         return any(child.peer is not None for child in self.processes(owner))
 
+    def note_user(self, session: object, *, remember: bool) -> None:
+        """Note the session that uses the child now. It is remembered until `release_session`."""
+        self.last_session = session
+        if remember:
+            self.users.add(session)
+
     def release_session(self, owner: object) -> None:
-        """Release what is kept for a session that has ended. A shared child keeps nothing."""
+        """Release what is kept for a session that has ended. A shared child keeps its name only."""
+        self.users.discard(owner)
 
     def retire(self, successor: Child | None) -> None:
         """Redirect callers to the successor once this child closes; a reload has replaced or removed it."""
@@ -420,6 +428,7 @@ class Child:
         """Release the waiters of a child that has just started, then fetch the rest of its inventory."""
         assert self.connection is not None
         self.peer, self.last_session = self.connection.peer, None
+        self.users.clear()
         self._health.begin_run(self.peer)
         self._context.log.info(
             "child.started",

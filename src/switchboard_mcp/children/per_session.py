@@ -81,6 +81,11 @@ class PerSessionChild(Child):
             child is None and self.closing is None and self._catalog_is_enough(waiter)
         )
 
+    def adopt(self, owner: object, child: Child) -> None:
+        """Keep a running child, which only this session has used, as the child of the session."""
+        child.owner = owner
+        self._children[owner] = child
+
     def create_child(self) -> Child:
         """Create the child of one session."""
         return Child(self.spec, self._config, self._context)
@@ -93,6 +98,7 @@ class PerSessionChild(Child):
 
     def release_session(self, owner: object) -> None:
         """Stop the child of a session that has ended."""
+        super().release_session(owner)
         child = self._children.pop(owner, None)
         if child is not None:
             self._context.start_task(child.close())

@@ -69,13 +69,37 @@ class ChildRegistry:
         names = {*before, *self.children}
         return frozenset(name for name in names if before.get(name) is not self.children.get(name))
 
+    def isolate(self, name: str, sole_user: object = None) -> bool:
+        """Give each session a process of its own of a child that was shared, if its `isolation` is `auto`.
+
+        The process that runs stays that of `sole_user`, if there is one. Else it ends once its calls have finished.
+        Returns False if there is nothing to do.
+        """
+        child = self.children.get(name)
+        suite = self._config.suites.get(name) or SuiteSettings()
+        is_auto = self._context.several_hosts and suite.isolation == "auto"
+        if child is None or child.per_session or not is_auto or child.spec.kind != "stdio":
+            return False
+        self._context.catalog.remember_asking(child.spec)
+        apart = PerSessionChild(child.spec, self._config, self._context, MAX_AUTO_PROCESSES)
+        self.children[name] = apart
+        if sole_user is not None:
+            apart.adopt(sole_user, child)
+        else:
+            child.retire(apart)
+            self._retiring.add(child)
+            self._context.start_task(self._retire(child))
+        return True
+
     async def _retire(self, child: Child) -> None:
         while child.busy:  # noqa: ASYNC110 - an event would slow down every call
             await asyncio.sleep(RETIRE_POLL_S)
         message = f"Child '{child.name}' is no longer in the config."
         await child.close(failure("child_removed", message, child=child.name))
         self._retiring.discard(child)
-        self._context.catalog.discard(child.spec)
+        successor = self.children.get(child.name)
+        if successor is None or successor.spec != child.spec:
+            self._context.catalog.discard(child.spec)
 
     async def close(self) -> None:
         """Stop all children at once."""
@@ -99,6 +123,8 @@ def _holds_state(spec: ChildSpec, context: ChildContext) -> bool:
     """Return True if several hosts are served and the child seems to hold the state of one of them."""
     if not context.several_hosts:
         return False
+    if spec.kind == "stdio" and context.catalog.asks_on_its_own(spec):
+        return True
     snapshot = context.catalog.get(spec)
     tools = [] if snapshot is None else [tool.name for tool in read_tools(snapshot.tools)]
     return decide_isolation(spec, tools) == "session"

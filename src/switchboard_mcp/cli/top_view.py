@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from msgspec import UNSET, to_builtins
+from msgspec.structs import astuple
+
+from switchboard_mcp.cli.broker import SESSION_ALIGN, SESSION_HEADER, session_cells
 from switchboard_mcp.cli.console import (
     Styled,
     format_duration,
@@ -18,8 +22,11 @@ from switchboard_mcp.cli.console import (
     truncate,
     visible_width,
 )
+from switchboard_mcp.system.processes import started_at
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.status import ChildUse, SessionStatus
+    from switchboard_mcp.server.broker_report import BrokerReport
     from switchboard_mcp.server.stdio_info import StdioInfo
 
 Row = Mapping[str, Any]
@@ -48,6 +55,7 @@ NO_SUITES = "No suites yet: `switchboard init` or `switchboard add NAME -- CMD` 
 MOST_CALLS = 200
 MOST_POINTS = 1_000
 SHOWN_CALLS = 5
+SHOWN_SESSIONS = 10
 # Without a terminal, lines may have any length.
 UNLIMITED = os.terminal_size((10_000, 10_000))
 
@@ -70,6 +78,32 @@ class TopState:
         self.calls = calls or []
         self.history = history or []
         self.stdio = stdio  # servers that hosts have started
+        self.sessions: Sequence[SessionStatus] = ()  # those of brokers
+
+    def set_brokers(
+        self, reports: Sequence[BrokerReport], calls: Sequence[Row], stdio: Sequence[StdioInfo]
+    ) -> None:
+        """Take what the brokers report, calls that are not known yet, and the servers without a broker."""
+        self.stdio = stdio
+        self.sessions = [session for report in reports for session in report.sessions]
+        several = len(reports) > 1
+        self.url = "".join(f"{', ' * bool(n)}broker {one.pid}" for n, one in enumerate(reports))
+        self.rows = {}
+        for report in reports:
+            for child in report.children:
+                row = _broker_row(child)
+                if several:
+                    row["suite"] = f"{child.suite} ({report.pid})"
+                self.rows[f"{report.pid} {child.id}"] = row
+        self.calls = [*self.calls, *calls][-MOST_CALLS:]
+        watched = [report.watched for report in reports if report.watched is not None]
+        self.history = [list(map(float, astuple(point))) for one in watched for point in one.history]
+        self.about = {
+            "version": ", ".join(sorted({report.version for report in reports})),
+            "startedAt": min((report.started_at for report in reports), default=0),
+            "sessions": len(self.sessions),
+            "hostsServed": sum(report.hosts_served for report in reports),
+        }
 
     def apply(self, event: str, data: Mapping[str, Any]) -> None:
         """Apply an event. Another thread may be drawing, so nothing is modified in place."""
@@ -84,6 +118,16 @@ class TopState:
             self.history = [*(each for each in self.history if each[0] != point[0]), point][-MOST_POINTS:]
         elif event == "server":
             self.about = {**self.about, **data}
+
+
+def _broker_row(child: ChildUse) -> dict[str, Any]:
+    """Return the row of a child as the API of the dashboard has it."""
+    row: dict[str, Any] = to_builtins(child)
+    if child.pid:
+        row["startedAt"] = started_at(child.pid)
+    if child.last_failure is not UNSET:
+        row["trouble"] = to_builtins(child.last_failure)
+    return row
 
 
 def draw(
@@ -196,6 +240,14 @@ def _below(state: TopState, rows: Sequence[Row], now_s: float, columns: int, pai
         texts = [f"{one_line(name)}: {remark}" for name, remark in remarks if remark][:SHOWN_REMARKS]
         wrapped = [textwrap.wrap(text, max(columns, 20), max_lines=2, placeholder="…") for text in texts]
         lines += ["", paint("TROUBLE", "dim"), *(line for each in wrapped for line in each)] if texts else []
+    if state.sessions:
+        table = [[Styled(title, "dim") for title in SESSION_HEADER]]
+        table += [list(session_cells(session, now_s)) for session in state.sessions[:SHOWN_SESSIONS]]
+        shown = format_table(
+            table, paint, width=columns, align=SESSION_ALIGN, cell_lines=1, optional=(1, 6, 5)
+        )
+        more = len(state.sessions) - SHOWN_SESSIONS
+        lines += ["", *shown, *([paint(f"and {more} more", "dim")] if more > 0 else [])]
     if state.stdio:
         lines += ["", *_stdio_table(state.stdio, now_s, columns, paint)]
     calls = list(reversed(state.calls))[:SHOWN_CALLS]

@@ -68,6 +68,8 @@ class ClientRequestBroker:
         self._sessions = sessions
         # Digits before the ids of requests to hosts, so that a response to an earlier process is not taken for one.
         self.id_prefix = b""
+        # Called with a child, and the session it asks if there is one, if its request belongs to no single call.
+        self.on_request_of_no_call: Callable[[ChildHandle, Session | None], None] | None = None
         # True if children are told of roots for hosts that have none: then there are no roots.
         self.declares_roots = False
 
@@ -77,6 +79,13 @@ class ClientRequestBroker:
         origin = ChildRequest(peer.transport, bytes(message.id))
         method = str(message.method)
         owner = owner_of(child, peer, self._sessions, self.issued, message.params)
+        if (
+            self.on_request_of_no_call is not None
+            and child.owner is None
+            and (owner is None or owner.request is None)
+            and method in client_requests.INPUT_REQUEST_METHODS
+        ):
+            self.on_request_of_no_call(child, None if owner is None else owner.session)
         if owner is None:
             self._answer_without_host(child, origin, method)
             return

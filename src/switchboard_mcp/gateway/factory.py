@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
     from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
+    from switchboard_mcp.observability.call_record import CallObserver
     from switchboard_mcp.policy.governance import GovernedWorkspace
 
 
@@ -70,9 +72,21 @@ def attach_pipelines(
     observed = context.recorder or context.records
     gate = open_gate(config, context)
     if loaded or own or observed or gate or config.limits != NO_LIMITS:
-        from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
+        _pipelines().attach_pipelines(suites, config, context, loaded, gate)
 
-        attach_pipelines(suites, config, context, loaded, gate)
+
+def observe_calls(runtime: Runtime, recorder: CallObserver | None) -> None:
+    """Let a recorder receive the records of all calls from now on, or no recorder any more."""
+    runtime.context.recorder = recorder
+    suites = [suite for view in runtime.gateway.all_views() for suite in view.suites.values()]
+    _pipelines().observe([*runtime.gateway.all_suites.values(), *suites], runtime.context)
+
+
+def _pipelines() -> ModuleType:
+    """Load the code of pipelines, which not every Switchboard needs."""
+    from switchboard_mcp.gateway.pipeline import pipeline
+
+    return pipeline
 
 
 def open_gate(config: Config, context: ChildContext) -> CallGate | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -33,6 +34,9 @@ from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, send_list_chang
 from switchboard_mcp.gateway.session import Session, SubscribedResource
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.system.file_watch import FileWatcher
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
 
 LISTS = {
     "notifications/prompts/list_changed": (prompts_resources.PROMPTS,),
@@ -119,7 +123,7 @@ class Reloader:
 
 def apply(runtime: Runtime, fresh: Workspace) -> None:
     """Apply a new workspace. Raises before anything is changed if it cannot be used."""
-    context, gateway = runtime.context, runtime.gateway
+    context = runtime.context
     workspace = _keep_restart_only(runtime.workspace, fresh)
     disabled = None
     guard = context.launch_policy
@@ -132,13 +136,33 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
         return
     enable_switchboard_suite(workspace.config, context)
     changed = runtime.registry.apply(workspace)
+    before, runtime.workspace = runtime.workspace, workspace
+    _replace_children(runtime, changed, loaded, disabled)
+    _log_changes(runtime, before, changed)
+
+
+def isolate(runtime: Runtime, child: str, sole_user: Session | None) -> None:
+    """Give each session a process of its own of a child that was shared, unless the config says otherwise."""
+    if not runtime.registry.isolate(child, sole_user):
+        return
+    governed = govern_workspace(runtime.workspace, runtime.context.environ)
+    loaded = load_middleware(runtime.workspace.config)
+    disabled = None if governed is None else governed.disabled
+    _replace_children(runtime, frozenset((child,)), loaded, disabled)
+    reason = "it asks its client outside of a single call"
+    runtime.context.log.info("child.isolated", child=child, reason=reason)
+
+
+def _replace_children(
+    runtime: Runtime, changed: frozenset[str], loaded: LoadedMiddleware | None, disabled: Failure | None
+) -> None:
+    """Give the gateway the children of the registry, and its sessions their new views."""
+    gateway, workspace, context = runtime.gateway, runtime.workspace, runtime.context
     old_views = gateway.session_views()
     suites = gateway.replace_children(runtime.registry.children.values(), workspace.config)
     attach_pipelines(suites, workspace.config, context, loaded)
     apply_views(gateway, workspace, context, runtime.profile, disabled)
     migrate_sessions(gateway, old_views, changed)
-    before, runtime.workspace = runtime.workspace, workspace
-    _log_changes(runtime, before, changed)
 
 
 def _restart_only(current: Config, fresh: Config) -> list[str]:

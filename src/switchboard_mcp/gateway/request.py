@@ -148,7 +148,10 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def dispatch(self, child: Child, id: bytes, message: bytes, timeout_s: float = 0.0) -> None:
         """Send a message to the ready child. `timeout_s` is for a follow-up, such as awaiting the task of a call."""
         self.id, self.message, self.timeout_s = id, message, timeout_s or self.call_timeout_s(child)
-        child.last_session = self.session
+        session = self.session
+        session.sent += 1
+        if child.last_session is not session:
+            child.note_user(session, remember=session.is_lasting)
         peer = child.peer
         if peer is None or peer.transport.write_buffer_size > MAX_BACKLOG:
             self.on_failed(child.unavailable_reason())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -107,11 +108,19 @@ class Session:
         self.log_level = ""
         self.client = ""  # the name in its `clientInfo`
         self.client_version = ""
-        self.calls = 0  # calls of children that have ended
+        self.opened_at = time.time()
+        self.pid = 0  # the process that its host has started, if it is known
+        self.calls = 0  # calls of children that have ended, if they are recorded
+        self.sent = 0  # requests that were sent to children
         self.in_flight: dict[bytes, Cancellable] = {}
         self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id
         self.listens: dict[bytes, ListenSubscription] = {}
         self.subscribed: dict[str, SubscribedResource] = {}  # by the URI the host uses
+
+    @property
+    def is_lasting(self) -> bool:
+        """True if it is open and more than one request long, so its end will be noticed."""
+        return not (self.ephemeral or self.closed)
 
     @property
     def process_owner(self) -> object:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lifecycle import Health
+from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.suites.results.counts import ResultCounts
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 NO_TIMELINES: Mapping[str, ChildTimeline] = {}
 SHOWN_REFUSALS = 5
+# A server may have thousands of sessions, and nobody reads so many names.
+MAX_USERS = 50
 UNAVAILABLE = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
 
@@ -33,6 +37,39 @@ class SandboxRefusal(Struct, frozen=True, rename="camel"):
 
     message: str
     count: int
+
+
+class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One session. `client` is the name of the host program; `started_at` is in milliseconds since the epoch.
+
+    `pid` is the process that the host has started; 0 if it is a client over HTTP.
+    """
+
+    client: str
+    version: str = ""
+    pid: int = 0
+    profile: str = ""
+    started_at: int
+    calls: int = 0
+    """Requests that were sent to children."""
+    in_flight: int = 0
+
+
+def session_statuses(sessions: Iterable[Session]) -> list[SessionStatus]:
+    """Return the status of the sessions, oldest first. Those that last for one request are left out."""
+    return [
+        SessionStatus(
+            client=session.client,
+            version=session.client_version,
+            pid=session.pid,
+            profile=session.profile,
+            started_at=round(session.opened_at * 1000),
+            calls=session.sent,
+            in_flight=len(session.in_flight),
+        )
+        for session in sorted(sessions, key=lambda session: session.opened_at)
+        if not session.ephemeral
+    ]
 
 
 class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -75,6 +112,40 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     def is_unavailable(self) -> bool:
         """True if calls to it are refused."""
         return self.health in UNAVAILABLE
+
+
+class ChildUse(ChildStatus, frozen=True, kw_only=True, rename="camel"):
+    """Status of one child, or of one of its processes, with the sessions that use it. Only for the user."""
+
+    id: str
+    """Its name, and a number if the child has several processes."""
+    per_session: bool = False
+    """True if each session has a process of its own."""
+    users: list[SessionStatus] = []
+    """Some of the connected sessions that have used it; `userCount` counts all."""
+    user_count: int = 0
+
+
+def child_uses(
+    suites: Iterable[ChildSuite], timelines: Mapping[str, ChildTimeline] = NO_TIMELINES
+) -> list[ChildUse]:
+    """Return the status of every child of these suites, and the connected sessions that have used it."""
+    found = []
+    for suite in suites:
+        processes = suite.child.processes() or [suite.child]
+        statuses = child_statuses([suite], timelines=timelines)
+        for index, (child, status) in enumerate(zip(processes, statuses, strict=True)):
+            users = [user for user in islice(child.users, MAX_USERS) if isinstance(user, Session)]
+            found.append(
+                ChildUse(
+                    **asdict(status),
+                    id=f"{child.name}#{index}" if index else child.name,
+                    per_session=suite.child.per_session,
+                    users=session_statuses(users),
+                    user_count=len(child.users),
+                )
+            )
+    return found
 
 
 def child_statuses(

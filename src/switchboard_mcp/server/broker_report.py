@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from switchboard_mcp.gateway.status import ChildStatus
+from switchboard_mcp.gateway.status import ChildUse, SessionStatus
+from switchboard_mcp.observability.timeline import TimelinePoint
+from switchboard_mcp.server.dashboard.call_log import LiveCall
+
+# The argument of `status` that asks for calls as well; the next one is the number of the last known call.
+CALLS = "--calls"
 
 
-class SessionReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One session. `client` is the name of the host program; `started_at` is in milliseconds since the epoch."""
+class WatchedCalls(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Calls since somebody began to look. `history` has the points of a timeline."""
 
-    client: str
-    pid: int
-    profile: str
-    started_at: int
-    calls: int
-    in_flight: int
+    calls: list[LiveCall]
+    history: list[TimelinePoint]
 
 
-class BrokerReport(Struct, frozen=True, kw_only=True, rename="camel"):
+class BrokerReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A running broker, its sessions and its children."""
 
     pid: int
@@ -26,5 +27,7 @@ class BrokerReport(Struct, frozen=True, kw_only=True, rename="camel"):
     workspace: str
     started_at: int
     log: str
-    sessions: list[SessionReport]
-    children: list[ChildStatus]
+    hosts_served: int = 0
+    sessions: list[SessionStatus]
+    children: list[ChildUse]
+    watched: WatchedCalls | None = None

@@ -25,7 +25,8 @@ CLOCK_TOLERANCE_S = 2.0
 class StdioInfo(Struct, frozen=True, rename="camel"):
     """Content of a file. `client` is the name of the host program; times are in milliseconds since the epoch.
 
-    `broker` is the process that serves the session, if it is not `pid` itself.
+    `broker` is the process that serves the session, if it is not `pid` itself. `alone` is why it is, if the broker is
+    enabled.
     """
 
     pid: int
@@ -33,6 +34,7 @@ class StdioInfo(Struct, frozen=True, rename="camel"):
     client: str = ""
     started_at: int = 0
     broker: int = 0
+    alone: str = ""
 
 
 def write(info: StdioInfo, environ: Mapping[str, str]) -> None:

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+from msgspec import Struct
+
 _MAX_ANCESTORS = 64
 # User ids below are those of the system; the last one is `nobody`.
 _FIRST_PERSON, _NOBODY = 1000, 65534
@@ -22,6 +24,15 @@ def is_running(pid: object) -> bool:
     except OSError:
         return True
     return True
+
+
+def has_ended(pid: int) -> bool:
+    """Return True if a process has ended, also if nobody has collected its exit code."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read(4096).rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except (OSError, IndexError):
+        return not is_running(pid)
 
 
 def started_at(pid: int) -> int:
@@ -110,6 +121,33 @@ def descendants_memory(pid: int) -> int:
         except (OSError, ValueError, IndexError):  # it has ended
             continue
     return total
+
+
+class MemoryUse(Struct, frozen=True):
+    """Memory in bytes. `pss` counts shared pages in proportion; `own` leaves out those of files and shared memory.
+
+    A second process of the same program would need about `own` more, since it shares the pages of files.
+    """
+
+    pss: int = 0
+    own: int = 0
+
+
+def tree_memory(pid: int) -> MemoryUse:
+    """Return the memory of a process and all below it. Zero if it cannot be read, as on systems without /proc."""
+    pss, own, left = 0, 0, [pid]
+    while left:
+        process = left.pop()
+        left += _children(process)
+        try:
+            with open(f"/proc/{process}/smaps_rollup", "rb") as file:
+                lines = (line.split() for line in file.read(8192).splitlines()[1:])
+                sizes = {words[0]: int(words[1]) * 1024 for words in lines}
+        except (OSError, ValueError, IndexError):  # it has ended
+            continue
+        pss += sizes.get(b"Pss:", 0)
+        own += sizes.get(b"Pss_Anon:", 0)
+    return MemoryUse(pss, own)
 
 
 def _children(pid: int) -> list[int]:

@@ -13,7 +13,17 @@ from msgspec import UNSET, Struct
 
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.broker.broker_client import find_brokers
 from switchboard_mcp.bus import relay_status
+from switchboard_mcp.cli.broker import (
+    broker_memory,
+    describe_users,
+    headline,
+    memory_line,
+    read_reports,
+    report_members,
+    show_sessions,
+)
 from switchboard_mcp.cli.console import Console, Screen, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import (
     Invocation,
@@ -27,8 +37,9 @@ from switchboard_mcp.cli.parser import Command
 from switchboard_mcp.cli.top_view import COLOURS, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import resolve_bus
-from switchboard_mcp.gateway.status import ChildStatus, child_statuses
+from switchboard_mcp.gateway.status import ChildStatus, ChildUse, child_statuses
 from switchboard_mcp.server import stdio_info
+from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.server.http import server_info, status_endpoint
 from switchboard_mcp.server.http.status_endpoint import ServerStatus
 from switchboard_mcp.server.stdio_info import StdioInfo
@@ -52,13 +63,23 @@ def run(invocation: Invocation) -> int:
     """Collect and show the status."""
     workspace = load(invocation.options)
     served = find_server(os.path.join(workspace.folder, FOLDER), invocation.console)
-    children = (
-        served.status.children if served is not None else run_loop(lambda: _configured_children(invocation))
-    )
-    bus = _bus(workspace)
     user = workspace.user
     folders = [workspace.folder, *([user.folder] if user is not None and user.workspace else [])]
-    started = [info for folder in folders for info in stdio_info.read_all(folder, os.environ)]
+    brokers = [
+        report
+        for folder in folders
+        for report in read_reports(find_brokers(folder, invocation.options.config, os.environ))
+    ]
+    if served is not None:
+        children = served.status.children
+    elif brokers:
+        children = [child for report in brokers for child in report.children]
+    else:
+        children = run_loop(lambda: _configured_children(invocation))
+    bus = _bus(workspace)
+    own = {report.pid for report in brokers}
+    found = [info for folder in folders for info in stdio_info.read_all(folder, os.environ)]
+    alone = [info for info in found if info.broker not in own]
     if invocation.as_json:
         server = None
         if served is not None:
@@ -75,28 +96,46 @@ def run(invocation: Invocation) -> int:
             "server": server,
             "workspace": workspace.folder,
             "children": children,
-            "stdioServers": started,
+            "stdioServers": found,
+            "brokers": [report_members(report) for report in brokers],
             "userWorkspace": user_scope_members(workspace),
         }
         invocation.console.out.json(answer | ({} if bus is None else {"bus": bus}))
     else:
         show_warnings(workspace.warnings, invocation.console)
-        show(served, children, workspace.folder, invocation.console)
-        if served is None and (text := user_scope_text(workspace)):
+        if served is not None or not brokers:
+            show(served, children, workspace.folder, invocation.console)
+        for number, report in enumerate(brokers):
+            if number or served is not None:
+                invocation.console.out.line()
+            show_broker(report, invocation.console.out, with_children=served is None)
+        if served is None and not brokers and (text := user_scope_text(workspace)):
             invocation.console.out.prose(text, style="dim")
         if bus is not None:
             invocation.console.out.line(bus_line(bus))
-        show_stdio_servers(started, invocation.console.out)
+        show_stdio_servers(alone, invocation.console.out)
     return 1 if any(child.is_unavailable for child in children) else 0
 
 
 COMMAND = Command(
     "status [OPTIONS]",
-    "Show the health of the children, as reported by the HTTP server that runs here; without one, what is configured\n"
-    "and known of them. Lists the servers that hosts have started here over stdio. Starts nothing. Exit code 1 if\n"
-    "calls to a child are refused.",
+    "Show the health of the children, as reported by the HTTP server or the broker that runs here; without one, what\n"
+    "is configured and known of them. Lists the sessions of the broker, and the servers that hosts have started here\n"
+    "over stdio. Starts nothing. Exit code 1 if calls to a child are refused.",
     run=run,
 )
+
+
+def show_broker(report: BrokerReport, out: Screen, *, with_children: bool) -> None:
+    """Print a broker with its children and sessions."""
+    now_s = time.time()
+    out.line(headline(report, now_s), "dim")
+    memory = broker_memory(report)
+    if memory.total:
+        out.prose(memory_line(memory), style="dim")
+    if with_children:
+        _show_children(list(report.children), out, with_figures=True)
+    show_sessions(report.sessions, out, now_s)
 
 
 def show_stdio_servers(servers: list[StdioInfo], out: Screen) -> None:
@@ -168,6 +207,10 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
     if not children:
         show_no_children(folder, out)
         return
+    _show_children(children, out, with_figures=served is not None)
+
+
+def _show_children(children: list[ChildStatus], out: Screen, *, with_figures: bool) -> None:
     rows = [
         (
             Styled(child.suite, "bold cyan"),
@@ -175,12 +218,12 @@ def show(served: RunningServer | None, children: list[ChildStatus], folder: str,
             child.state,
             "?" if child.subtools is UNSET else str(child.subtools),
             f"{child.tokens_saved:,}" if child.tokens_saved else "",
-            *(_figures(child) if served is not None else ()),
+            *(_figures(child) if with_figures else ()),
             Styled(_remark(child)),
         )
         for child in children
     ]
-    figures = ("CALLS", "ERRORS", "P50", "PID") if served is not None else ()
+    figures = ("CALLS", "ERRORS", "P50", "PID") if with_figures else ()
     out.table(
         rows,
         ("SUITE", "HEALTH", "STATE", "SUBTOOLS", "SAVED", *figures, ""),
@@ -216,4 +259,6 @@ def _remark(child: ChildStatus) -> str:
         parts.append(child.last_failure.message)
     if child.sandbox:
         parts.append(_sandbox(child))
+    if isinstance(child, ChildUse) and child.user_count:
+        parts.append(f"used by {describe_users(child)}")
     return "; ".join(parts)

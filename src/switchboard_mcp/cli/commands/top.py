@@ -1,6 +1,6 @@
 """`switchboard top` shows the running server live, or piped as one plain table; `dashboard` opens its web page.
 
-Reads the same API and events as the dashboard. Starts and changes nothing. `top_view` renders the lines.
+Reads the same API and events as the dashboard, or asks the broker. `top_view` renders the lines.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
+from switchboard_mcp.broker.broker_client import ask_broker, broker_pid, find_brokers
+from switchboard_mcp.cli.broker import read_brokers, report_members, watch_arguments
 from switchboard_mcp.cli.commands.login import has_desktop
-from switchboard_mcp.cli.commands.status import show_stdio_servers
-from switchboard_mcp.cli.console import Screen, format_duration
+from switchboard_mcp.cli.commands.status import show_broker, show_stdio_servers
+from switchboard_mcp.cli.console import Screen, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, flag
-from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, TopState, draw
+from switchboard_mcp.cli.top_view import SORTS, UNHEALTHY, Row, TopState, draw
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server import stdio_info
+from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
 from switchboard_mcp.server.http.sockets import format_address
+from switchboard_mcp.server.stdio_info import StdioInfo
 from switchboard_mcp.system.processes import other_people_run_programs
 
 FOLDER = ".switchboard"
@@ -106,17 +110,35 @@ class ServerFeed:
 
 
 class StdioFeed:
-    """The servers that hosts have started, if there is no HTTP server that has more to say."""
+    """The brokers of the workspace, and the servers that hosts have started, if there is no HTTP server.
 
-    def __init__(self, workspace: str) -> None:
+    Brokers are asked again for each redraw. They keep a log of calls while they are asked.
+    """
+
+    def __init__(self, workspace: str, config: str | None) -> None:
         self._workspace = workspace
+        self._config = config
+        self._last_call: dict[int, int] = {}  # by broker
         self.changed = threading.Event()
         self.ended = ""
         self.state = TopState()
+        self.brokers: list[BrokerReport] = []
 
     def refresh(self) -> None:
-        """Look for servers that hosts have started."""
-        self.state.stdio = stdio_info.read_all(self._workspace, os.environ)
+        """Ask the brokers, and look for servers that hosts have started."""
+        paths = find_brokers(self._workspace, self._config, os.environ)
+        after = [watch_arguments(self._last_call.get(broker_pid(path), 0)) for path in paths]
+        answers = [read_brokers([path], words)[0] for path, words in zip(paths, after, strict=True)]
+        self.brokers = [broker.report for found in answers for broker in found]
+        calls: list[Row] = []
+        for report in self.brokers:
+            new = report.watched.calls if report.watched is not None else []
+            if new:
+                self._last_call[report.pid] = new[-1].seq
+            calls += (msgspec.to_builtins(call) for call in new)
+        own = {report.pid for report in self.brokers}
+        infos = stdio_info.read_all(self._workspace, os.environ)
+        self.state.set_brokers(self.brokers, calls, [info for info in infos if info.broker not in own])
 
     def follow(self) -> None:
         """Do nothing: there are no events."""
@@ -134,14 +156,11 @@ def run(invocation: Invocation) -> int:
     try:
         feed = ServerFeed(folder, *find_server(folder))
     except SwitchboardError:
-        if not started or invocation.as_json:
+        stdio = StdioFeed(folder, invocation.options.config)
+        stdio.refresh()
+        if not (stdio.brokers or started) or (invocation.as_json and not stdio.brokers):
             raise
-        if live:
-            watch(StdioFeed(folder), out)
-            return 0
-        out.line("No HTTP server runs here; these servers were started by hosts.", "dim")
-        show_stdio_servers(started, out)
-        return 0
+        return _show_stdio(stdio, started, invocation, live=live)
     feed.fetch()
     rows = feed.state.rows.values()
     if invocation.as_json:
@@ -163,12 +182,33 @@ def run(invocation: Invocation) -> int:
     return 1 if any(row.get("health") in UNHEALTHY for row in rows) else 0
 
 
+def _show_stdio(feed: StdioFeed, started: list[StdioInfo], invocation: Invocation, *, live: bool) -> int:
+    """Show the brokers and the servers that hosts have started: once, or live."""
+    out = invocation.console.out
+    if invocation.as_json:
+        reports = [report_members(report) for report in feed.brokers]
+        out.json({"server": None, "brokers": reports, "stdioServers": started})
+    elif live:
+        watch(feed, out)
+        return 0
+    elif not feed.brokers:
+        out.line("No HTTP server runs here; these servers were started by hosts.", "dim")
+        show_stdio_servers(started, out)
+    else:
+        for number, report in enumerate(feed.brokers):
+            if number:
+                out.line()
+            show_broker(report, out, with_children=True)
+        show_stdio_servers(list(feed.state.stdio), out)
+    return 1 if any(row.get("health") in UNHEALTHY for row in feed.state.rows.values()) else 0
+
+
 COMMAND = Command(
     "top [OPTIONS]",
-    "Watch the HTTP server that runs here: the health of its children, their calls and latency, the tokens they\n"
-    "save, and the latest calls. Keys: s sorts, p pauses, arrows scroll, q quits. Piped, or with\n"
-    "--json, it shows everything once; exit code 1 if calls to a child are refused. Servers that hosts have started\n"
-    "here over stdio are shown too, also without an HTTP server.",
+    "Watch the HTTP server or the broker that runs here: the health of its children, their calls and latency, the\n"
+    "tokens they save, its sessions, and the latest calls. Keys: s sorts, p pauses, arrows scroll, q quits. Piped, or\n"
+    "with --json, it shows everything once; exit code 1 if calls to a child are refused. Servers that hosts have\n"
+    "started here over stdio are shown too. A broker records calls from when it is first watched.",
     run=run,
 )
 
@@ -255,6 +295,13 @@ def no_server(why: str) -> SwitchboardError:
     return usage_error(f"There is no HTTP server here: {why}.", hint)
 
 
+class DashboardLink(Struct, frozen=True, rename="camel"):
+    """A link that logs one browser in."""
+
+    url: str
+    expires_in_seconds: int
+
+
 class NewLink(Struct, frozen=True, rename="camel"):
     """Answer of the server: the code of the link."""
 
@@ -264,15 +311,10 @@ class NewLink(Struct, frozen=True, rename="camel"):
 
 def run_dashboard(invocation: Invocation) -> int:
     """Request a link from the running server; open it in a browser, or print it if there is none."""
-    info, token = find_server(workspace_folder(invocation.options))
-    link = server_info.request(info, "/api/link", NewLink, token, body=b"{}")
-    if isinstance(link, str):
-        raise no_server(link)
-    # The code is in the fragment, which browsers do not send, so it is in no log of a server or proxy.
-    url = f"http://{format_address(info.host, info.port)}/#{link.code}"
-    out = invocation.console.out
+    link = _find_link(invocation)
+    url, out = link.url, invocation.console.out
     if invocation.as_json:
-        out.json({"url": url, "expiresInSeconds": link.expires_in_seconds})
+        out.json(link)
     elif out.is_terminal and not invocation.args.print and _may_open() and webbrowser.open(url):
         out.line(
             "Opened the dashboard in your browser. `switchboard dashboard --print` prints the link instead."
@@ -286,6 +328,41 @@ def run_dashboard(invocation: Invocation) -> int:
     return 0
 
 
+def _find_link(invocation: Invocation) -> DashboardLink:
+    """Return a link to the dashboard of the HTTP server that runs here; without one, of the broker."""
+    folder = workspace_folder(invocation.options)
+    if not invocation.args.broker:
+        try:
+            info, token = find_server(folder)
+        except SwitchboardError:
+            pass
+        else:
+            link = server_info.request(info, "/api/link", NewLink, token, body=b"{}")
+            if isinstance(link, str):
+                raise no_server(link)
+            # The code is in the fragment, which browsers do not send, so it is in no log of a server or proxy.
+            url = f"http://{format_address(info.host, info.port)}/#{link.code}"
+            return DashboardLink(url, link.expires_in_seconds)
+    brokers, _ = read_brokers(find_brokers(folder, invocation.options.config, os.environ))
+    if not brokers:
+        raise no_server(f"no Switchboard serves {folder} over HTTP, and no broker runs")
+    # Sessions with another environment have another broker: take that with the most sessions.
+    busiest = max(brokers, key=lambda broker: len(broker.report.sessions))
+    if len(brokers) > 1 and not invocation.as_json:
+        shown = f"process {busiest.report.pid}, {plural(len(busiest.report.sessions), 'session')}"
+        invocation.console.err.line(f"{len(brokers)} brokers run here; this is the busiest: {shown}.", "dim")
+    answer = ask_broker(busiest.path, "dashboard") or ""
+    try:
+        return msgspec.json.decode(answer, type=DashboardLink)
+    except msgspec.MsgspecError:
+        raise usage_error(
+            f"The broker does not show its dashboard: {answer.removeprefix('no ') or 'it has ended'}.",
+            "Install the extra: pip install 'switchboard-gateway[http]'"
+            if "extra" in answer
+            else "Try again.",
+        ) from None
+
+
 def _may_open() -> bool:
     """Return True if there is a browser to open, and nobody else could read the link in the list of processes."""
     return has_desktop() and not other_people_run_programs()
@@ -293,9 +370,13 @@ def _may_open() -> bool:
 
 DASHBOARD = Command(
     "dashboard [OPTIONS]",
-    "Open the dashboard of the HTTP server that runs here in your browser, logged in. Without a desktop, piped, with\n"
+    "Open the dashboard of the HTTP server that runs here in your browser, logged in; without one, that of the\n"
+    "broker, which then listens on a port of this machine for as long as it is used. Without a desktop, piped, with\n"
     "--print, or while other people use this machine, print the link instead: it logs one browser in, once, within\n"
     "an hour.",
     run=run_dashboard,
-    arguments=[flag("--print", "print the link, open nothing")],
+    arguments=[
+        flag("--print", "print the link, open nothing"),
+        flag("--broker", "the dashboard of the broker, even if an HTTP server runs here"),
+    ],
 )

@@ -9,15 +9,17 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from switchboard_mcp import __version__
 from switchboard_mcp.broker.address import runtime_folder
-from switchboard_mcp.broker.broker_client import find_brokers
-from switchboard_mcp.cli.broker import read_reports
+from switchboard_mcp.broker.broker_client import broker_pid, find_brokers
+from switchboard_mcp.cli.broker import broker_memory, headline, memory_line, read_brokers
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
@@ -26,6 +28,8 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import promises
+from switchboard_mcp.server import stdio_info
+from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.setup.child_entries import FILE as CHILD_FILE
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
@@ -65,17 +69,38 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
 
 
 def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Report why no broker can be had, or why the sessions of the workspace have several."""
+    """Report why no broker can be had, the brokers, and why the sessions of the workspace have several or none."""
     if workspace.config.broker.enabled and not runtime_folder(environ, create=True):
         message = "The broker is enabled, but there is no private folder for its socket."
         yield Finding(PROBLEM, message, "Set XDG_RUNTIME_DIR to a folder of yours with mode 0700.")
-    paths = find_brokers(workspace.folder, None, environ)
-    variables = [_variables(report.pid) for report in read_reports(paths)]
+    brokers, hanging = read_brokers(find_brokers(workspace.folder, None, environ))
+    reports = [broker.report for broker in brokers]
+    for path in hanging:
+        message = f"The broker with the process {broker_pid(path) or '?'} does not answer; its sessions wait."
+        yield Finding(PROBLEM, message, "Kill it, its sessions go on: switchboard broker restart --force")
+    for report in reports:
+        yield from _broker(report)
+    variables = [_variables(report.pid) for report in reports]
     if len(variables) > 1:
         names = {name for one in variables for name in one}
         differing = sorted(name for name in names if len({one.get(name) for one in variables}) > 1)
         message = f"{len(variables)} brokers run for this workspace, since sessions differ in {', '.join(differing)}."
         yield Finding(NOTE, message, "Start hosts with the same values, and they share children.")
+    alone = [info for info in stdio_info.read_all(workspace.folder, environ) if info.alone]
+    for reason, count in sorted(Counter(info.alone for info in alone).items()):
+        sessions = "is served alone" if count == 1 else "are served alone"
+        yield Finding(NOTE, f"{plural(count, 'session')} {sessions}, not by the broker: {reason}.")
+
+
+def _broker(report: BrokerReport) -> Iterator[Finding]:
+    """Report on one broker: its sessions and memory, and if it is of another version."""
+    message = f"{headline(report, time.time())}: {memory_line(broker_memory(report))}."
+    yield Finding(NOTE, message, "See who uses which child: switchboard broker status")
+    if report.version != __version__:
+        message = (
+            f"The broker with the process {report.pid} is of version {report.version}, this is {__version__}."
+        )
+        yield Finding(NOTE, message, "Replace it, its sessions go on: switchboard broker restart")
 
 
 def _variables(pid: int) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ pays for one attribute check. The calls are in `calls`.
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, CancelledError, Task
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +53,13 @@ class CallPipeline:
         self.suite = suite
         self.middleware = middleware
         self.gate = gate
-        self.observer: CallObserver | None = services.recorder or services.records
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
         self.limiters = build_limiters(suite.name, limits, services.loop, services.replicas)
-        # Durations on the dashboard need a finer clock than the whole milliseconds of some loops, which limiters use.
-        on_dashboard = services.recorder is not None and self.limiters is None
-        self.now = monotonic if on_dashboard else clock(services.loop)
         self.isolated = settings.isolation == "session" or suite.child.per_session
         self.context = services
         self.source = suite.source
+        self.observe()
         self._log = services.log
         self.intercepts = bool(middleware) or settings.cache is not None
         self.cache = cache
@@ -70,6 +67,20 @@ class CallPipeline:
         if limits.result_bytes is not None and page_store is not None:
             fetchable = suite.exposure != "direct"
             self.pager = page_store.pager(suite.name, limits.result_bytes, fetchable=fetchable)
+
+    def observe(self) -> None:
+        """Record calls where the services say."""
+        services = self.context
+        self.observer: CallObserver | None = services.recorder or services.records
+        # Durations on the dashboard need a finer clock than the whole milliseconds of some loops, which limiters use.
+        on_dashboard = services.recorder is not None and self.limiters is None
+        self.now = monotonic if on_dashboard else clock(services.loop)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if calls need not pass through it."""
+        does = (self.observer, self.middleware, self.gate, self.limiters, self.cache, self.pager)
+        return not any(does)
 
     def for_suite(self, suite: ChildSuite) -> CallPipeline:
         """Return this pipeline, with the same limiters and cache, for a suite that shows less."""
@@ -171,6 +182,21 @@ class CallPipeline:
                     id, message_meta.to_stateless_result(page, cacheable=False) if modern else page
                 )
             )
+
+
+def observe(suites: Iterable[ChildSuite], services: ChildContext) -> None:
+    """Let the recorder of the services, or without one their records, observe the calls of these suites.
+
+    Limits, caches and pages stay as they are. A pipeline that does nothing else is added or removed.
+    """
+    for suite in suites:
+        pipeline = suite.pipeline
+        if pipeline is None and services.recorder is not None:
+            suite.pipeline = CallPipeline(suite, SuiteConfig(), NO_LIMITS, services, (), None)
+        elif pipeline is not None:
+            pipeline.observe()
+            if pipeline.is_idle:
+                suite.pipeline = None
 
 
 def attach_pipelines(

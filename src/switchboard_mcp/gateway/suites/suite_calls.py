@@ -192,7 +192,10 @@ class SubtoolCall(HostRequest):
         else:
             message = self.build(child, id)
         self.id, self.message, self.timeout_s = id, message, self.call_timeout_s(child)
-        child.last_session = self.session
+        session = self.session
+        session.sent += 1
+        if child.last_session is not session:
+            child.note_user(session, remember=session.is_lasting)
         peer = child.peer
         if peer is None or peer.transport.write_buffer_size > MAX_BACKLOG:
             self.on_failed(child.unavailable_reason())

@@ -34,7 +34,7 @@ class DashboardEvents:
         self._sampler: asyncio.Task[None] | None = None
         self._rows: dict[str, bytes] = {}
         self._seq = 0
-        self._hosts = (-1, -1, -1)
+        self._server: dict[str, object] = {}
         self._idle_s = 0.0
         self._mail_changed = False
         self._unsubscribe_mail: Callable[[], None] | None = None
@@ -116,12 +116,15 @@ class DashboardEvents:
         point = state.sample_savings()
         if point is not None:
             chunks.append(event("savings", {"point": point}))
-        hosts = (state.sessions(), state.hosts_served(), state.approvals)
-        if hosts != self._hosts:
-            self._hosts = hosts
-            chunks.append(
-                event("server", {"sessions": hosts[0], "hostsServed": hosts[1], "approvals": hosts[2]})
-            )
+        server = {
+            "sessions": state.sessions(),
+            "hostsServed": state.hosts_served(),
+            "approvals": state.approvals,
+            "sessionList": state.session_list(),
+        }
+        if server != self._server:
+            self._server = server
+            chunks.append(event("server", server))
         if self._mail_changed:
             self._mail_changed = False
             chunks.append(event("mail", {}))

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.gateway.status import ChildStatus, child_statuses
+from switchboard_mcp.gateway.status import ChildUse, SessionStatus, child_uses, session_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.mail_view import MailView
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
 from switchboard_mcp.system.processes import started_at
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.mail.server import MailServer
-    from switchboard_mcp.server.dashboard.mail_view import MailView
+
+# Enough to scroll through.
+MAX_SESSIONS = 200
 
 
 class DashboardState:
@@ -63,8 +67,6 @@ class DashboardState:
     def mail(self) -> MailView:
         """Return the read-only view of all mail, opened on first use."""
         if self._mail is None:
-            from switchboard_mcp.server.dashboard.mail_view import MailView
-
             self._mail = MailView(self.workspace.folder)
         return self._mail
 
@@ -81,12 +83,11 @@ class DashboardState:
 
     def rows(self) -> list[dict[str, object]]:
         """Return one row per child, or per process of a child that has several."""
-        suites = list(self.gateway.all_suites.values())
         rows: list[dict[str, object]] = []
-        for suite in suites:
+        for suite in list(self.gateway.all_suites.values()):
             processes = suite.child.processes() or [suite.child]
-            for index, (child, status) in enumerate(zip(processes, self._statuses(suite), strict=True)):
-                rows.append(self._row(suite, child, status, index))
+            uses = child_uses([suite], self.call_log.timelines)
+            rows += [self._row(suite, child, use) for child, use in zip(processes, uses, strict=True)]
         rows += [
             {
                 "id": name,
@@ -114,9 +115,18 @@ class DashboardState:
         ]
         return rows
 
-    def _row(self, suite: ChildSuite, child: Child, status: ChildStatus, index: int) -> dict[str, object]:
-        row: dict[str, object] = msgspec.to_builtins(status)
-        row["id"] = f"{child.name}#{index}" if index else child.name
+    def session_list(self) -> list[SessionStatus]:
+        """Return the oldest connected sessions, with texts of their hosts redacted."""
+        text = self.services.redactor.redact_text
+        return [
+            replace(session, client=text(session.client), version=text(session.version))
+            for session in session_statuses(self.gateway.sessions[:MAX_SESSIONS])
+        ]
+
+    def _row(self, suite: ChildSuite, child: Child, use: ChildUse) -> dict[str, object]:
+        row: dict[str, object] = msgspec.to_builtins(use)
+        text = self.services.redactor.redact_text
+        row["users"] = [{"client": text(user.client), "pid": user.pid} for user in use.users]
         row["description"] = suite.description
         if child.pid:
             row["startedAt"] = started_at(child.pid)
@@ -131,9 +141,6 @@ class DashboardState:
         if unusable is not None:
             row["lockTrouble"] = row["trouble"] = unusable
         return row
-
-    def _statuses(self, suite: ChildSuite) -> list[ChildStatus]:
-        return child_statuses([suite], timelines=self.call_log.timelines)
 
     def sample_savings(self) -> SavingsPoint | None:
         """Sample the savings. Return the new point, or None if nothing has changed."""

@@ -70,8 +70,19 @@ STOPPING_BODY = jsonrpc.error(b"null", KNOWN_FAILURE, STOPPING)
 class HttpServer:
     """The ASGI application of the HTTP server."""
 
-    def __init__(self, gateway: Gateway, http: HttpSettings, host: str, tokens: TokenTable, log: Log) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        http: HttpSettings,
+        host: str,
+        tokens: TokenTable,
+        log: Log,
+        *,
+        joined: Callable[[], int] | None = None,
+    ) -> None:
+        """Create a server. With `joined`, which counts the hosts served over stdio, it serves no MCP of its own."""
         loop = asyncio.get_running_loop()
+        self._joined = joined
         self._gateway = gateway
         self._http = http
         self._tokens = tokens
@@ -104,11 +115,20 @@ class HttpServer:
     @property
     def sessions(self) -> int:
         """Return the number of open sessions."""
+        if self._joined is not None:
+            return len(self._gateway.sessions)
         return len(self._sessions.all) + len(self._sse_handler.all)
+
+    @property
+    def is_in_use(self) -> bool:
+        """True while a client is connected."""
+        return bool(self._connections.all)
 
     @property
     def hosts_served(self) -> int:
         """Return the number of hosts served since the start."""
+        if self._joined is not None:
+            return self._joined()
         return self._sessions.opened + self._sse_handler.opened + len(self._stateless_principals)
 
     @property
@@ -199,11 +219,11 @@ class HttpServer:
         elif (
             path in DASHBOARD_PATHS or path.startswith(DASHBOARD_PREFIXES)
         ) and self.open_dashboard is not None:
-            if self._dashboard is None:
-                self._dashboard = self.open_dashboard()
-            await self._dashboard.serve(exchange)
+            await self.dashboard().serve(exchange)
         elif path == METRICS and self._open_metrics:
             await self._metrics(exchange)
+        elif self._joined is not None and path in (MCP, SSE, MESSAGES):
+            await exchange.refuse(404, "This port serves the dashboard of stdio sessions, and no MCP.")
         elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS):
             await exchange.refuse(404, "Not found. Use /mcp, /sse, /messages, /health, /status or /metrics.")
         elif exchange.method == "OPTIONS" and origin is not None:
@@ -215,6 +235,13 @@ class HttpServer:
         else:
             exchange.principal = principal
             await self._dispatch(exchange)
+
+    def dashboard(self) -> Dashboard:
+        """Return the dashboard, which is created on first use."""
+        if self._dashboard is None:
+            assert self.open_dashboard is not None
+            self._dashboard = self.open_dashboard()
+        return self._dashboard
 
     async def _refuse_unauthorized(self, exchange: HttpExchange) -> None:
         header = exchange.headers.get(b"authorization")
@@ -305,7 +332,7 @@ class HttpServer:
             version=__version__,
             pid=os.getpid(),
             uptime_seconds=int(time.monotonic() - self._started),
-            sessions=len(self._sessions.all) + len(self._sse_handler.all),
+            sessions=self.sessions,
             children=self._visible_children(exchange.principal),
         )
         await exchange.reply(200, jsonrpc.encode(status))
@@ -342,7 +369,7 @@ class HttpServer:
             "status": "stopping" if self._stopping else "ok",
             "pid": os.getpid(),
             "uptimeSeconds": int(time.monotonic() - self._started),
-            "sessions": len(self._sessions.all) + len(self._sse_handler.all),
+            "sessions": self.sessions,
             "children": dict(sorted(states.items())),
         }
         if self.bus_folder:

@@ -12,11 +12,14 @@ from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.config.variables import secret_values
+from switchboard_mcp.gateway.status import child_uses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
+from switchboard_mcp.server.memory_report import measure_memory
 from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.suites.summary import summarise
+from switchboard_mcp.system import work_thread
 
 SUMMARY_CHARS = 300
 
@@ -34,6 +37,7 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "sender": request.viewer.principal or OVERSEER,
         "mayAct": request.viewer.may_act,
         "sessions": state.sessions(),
+        "sessionList": state.session_list(),
         "hostsServed": state.hosts_served(),
         "approvals": state.approvals,
         "mode": governance.mode,
@@ -95,6 +99,12 @@ async def savings(state: DashboardState, request: ApiRequest) -> object:
         # The former count, which includes sessions without a call; removed in the next release.
         "hosts": state.hosts_served(),
     }
+
+
+async def memory(state: DashboardState, request: ApiRequest) -> object:
+    """Return the memory of the server and its children, and what the sharing of children saves."""
+    sessions, children = state.session_list(), child_uses(state.gateway.all_suites.values())
+    return await work_thread.run_alone(lambda: measure_memory(os.getpid(), sessions, children))
 
 
 async def calls(state: DashboardState, request: ApiRequest) -> object:

@@ -78,6 +78,7 @@ ROUTES = (
         True,
     ),
     ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "overview:savings"),
+    ApiRoute("GET", "/api/memory", "Memory of the server and its children.", "overview:memory"),
     ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls"),
     ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
     ApiRoute("GET", "/api/audit", "The audit log, newest first, in pages.", "audit:audit"),

@@ -6,6 +6,7 @@ import { get, known, now, on, rows } from "/static/server.js";
 
 const ILL = new Set(["unhealthy", "quarantined", "absent"]);
 const total = (all, key) => all.reduce((sum, row) => sum + (row[key] || 0), 0);
+const mib = (bytes) => `${number(Math.round(bytes / 1048576))} MiB`;
 const STRETCHES = [[15, "15 minutes"], [60, "1 hour"], [360, "6 hours"], [1440, "1 day"], [0, "all"]];
 
 function tile(label, value, note, kind) {
@@ -16,7 +17,7 @@ function tile(label, value, note, kind) {
 const ofResults = (counts) => counts.changed ? ` Of results, ${number(counts.saved || 0)} more tokens were kept out of the context of models${counts.reads ? `, and ${plural(counts.reads, "read")} of the rest cost ${number(counts.readTokens)}` : ""}.` : "";
 
 export function overviewView(view, go) {
-  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), base = h("p", { class: "dim small" }), suites = h("div"), latest = h("div");
+  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), base = h("p", { class: "dim small" }), suites = h("div"), latest = h("div"), hosts = h("div");
   const stretch = h("select", { "aria-label": "Time range", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
   clear(view,
     h("h2", { class: "hidden" }, "Overview"), tiles,
@@ -26,8 +27,9 @@ export function overviewView(view, go) {
         h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, base, suites)),
       h("div", {},
         h("section", { class: "card first" }, h("h3", {}, "Needs attention"), troubles),
+        h("section", { class: "card" }, h("h3", {}, "Sessions"), hosts),
         h("section", { class: "card last" }, h("h3", {}, "Latest calls"), latest))));
-  let perSuite = [], waiting = null, orders = [];
+  let perSuite = [], waiting = null, orders = [], memory = null;
 
   const drawTiles = () => {
     const all = rows().filter((row) => row.state !== "disabled"), about = known.overview, off = known.children.size - all.length;
@@ -38,7 +40,17 @@ export function overviewView(view, go) {
       tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "inFlight")} in flight`),
       tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `in ${plural(known.savings.sessions, "session")} with calls`),
       tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
+      memory && memory.total > 0 && tile("Memory", mib(memory.total), memory.saved ? `at least ${mib(memory.saved)} saved` : "with all children"),
       about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
+  };
+  const drawHosts = () => {
+    const all = known.overview.sessionList || [], more = known.overview.sessions - all.length;
+    clear(hosts, all.length ? h("ul", { class: "plain tight" }, all.map((one) => h("li", { class: "row" },
+      h("span", { class: "grow cut" }, one.client || "?", h("span", { class: "dim" }, ` ${[one.version, one.profile && `profile ${one.profile}`, one.pid && `process ${one.pid}`].filter(Boolean).join(" · ")}`)),
+      h("span", { class: "num dim" }, `${plural(one.calls, "call")}${one.inFlight ? ` +${one.inFlight}` : ""}`),
+      h("span", { class: "num dim" }, span(now() - one.startedAt))))) : h("p", { class: "empty" }, "None at the moment."),
+      more > 0 && h("p", { class: "dim small" }, `and ${number(more)} more`),
+      memory && memory.saved > 0 && h("p", { class: "dim small" }, `At least ${mib(memory.saved)} less memory than if each session had a process of its own of every child that it has used.`));
   };
   const drawTroubles = () => {
     const found = rows().filter((row) => ILL.has(row.health) || row.drift || row.lockTrouble);
@@ -89,12 +101,15 @@ export function overviewView(view, go) {
     drawTiles();
     drawTroubles();
   };
-  drawTiles(); drawTroubles(); drawTraffic(); drawSavings(); drawCalls();
+  const fetchMemory = async () => { memory = await get("/api/memory"); drawTiles(); drawHosts(); };
+  drawTiles(); drawHosts(); drawTroubles(); drawTraffic(); drawSavings(); drawCalls();
+  fetchMemory().catch(() => {});
   fetchSavings().catch(() => {});
   fetchMail().catch(() => {});
-  const timer = setInterval(() => { drawTiles(); drawTraffic(); }, 5000);
+  const timer = setInterval(() => { drawTiles(); drawHosts(); drawTraffic(); }, 5000);
+  const measuring = setInterval(() => fetchMemory().catch(() => {}), 15000);
   const turned = () => { drawTraffic(); drawSavings(); };
   narrow.addEventListener("change", turned);
-  const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", drawTiles), on("calls", drawCalls), on("history", drawTraffic), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
-  return () => { clearInterval(timer); narrow.removeEventListener("change", turned); ends.forEach((end) => end()); };
+  const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", () => { drawTiles(); drawHosts(); }), on("calls", drawCalls), on("history", drawTraffic), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
+  return () => { clearInterval(timer); clearInterval(measuring); narrow.removeEventListener("change", turned); ends.forEach((end) => end()); };
 }

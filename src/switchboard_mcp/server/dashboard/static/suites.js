@@ -67,6 +67,15 @@ export function suitesView(view, go, chosen) {
   return () => { clearInterval(timer); end(); document.removeEventListener("keydown", escape); };
 }
 
+// As in: claude-code ×2, codex.
+function users(child) {
+  const counts = new Map();
+  for (const { client } of child.users) counts.set(client || "?", (counts.get(client || "?") || 0) + 1);
+  const names = [...counts].map(([client, count]) => (count > 1 ? `${client} ×${count}` : client));
+  const more = child.userCount - child.users.length;
+  return [...names, ...(more > 0 ? [`${more} more`] : [])].join(", ");
+}
+
 async function act(id, verb, body) {
   try {
     await post(`/api/children/${name(id)}/${verb}`, body);
@@ -102,6 +111,7 @@ async function detail(aside, id, close) {
       h("dt", {}, "Health"), h("dd", {}, state(child.health), " ", child.state === child.health ? "" : child.state),
       child.pid ? [h("dt", {}, "Process"), h("dd", {}, String(child.pid), child.startedAt ? `, up ${span(now() - child.startedAt)}` : "")] : "",
       h("dt", {}, "Calls"), h("dd", {}, number(child.calls || 0), child.errors ? `, ${plural(child.errors, "error")}` : "", child.p50 !== undefined ? `, median ${ms(child.p50)}, p95 ${ms(child.p95)}` : ""),
+      child.userCount ? [h("dt", {}, "Used by"), h("dd", { class: "wrap" }, users(child), child.perSession ? " (a process per session)" : "")] : "",
       weight ? [h("dt", {}, "Tokens"), h("dd", {}, `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`)] : "",
       child.sandbox ? [h("dt", {}, "Sandbox"), h("dd", { class: "wrap" }, child.sandbox, child.sandboxBroken ? `, without ${child.sandboxBroken.join(" and ")}` : "")] : "",
       child.command ? [h("dt", {}, "Runs"), h("dd", { class: "wrap" }, h("code", {}, child.command))] : "",
