@@ -270,11 +270,13 @@ def test_a_restart_lets_calls_finish_and_keeps_the_sessions(
     waiting = host.ask("tools/call", {"name": "kid_suite", "arguments": args})
     until(began.exists, "the call is with the child")
     before = broker_pid(desk)
-    assert command(desk, "broker", "restart").returncode == 0
-    later = host.ask("ping")
-    release.touch()
-    assert host.answer(waiting)["result"]["content"][0]["text"] == "waited"
-    assert host.answer(later)["result"] == {}
+    with subprocess.Popen([*SWITCHBOARD, "broker", "restart"], cwd=desk) as restarting:
+        until(lambda: not reports(desk), "it accepts no more sessions")
+        later = host.ask("ping")
+        release.touch()
+        assert host.answer(waiting)["result"]["content"][0]["text"] == "waited"
+        assert host.answer(later)["result"] == {}
+        assert restarting.wait(PATIENCE_S) == 0
     assert broker_pid(desk) != before
     refused = command(desk, "broker", "stop")
     assert refused.returncode == 1
