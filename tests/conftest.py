@@ -21,6 +21,7 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.e2e import command_server
 from tests.processes import adopts_orphans, living
 
 REPO = Path(__file__).resolve().parent.parent
@@ -137,19 +138,22 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _descendants(*, skip: frozenset[int]) -> frozenset[int]:
-    """Living descendants of this process, without those in `skip` and what these started."""
+    """Living descendants of this process, without those in `skip` and what these started.
+
+    The server that forks commands serves all tests; the commands are the test's.
+    """
     found: set[int] = set()
-    todo = [OWN_PID]
+    todo = [OWN_PID, *command_server.pids()]
     while todo:
-        children = _children(todo.pop()) - skip - found
+        children = _children(todo.pop()) - skip - found - command_server.pids()
         found |= children
         todo += children
     return frozenset(found)
 
 
-def _faults_of_children() -> int:
-    """Page faults of all processes that were waited for: no process runs without one."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+def _faults_of_children() -> tuple[int, int]:
+    """Page faults of all processes that were waited for: no process runs without one. And the forked commands."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt, command_server.count()
 
 
 def _children(pid: int) -> set[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from switchboard_mcp.cli.main import (
 )
 from switchboard_mcp.errors import SwitchboardError
 from tests.docs.pages import REPO, Line, commands
-from tests.patience import PATIENCE_S
+from tests.e2e import command_server
 
 SHOWN = commands()
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -123,18 +122,9 @@ def test_what_can_be_run_without_harm_is_run_as_it_stands_there(
     (workspace / "examples").symlink_to(REPO / "examples")
     home = tmp_path / "home"
     home.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "switchboard_mcp", *line.words],
-        cwd=workspace,
-        env={**os.environ, "HOME": str(home), "TRACKER_TOKEN": "t"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode in ((0, 1) if command in MAY_FAIL else (0,)), (
-        done.stderr.decode() + done.stdout.decode()
-    )
+    environment = {**os.environ, "HOME": str(home), "TRACKER_TOKEN": "t"}
+    done = command_server.run(line.words, workspace, environment)
+    assert done.returncode in ((0, 1) if command in MAY_FAIL else (0,)), done.stderr + done.stdout
 
 
 def test_the_pages_show_enough_for_these_tests_to_mean_something() -> None:

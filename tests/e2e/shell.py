@@ -5,28 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.e2e import command_server
+from tests.e2e.command_server import COMMAND
+
+__all__ = ["COMMAND", "Done", "answered", "complaint", "parsed", "run"]
 
 Done = subprocess.CompletedProcess[str]
-COMMAND = [sys.executable, "-m", "switchboard_mcp"]
 
 
 def run(workspace: Path, *arguments: str, stdin: str | None = None, **environ: str) -> Done:
     """One command, to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=workspace,
-        env={**os.environ, **environ},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return command_server.run(arguments, workspace, {**os.environ, **environ}, stdin)
 
 
 def answered(done: Done, code: int = 0) -> str:

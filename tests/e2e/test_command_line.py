@@ -164,7 +164,8 @@ def test_a_dry_run_as_json_has_every_child(mixed: Path) -> None:
 
 def test_introspect_shows_signatures_and_what_they_cost(shop: Path) -> None:
     out = answered(run(shop, "introspect", "mock"))
-    assert "  type_text(selector: string, text: string)\n      Type text into the element" in out
+    shown = "(selector: string, text: string) -> {ok: boolean, name: string, args: object}"
+    assert f"  type_text{shown}\n      Type text into the element" in out
     assert "crash" not in out
     assert "tokens (estimated)" in out
 

@@ -16,10 +16,10 @@ import pytest
 from switchboard_mcp.setup.discovery import guess_source
 from switchboard_mcp.setup.edit import formats
 from tests.conftest import REPO
+from tests.e2e import command_server
 from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.workspaces import MOCK_CHILD, scripted
 from tests.hostfiles import HOSTS, Person
-from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 # What the fixtures' children ask for.
@@ -39,20 +39,10 @@ class Told:
 
 
 def run(person: Person, *arguments: str, **environ: str) -> Told:
-    command = [*SWITCHBOARD, *arguments, "--workspace", str(person.workspace)]
+    command = [*arguments, "--workspace", str(person.workspace)]
     if "--" in arguments:
-        command = [*SWITCHBOARD, "--workspace", str(person.workspace), *arguments]
-    done = subprocess.run(
-        command,
-        env=person.environment(**environ),
-        cwd=person.workspace,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return Told(done)
+        command = ["--workspace", str(person.workspace), *arguments]
+    return Told(command_server.run(command, person.workspace, person.environment(**environ)))
 
 
 def entries(path: Path, key: tuple[str, ...]) -> Json:

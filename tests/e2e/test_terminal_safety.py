@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import select
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +16,9 @@ from redis import Redis
 
 from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
 from tests.children.hostile_texts import HOSTILE
+from tests.e2e import command_server
 from tests.e2e.redisserver import RedisServer, needs_redis
-from tests.e2e.shell import COMMAND, run
+from tests.e2e.shell import run
 from tests.e2e.web import serving
 from tests.e2e.workspaces import PYTHON, REPO, add_child, configure, write_child
 from tests.patience import PATIENCE_S
@@ -186,15 +186,14 @@ def shown_by(workspace: Path, arguments: list[str]) -> str:
     """All that a terminal gets from a command. `top` is ended with its key."""
     ours, theirs = pty.openpty()
     is_live = arguments == ["top"]
-    process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=workspace,
-        env={**os.environ, **environment(workspace)},
-        stdin=theirs if is_live else subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
+    with open(os.devnull) as nothing:
+        process = command_server.start(
+            arguments,
+            workspace,
+            {**os.environ, **environment(workspace)},
+            (theirs if is_live else nothing.fileno(), theirs, theirs),
+            new_session=True,
+        )
     os.close(theirs)
     shown = b""
     try:

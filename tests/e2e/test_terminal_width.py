@@ -7,14 +7,13 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import termios
 from pathlib import Path
 
 import pytest
 
 from switchboard_mcp.cli.console import visible_width
-from tests.e2e.host import SWITCHBOARD
+from tests.e2e import command_server
 from tests.hostfiles import Person
 from tests.patience import PATIENCE_S
 
@@ -63,30 +62,21 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Person:
 
 
 def run(person: Person, *arguments: str) -> None:
-    command = [*SWITCHBOARD, *arguments, "--workspace", str(person.workspace)]
-    subprocess.run(
-        command,
-        env=person.environment(MOCK_TOKEN="x"),
-        cwd=person.workspace,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    command = [*arguments, "--workspace", str(person.workspace)]
+    command_server.run(command, person.workspace, person.environment(MOCK_TOKEN="x"))
 
 
 def lines_at(person: Person, columns: int, *arguments: str) -> list[str]:
     """Return the lines that a terminal of this width shows, without colours."""
     terminal, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    process = subprocess.Popen(
-        [*SWITCHBOARD, *arguments, "--workspace", str(person.workspace)],
-        env=person.environment(TERM="xterm", MOCK_TOKEN="x"),
-        cwd=person.workspace,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    with open(os.devnull) as nothing:
+        process = command_server.start(
+            [*arguments, "--workspace", str(person.workspace)],
+            person.workspace,
+            person.environment(TERM="xterm", MOCK_TOKEN="x"),
+            (nothing.fileno(), theirs, theirs),
+        )
     os.close(theirs)
     shown = b""
     try:
@@ -95,7 +85,7 @@ def lines_at(person: Person, columns: int, *arguments: str) -> list[str]:
     except OSError:  # how a terminal says that everybody has gone
         pass
     os.close(terminal)
-    process.wait(timeout=PATIENCE_S)
+    process.wait(PATIENCE_S)
     text = SEQUENCE.sub("", shown.decode()).replace("\r\n", "\n")
     return [line.rpartition("\r")[2] for line in text.split("\n")]
 

@@ -15,11 +15,11 @@ import pytest
 
 from switchboard_mcp.setup.hosts import HOSTS as HOST_TABLE
 from switchboard_mcp.setup.paths import candidate_paths, host_paths
+from tests.e2e import command_server
 from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.test_init import Told, command_of, entries
 from tests.e2e.workspaces import MOCK_CHILD, scripted
 from tests.hostfiles import HOSTS, Person
-from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
@@ -36,17 +36,7 @@ FORMS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
 
 def run(person: Person, *arguments: str, cwd: Path | None = None, **environ: str) -> Told:
     """Run a command in a folder, without naming a workspace."""
-    done = subprocess.run(
-        [*SWITCHBOARD, *arguments],
-        env=person.environment(**environ),
-        cwd=cwd or person.workspace,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return Told(done)
+    return Told(command_server.run(arguments, cwd or person.workspace, person.environment(**environ)))
 
 
 def settings(form: str, key: tuple[str, ...], server: str, command: list[str]) -> bytes:
