@@ -16,6 +16,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,14 +52,27 @@ class Counts:
 class LoadedHost:
     """A host that always has some calls in flight, and starts anew when its process was killed."""
 
-    def __init__(self, number: int, workspace: Path, env: dict[str, str], counts: Counts, seed: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        workspace: Path,
+        env: dict[str, str],
+        counts: Counts,
+        seed: int,
+        *,
+        command: Sequence[str] = (SWITCHBOARD,),
+        suite: str = "kid_suite",
+    ) -> None:
         self.number = number
+        self._command = command
+        self._suite = suite
         self._workspace = workspace
         self._env = env
         self._counts = counts
         self._chance = random.Random(seed * 1000 + number)
         self._pending: dict[int, tuple[str, float]] = {}
         self._next = 0
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of this program
         self.answers = 0
         self.stopping = False
         self.killed = False
@@ -68,18 +82,23 @@ class LoadedHost:
         while not self.stopping:
             self.killed = False
             self.process = await asyncio.create_subprocess_exec(
-                SWITCHBOARD,
+                *self._command,
                 cwd=self._workspace,
                 env=self._env,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
+                stderr=self._log,
                 limit=LIMIT,
             )
-            await self._converse(self.process)
-            await self.process.wait()
+            was_closed = await self._converse(self.process)
+            code = await self.process.wait()
+            if was_closed:
+                self._log.seek(0)
+                last = self._log.read()[-1000:].decode(errors="replace")
+                self._problem(f"the pipe was closed, the exit code is {code}: {last}")
 
-    async def _converse(self, process: asyncio.subprocess.Process) -> None:
+    async def _converse(self, process: asyncio.subprocess.Process) -> bool:
+        """Call until it is enough. Return True if the pipe was closed although nobody has killed the process."""
         assert process.stdin is not None
         assert process.stdout is not None
         params = {
@@ -90,6 +109,7 @@ class LoadedHost:
         self._write(process, {"id": -1, "method": "initialize", "params": params})
         self._write(process, {"method": "notifications/initialized"})
         self._fill(process)
+        was_closed = False
         while self._pending or not self.stopping:
             try:
                 line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
@@ -101,8 +121,7 @@ class LoadedHost:
                 self._problem(f"a line that is too long: {problem}")
                 break
             if not line.endswith(b"\n"):
-                if not self.killed:
-                    self._problem(f"the pipe was closed after {line[:100]!r}")
+                was_closed = not self.killed
                 break
             self._receive(line)
             if not self.stopping:
@@ -111,6 +130,7 @@ class LoadedHost:
         self._pending.clear()
         if not process.stdin.is_closing():
             process.stdin.close()
+        return was_closed
 
     def _write(self, process: asyncio.subprocess.Process, message: dict[str, object]) -> None:
         assert process.stdin is not None
@@ -127,7 +147,7 @@ class LoadedHost:
                 self._write(process, {"id": self._next, "method": "ping"})
             else:
                 call = {"action": "call", "subtool": "echo", "args": {"message": text}}
-                params = {"name": "kid_suite", "arguments": call}
+                params = {"name": self._suite, "arguments": call}
                 self._write(process, {"id": self._next, "method": "tools/call", "params": params})
             self._pending[self._next] = (text, time.monotonic())
             self._counts.requests += 1

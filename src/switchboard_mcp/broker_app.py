@@ -8,6 +8,7 @@ sandbox, environment and config, so a child is started identically for all of th
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sys
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 HELLO_TIMEOUT_S = 10.0
 # Accepted per readiness of the listener, so that a burst of joins does not stall the sessions.
 ACCEPT_AT_ONCE = 16
+ACCEPT_AGAIN_S = 1.0
+NO_DESCRIPTORS = "it has reached its limit of open files (ulimit -n)"
 # A planned restart waits this long for calls in progress; the others are answered by the next broker.
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
 MAX_LOG_BYTES = 1024 * 1024
@@ -106,6 +109,7 @@ class Broker:
         self._watch = CallWatch(switchboard)
         self._http: BrokerHttp | None = None
         switchboard.gateway.broker.on_request_of_no_call = self._isolate
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     async def run(self) -> None:
         """Serve until the broker is idle, or is stopped."""
@@ -122,11 +126,32 @@ class Broker:
         for _ in range(ACCEPT_AT_ONCE):
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # none is left, or there are no descriptors: the client waits or serves alone
+            except OSError as problem:
+                if problem.errno in (errno.EMFILE, errno.ENFILE):
+                    self._refuse_for_want_of_descriptors()
+                return  # otherwise none is left
             connection.setblocking(False)
             self._joining += 1
             self._switchboard.context.start_task(self._serve(connection))
+
+    def _refuse_for_want_of_descriptors(self) -> None:
+        """Refuse the next client, which then serves alone. The spare descriptor is used for the connection."""
+        with suppress(OSError):
+            os.close(self._spare)
+            connection, _ = self._listener.accept()
+            _reply(connection, f"no {NO_DESCRIPTORS}")
+            connection.close()
+        try:
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._spare = -1
+            # The system has none. A listener that stays ready must not keep the loop busy.
+            self._loop.remove_reader(self._listener.fileno())
+            self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again)
+
+    def _accept_again(self) -> None:
+        if not self._ending:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
 
     async def _serve(self, connection: socket.socket) -> None:
         """Serve one connection: a session, or a request about the broker."""
@@ -182,7 +207,7 @@ class Broker:
         if problem or hello is None:
             raise RefusedError(problem or "the message is none of this protocol")
         if flags & socket.MSG_CTRUNC:
-            raise RefusedError("it has reached its limit of open files (ulimit -n)")
+            raise RefusedError(NO_DESCRIPTORS)
         return hello
 
     def _end_for(self, connection: socket.socket, hello: Hello) -> None:
@@ -283,10 +308,14 @@ class Broker:
 
     def _on_control(self, session: BrokerSession, connection: socket.socket) -> None:
         """End a session whose process has gone. It sends nothing after its first message."""
-        with suppress(BlockingIOError):
+        try:
             connection.recv(1)
-            self._loop.remove_reader(connection.fileno())
-            session.host.host_has_gone()
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # it has gone without reading the reply
+        self._loop.remove_reader(connection.fileno())
+        session.host.host_has_gone()
 
     # The end
 

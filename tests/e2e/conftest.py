@@ -15,6 +15,15 @@ from tests.e2e.servers import Servers
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 
 
+@pytest.fixture(params=["alone", "broker"])
+def served(request: pytest.FixtureRequest, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test twice: with a session in a process of its own, and with one in the broker of its workspace."""
+    way: str = request.param
+    monkeypatch.setenv("SWITCHBOARD_BROKER", "on" if way == "broker" else "off")
+    configure(workspace, {})
+    return way
+
+
 @pytest.fixture(scope="module")
 def mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """A Switchboard with the mock child as `mock_suite`, shared by the tests of a module."""

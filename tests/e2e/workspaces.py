@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -45,8 +46,10 @@ WHOLE_RESULTS = {"results": {"compact": "off", "maxTokens": 0}}
 
 
 def configure(workspace: Path, config: object) -> Path:
-    """Write the workspace's configuration; text goes as it is."""
+    """Write the workspace's configuration; text goes as it is. A broker ends soon after its last session."""
     path = workspace / "switchboard.config.json"
+    if isinstance(config, dict) and os.environ.get("SWITCHBOARD_BROKER") == "on":
+        config = {"broker": {"enabled": True, "lingerMs": 50}, **config}
     path.write_text(config if isinstance(config, str) else json.dumps(config))
     return path
 

@@ -23,7 +23,8 @@ PROTOCOL = "1"
 # Descriptors of the waiting process, which a shell can name with one digit.
 JOURNAL_FD, CONTROL_FD = 8, 9
 FIRST_SPARE_FD = 10
-WAIT_SCRIPT = 'read code <&9 && exit "$code"; exec "$@"'
+# A signal ends the session as it does without a broker: with exit code 0, after which the broker sees the end.
+WAIT_SCRIPT = 'trap "exit 0" TERM INT HUP; read code <&9 && exit "$code"; exec "$@"'
 SHELL = "/bin/sh"
 # A broker answers in milliseconds, after a start in tenths of a second. On a busy machine everything takes longer.
 JOIN_TIMEOUT_S = 30.0

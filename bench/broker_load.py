@@ -1,0 +1,233 @@
+"""Scenario: sessions of one broker under load: what a call costs, fairness, an upgrade, and sessions that come and go.
+
+`python -m bench.broker_load speed|fairness|upgrade|joins [COUNT]` runs one of them; exit code 1 if a goal is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.broker import Server
+from bench.broker_kills import MARK, REPO, SWITCHBOARD, Counts, LoadedHost, marked
+from bench.client import Client, expected
+from bench.contestants import SUITE, Contestant, make_workspace
+
+BLOCKS, SEQUENTIAL, SEQUENTIAL_S, WIDTH = 15, 600, 0.4, 50
+CROWD = 1000
+MODULE = [sys.executable, "-P", "-m", "switchboard_mcp"]
+BROKER = "switchboard_mcp.broker_app /"
+
+
+@contextmanager
+def workspace(**env: str) -> Iterator[tuple[Path, dict[str, str], str]]:
+    """A workspace with the echo child whose broker ends soon, the environment of its hosts, and their mark."""
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory(prefix="load-") as name:
+        folder = make_workspace(Path(name) / "one", 1)
+        settings = {"broker": {"enabled": True, "lingerMs": 200}, "results": {"maxTokens": 0}}
+        (folder / "switchboard.config.json").write_text(json.dumps(settings))
+        state = {"XDG_STATE_HOME": f"{name}/state", "XDG_CACHE_HOME": f"{name}/cache"}
+        yield folder, {**state, MARK: mark, "SWITCHBOARD_BROKER": "on", **env}, mark
+
+
+def broker_of(mark: str) -> int:
+    (pid,) = [pid for pid, command in marked(mark).items() if BROKER in command]
+    return pid
+
+
+def client(folder: Path, env: dict[str, str]) -> Client:
+    started = Client(Contestant("one", "one", MODULE, "echo_suite", SUITE, folder, env))
+    started.handshake()
+    started.sequential(100, 1)
+    return started
+
+
+def cpu_us(pid: int) -> float:
+    tasks = Path(f"/proc/{pid}/task")
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1000
+
+
+def speed(count: int) -> bool:
+    """Compare calls of a session alone with calls by way of the broker, in turn."""
+    seen: dict[str, dict[str, list[float]]] = {}
+    with workspace() as (folder, env, mark):
+        alone = client(folder, {**env, "SWITCHBOARD_BROKER": "off"})
+        shared = client(folder, env)
+        servers = {"alone": (alone, alone.process.pid), "broker": (shared, broker_of(mark))}
+        for _ in range(count):
+            for name, (one, pid) in servers.items():
+                figures = seen.setdefault(name, {"p50": [], "cpu": [], "rate": [], "cpu50": []})
+                before = cpu_us(pid)
+                times = [taken / 1000 for taken in one.sequential(SEQUENTIAL, SEQUENTIAL_S)]
+                figures["p50"].append(statistics.median(times))
+                figures["cpu"].append((cpu_us(pid) - before) / len(times))
+                before = cpu_us(pid)
+                figures["rate"].append(one.in_flight(20_000, WIDTH, SEQUENTIAL_S))
+                figures["cpu50"].append((cpu_us(pid) - before) / one.done)
+        for one, _ in servers.values():
+            one.stop()
+    ratios = {}
+    for key in ("p50", "cpu", "rate", "cpu50"):
+        pairs = zip(seen["alone"][key], seen["broker"][key], strict=True)
+        ratios[key] = statistics.median(broker / alone for alone, broker in pairs)
+    for name, figures in seen.items():
+        middle = {key: statistics.median(values) for key, values in figures.items()}
+        print(
+            f"{name}: p50 {middle['p50']:.1f} µs, CPU {middle['cpu']:.1f} µs; {WIDTH} in flight: {middle['rate']:.0f} "
+            f"calls/s, CPU {middle['cpu50']:.2f} µs"
+        )
+    print("broker, of alone: " + ", ".join(f"{key} {value:.2f}" for key, value in ratios.items()))
+    return ratios["p50"] <= 1.1 and ratios["rate"] >= 0.9
+
+
+def fairness(count: int) -> bool:
+    """Compare calls of one session with and without another that has many calls in flight."""
+    with workspace() as (folder, env, _):
+        quiet = client(folder, env)
+        alone = [taken / 1000 for taken in quiet.sequential(count, 5)]
+        ready, writing = os.pipe()
+        crowd = os.fork()
+        if not crowd:
+            _keep_in_flight(client(folder, env), writing)
+        os.read(ready, 1)
+        time.sleep(0.5)  # until its calls are in flight
+        beside = [taken / 1000 for taken in quiet.sequential(count, 20)]
+        os.kill(crowd, signal.SIGKILL)
+        os.waitpid(crowd, 0)
+        quiet.stop()
+    before, after = statistics.median(alone), statistics.median(beside)
+    print(
+        f"p50 {before:.0f} µs; beside {CROWD} calls in flight of another session {after:.0f} µs: {after / before:.1f} ×"
+    )
+    return after <= 3 * before
+
+
+def _keep_in_flight(busy: Client, ready: int) -> None:
+    """Call for ever. Ids are used again long after their answer."""
+    requests = [busy.contestant.call(number, expected(number)) for number in range(4 * CROWD)]
+    sent = CROWD
+    busy.write(b"".join(requests[:sent]))
+    os.write(ready, b"x")
+    while True:
+        for _ in range(busy.read().count(b"\n")):
+            busy.write(requests[sent % len(requests)])
+            sent += 1
+
+
+async def _upgrade(sessions: int) -> Counts:
+    counts = Counts()
+    with workspace() as (folder, own, mark):
+        installed = folder.parent / "installed"
+        package = installed / "switchboard_mcp"
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPO / "src" / "switchboard_mcp", package, ignore=skipped)
+        env = {**os.environ, **own, "PYTHONPATH": str(installed)}
+        hosts = [
+            LoadedHost(number, folder, env, counts, 1, command=MODULE, suite="echo_suite")
+            for number in range(sessions)
+        ]
+        running = [asyncio.create_task(host.run()) for host in hosts]
+        await _until_answers(hosts)
+        before = broker_of(mark)
+        (package / "__init__.py").write_text('__version__ = "999.0.0"\n')
+        late = await Server.start(MODULE, folder, env)
+        await _until_answers(hosts)
+        if broker_of(mark) == before:
+            counts.problems.append("the broker was not replaced")
+        for host in hosts:
+            host.stopping = True
+        await asyncio.gather(*running)
+        await late.stop()
+        while marked(mark):  # noqa: ASYNC110 - processes send no event
+            await asyncio.sleep(0.1)
+    return counts
+
+
+async def _until_answers(hosts: list[LoadedHost]) -> None:
+    wanted = [host.answers + 20 for host in hosts]
+    while any(host.answers < least for host, least in zip(hosts, wanted, strict=True)):  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+def upgrade(count: int) -> bool:
+    """Replace the broker by a newer version while sessions call."""
+    counts = asyncio.run(_upgrade(count))
+    print(
+        f"{count} sessions, {counts.requests} requests: {counts.results} results, {counts.interrupted} interrupted, "
+        f"{counts.child_failures} failures of the child, {counts.unaccounted} lost; slowest {counts.slowest_s:.1f} s"
+    )
+    for problem in counts.problems[:20]:
+        print(problem)
+    return not counts.problems and not counts.unaccounted
+
+
+async def _joins(count: int) -> list[dict[str, int]]:
+    samples = []
+    with workspace() as (folder, own, mark):
+        env = {**os.environ, **own}
+        first = await Server.start([SWITCHBOARD], folder, env)
+        pid = broker_of(mark)
+        for number in range(count + 1):
+            if number % (count // 2) == 0:
+                samples.append(_footprint(pid))
+            one = await Server.start([SWITCHBOARD], folder, env)
+            await one.ask("tools/call", {"name": "echo_suite", "arguments": _ECHO})
+            await one.stop()
+        await first.stop()
+    return samples
+
+
+_ECHO = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
+
+
+def _footprint(pid: int) -> dict[str, int]:
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = {line.split(":")[0]: line.split()[1] for line in status if len(line.split()) > 1}
+    return {
+        "memory KiB": int(fields["VmRSS"]),
+        "threads": int(fields["Threads"]),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+    }
+
+
+def joins(count: int) -> bool:
+    """Let sessions join, call and leave. The second half must not add anything."""
+    samples = asyncio.run(_joins(count))
+    for place, sample in zip((0, count // 2, count), samples, strict=True):
+        print(f"after {place}: {sample}")
+    middle, last = samples[1], samples[2]
+    more = last["memory KiB"] - middle["memory KiB"]
+    return (
+        last["descriptors"] <= middle["descriptors"] + 2
+        and more < 2 * count
+        and last["threads"] <= middle["threads"]
+    )
+
+
+SCENARIOS: dict[str, tuple[Callable[[int], bool], int]] = {
+    "speed": (speed, BLOCKS),
+    "fairness": (fairness, 3000),
+    "upgrade": (upgrade, 20),
+    "joins": (joins, 1000),
+}
+
+
+def main(argv: list[str]) -> int:
+    run, count = SCENARIOS[argv[0]]
+    return 0 if run(int(argv[1]) if len(argv) > 1 else count) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
