@@ -24,15 +24,19 @@ def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
     occurs twice, or if they are no object or cannot be decoded.
     """
     try:
-        found = [_decode(args)]
-        if b'"arg' in args[:24]:
+        decoded = _decode(args)
+        is_wrapped = b'"arg' in args[:24]
+        if type(decoded) is dict and not is_wrapped and not _may_hold_json(decoded):
+            return [decoded]
+        found = [decoded]
+        if is_wrapped:
             found += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
         held = [_with_held_json(reading, schema) for reading in found if _may_hold_json(reading)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise AmbiguousArgumentsError(f"they cannot be decoded ({problem})") from None
     if not isinstance(found[0], dict | None):
         raise AmbiguousArgumentsError("they are not an object")
-    return found + [reading for reading in held if reading is not None] if held else found
+    return found + [reading for reading in held if reading is not None]
 
 
 def _may_hold_json(arguments: object) -> bool:

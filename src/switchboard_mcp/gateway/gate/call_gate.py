@@ -162,12 +162,14 @@ class CallGate:
             )
 
     def _decide_by_arguments(self, gated: GatedCall, found: Candidates) -> Decision:
-        around = surroundings(gated.request.child, self._context)
         tool = self._tool(gated)
+        hints = hints_of(gated.request.suite, tool)
+        decided = self._rules.decide_by_names(found, gated.call.kind, hints, gated.args)
+        if decided is not None:
+            return decided
+        around = surroundings(gated.request.child, self._context)
         args = readings(gated.args, tool.input_schema if tool is not None else UNSET)
-        return self._rules.strictest(
-            found, gated.call.kind, hints_of(gated.request.suite, tool), args, around
-        )
+        return self._rules.strictest(found, gated.call.kind, hints, args, around)
 
     def _hints(self, gated: GatedCall) -> ToolHints:
         return hints_of(gated.request.suite, self._tool(gated))

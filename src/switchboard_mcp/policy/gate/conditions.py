@@ -77,25 +77,38 @@ class Arguments:
             except _TooDeepError:
                 return None
         else:
-            by_name = self._by_name or self._names()
+            by_name = self.names()
             if by_name is TOO_DEEP:
                 return None
             found = by_name.get(name.casefold(), NO_VALUES)
         return found if len(found) <= MAX_VALUES else None
 
-    def may_have(self, name: str) -> bool:
-        """Return False if there is no argument with this name, in folded case, at any depth."""
-        by_name = self._by_name or self._names()
-        return name in by_name or by_name is TOO_DEEP
+    def names(self) -> dict[str, list[object]]:
+        """Return the values of each name at any depth, in folded case; `TOO_DEEP` if it may be any name."""
+        if self._by_name is None:
+            self._by_name = _flat_names(self._decoded) or _all_names(self._decoded)
+        return self._by_name
 
-    def _names(self) -> dict[str, list[object]]:
-        found: dict[str, list[object]] = {}
-        try:
-            _index(self._decoded, found, 0)
-        except _TooDeepError:
-            found = TOO_DEEP
-        self._by_name = found
-        return found
+
+def _flat_names(decoded: object) -> dict[str, list[object]] | None:
+    """Return the values of arguments that are not nested, the most frequent kind; None for others."""
+    if type(decoded) is not dict:
+        return None
+    found = {}
+    for name, value in decoded.items():
+        if type(value) is dict or type(value) is list:
+            return None
+        found[name.casefold()] = [value]
+    return found if len(found) == len(decoded) else None
+
+
+def _all_names(decoded: object) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    try:
+        _index(decoded, found, 0)
+    except _TooDeepError:
+        return TOO_DEEP
+    return found
 
 
 NO_VALUES: list[object] = []
@@ -139,6 +152,8 @@ class CompiledCondition:
         values = args.values(self.name)
         if values is None:
             return not strict
+        if values and values[0] is not None and len(values) == 1 and present is not False:
+            return self._satisfied_by(values[0], around, strict)
         if None in values and self._equals is not None:  # servers read null as an absent argument
             values = [value for value in values if value is not None]
         if not values or present is False:
@@ -234,10 +249,13 @@ def _glob(value: object, wanted: Globs, around: Surroundings, strict: bool) -> b
 
 def _glob_forms(text: str, around: Surroundings) -> tuple[list[str], list[str]]:
     """Return the forms of a text, as they are and in folded case; of what may be a path also its absolute forms."""
-    forms = text_forms(text)
+    forms = text_forms(text) if "%" in text else [text]
     if len(text) <= MAX_PATH_CHARS and PATH_MARK.search(text):
         forms += _paths(text, around)
-    known = around.globbed[text] = (forms, [form.casefold() for form in forms])
+        known = (forms, list(dict.fromkeys([form.casefold() for form in forms])))
+    else:
+        known = (forms, [form.casefold() for form in forms])
+    around.globbed[text] = known
     return known
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.config.gate import ALWAYS, SESSION, GateRule, GateSettings, Names, seconds
 from switchboard_mcp.policy.access import Patterns, patterns
-from switchboard_mcp.policy.gate.conditions import Arguments, CompiledCondition, Surroundings
+from switchboard_mcp.policy.gate.conditions import TOO_DEEP, Arguments, CompiledCondition, Surroundings
 from switchboard_mcp.policy.resource_uris import spellings
 
 Effect = Literal["allow", "ask", "deny"]
@@ -164,11 +164,25 @@ class Plan(Struct, frozen=True):
 
     steps: tuple[Step, ...]
     last: Decision
+    # The arguments without which no step applies, in folded case; None if a step does not depend on one.
+    needs: frozenset[bytes] | None = None
+
+    def is_settled_without(self, args: bytes) -> bool:
+        """Return True if none of the arguments that the rules look at can occur in this JSON, in any spelling."""
+        # Escapes and other scripts may spell a name differently; only then is the JSON decoded.
+        if self.needs is None or not args.isascii() or b"\\" in args:
+            return False
+        folded = args.lower()
+        for name in self.needs:  # noqa: SIM110 - on the way of every call
+            if name in folded:
+                return False
+        return True
 
     def decide(self, args: Arguments, around: Surroundings) -> Decision:
         """Return the decision of the first rule whose conditions all hold."""
+        names = args.names()
         for step in self.steps:
-            if step.needs and not args.may_have(step.needs):
+            if step.needs and step.needs not in names and names is not TOO_DEEP:
                 continue
             for condition in step.conditions:
                 if not condition.holds(args, around, strict=step.strict):
@@ -237,6 +251,13 @@ class GateRules:
         decisions = [plan.decide(Arguments(args), around) for args in readings]
         return max(decisions, key=lambda decision: SEVERITY.index(decision.effect))
 
+    def decide_by_names(
+        self, found: Candidates, kind: Kind, hints: ToolHints, args: bytes
+    ) -> Decision | None:
+        """Return the decision about a call whose JSON has none of the arguments that rules look at; else None."""
+        plan = self._plan(found, kind, hints)
+        return plan.last if plan.is_settled_without(args) else None
+
     def decide_by_hints(self, found: Candidates, kind: Kind, hints: ToolHints) -> Decision:
         """Return the decision about a call if no candidate looks at its arguments."""
         return self._plan(found, kind, hints).last
@@ -252,7 +273,9 @@ class GateRules:
                         last = rule.decision
                         break
                     steps.append(rule.step())
-            known = found.plans[hints] = Plan(tuple(steps), last)
+            every = all(step.needs.isascii() and step.needs for step in steps)
+            needs = frozenset(step.needs.encode() for step in steps) if every else None
+            known = found.plans[hints] = Plan(tuple(steps), last, needs)
         return known
 
     def _find(self, call: GateCall) -> Candidates:

@@ -20,6 +20,7 @@ MAX_PATH_CHARS = 4_096
 # Escapes within escapes: `%252e` is `%2e` is `.`.
 MAX_DECODINGS = 3
 HOME = re.compile(r"\$(HOME\b|\{HOME\})")
+NOT_IN_A_URL = re.compile(r"[\s\\\x00]")
 # A text without any of these has one reading as a path.
 UNUSUAL = re.compile(r"[\x00 \t\r\n$\\~:]")
 WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
@@ -61,13 +62,15 @@ def hosts_of(text: str) -> list[str]:
     # Browsers and many clients read `http:x` and `http:/x` as `http://x`.
     if colon and scheme.casefold() in WEB_SCHEMES and not rest.startswith("//"):
         found.append(host_of("//" + rest.lstrip("/")))
+    if len(found) == 1:
+        return _addresses(found[0])
     return list(dict.fromkeys(form for host in found for form in _addresses(host) if form))
 
 
 def host_of(text: str) -> str:
     """Return the host that a URL leads to, in lower case; empty if the text has none, or more than one reading."""
     spelled = text.strip()
-    if any(character.isspace() or character in "\\\x00" for character in spelled):
+    if NOT_IN_A_URL.search(spelled):
         return ""
     try:
         parts = urlsplit(spelled if "://" in spelled or spelled.startswith("//") else f"//{spelled}")
@@ -152,7 +155,8 @@ def _addresses(host: str) -> list[str]:
                 if mapped
                 else [address]
             )
-        if host.rpartition(".")[2][:1].isdigit():
+        last = host[host.rfind(".") + 1 :]
+        if last[:1].isdigit():
             return [socket.inet_ntop(socket.AF_INET, socket.inet_aton(host))]
     except OSError:
         pass
