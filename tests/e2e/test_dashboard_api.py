@@ -55,7 +55,8 @@ def make_workspace(folder: Path, **config: object) -> Path:
         "mail": {"enabled": True},
         "audit": {"enabled": True},
         "gate": [
-            {"ask": "always", "args": {"message": {"glob": "ask me*"}}, "reason": "Somebody should look."}
+            {"deny": True, "args": {"message": {"equals": "never"}}},
+            {"ask": "always", "args": {"message": {"glob": "ask me*"}}, "reason": "Somebody should look."},
         ],
         **config,
     }
@@ -487,6 +488,15 @@ def test_the_overseer_has_mail_about_a_call_that_waits_until_it_is_decided(web: 
     while notes() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not notes()
+
+
+def test_the_rules_hold_over_http_in_both_eras(web: Web) -> None:
+    arguments = {"action": "call", "subtool": "echo", "args": {"message": "Never"}}
+    params = {"name": "pinned_suite", "arguments": arguments}
+    stateless = modern("tools/call", params)
+    answers = [web.ask("POST", "/mcp", stateless, headers_of(stateless)).body]
+    answers.append(json.dumps(web.initialize().result("tools/call", params)).encode())
+    assert all(b"A rule of this workspace denies" in answer for answer in answers)
 
 
 def test_nobody_approves_the_call_of_the_own_token(web: Web) -> None:

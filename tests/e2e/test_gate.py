@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
+from tests.e2e.web import headers_of, modern, serving
 from tests.e2e.workspaces import add_child, configure, scripted
 from tests.patience import PATIENCE_S
 
@@ -131,6 +132,38 @@ def test_a_host_that_cannot_ask_waits_for_an_answer_from_a_shell(files: Path) ->
         assert host.answer(id)["result"]["content"][0]["text"] == 'write {"path": "a"}'
     assert asked(files) == []
     assert at_terminal(files, "approvals", "deny", question["id"]).returncode == 2
+
+
+def test_a_stateless_host_answers_after_a_restart_of_the_server(files: Path) -> None:
+    params = {"name": "files_suite", "arguments": call("write", path="a")}
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
+    with serving(files) as web:
+        first = modern("tools/call", params, capabilities=capabilities)
+        asked = web.ask("POST", "/mcp", first, headers_of(first)).json["result"]
+    assert asked["resultType"] == "input_required"
+    state = {"requestState": asked["requestState"], "inputResponses": {"approval": {"action": "accept"}}}
+    with serving(files) as web:
+        again = modern("tools/call", {**params, **state}, capabilities=capabilities)
+        result = web.ask("POST", "/mcp", again, headers_of(again)).json["result"]
+        assert result["content"][0]["text"] == 'write {"path": "a"}'
+
+
+def test_a_command_without_a_terminal_and_mail_that_executes_are_refused(files: Path) -> None:
+    deny = {"deny": True, "suite": "mail", "args": {"action": {"equals": "execute"}}}
+    configure(files, {"gate": [*GATE, deny], "mail": {"enabled": True}})
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [*SWITCHBOARD, "call", *words]
+        return subprocess.run(
+            command, cwd=files, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+
+    unasked = run("files", "write", "path=a")
+    assert unasked.returncode == 1
+    assert "this command has no terminal to ask at" in unasked.stderr
+    sent = run("mail", "send_message", "to=builder", "action=execute", "payload=rm")
+    assert sent.returncode == 1
+    assert "A rule of this workspace denies" in sent.stderr
 
 
 def test_a_shell_shows_what_the_rules_decide(files: Path) -> None:
