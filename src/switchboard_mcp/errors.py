@@ -191,6 +191,7 @@ KINDS: dict[str, FailureKind] = {
     "mail_lease_lost": FailureKind(
         False, "Stop working on it: another agent may have the message now. Claim again."
     ),
+    "mail_claimed": FailureKind(False, "Send a message that corrects it: the recipient has it already."),
     "mail_not_stored": FailureKind(True, "Nothing was stored. Fix the named problem, then try again."),
     "mail_unsafe": FailureKind(False, "Inspect the named file, remove or fix it, then try again."),
     "mail_identity": FailureKind(False, "Act under your own agent name."),

@@ -80,6 +80,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     "mail wait": [["--as", "ada", "--timeout", "1"]],
     "mail receipts": [["--as", "bob"]],
     "mail search": [["evil", "--as", "ada"], [HOSTILE, "--as", "ada"]],
+    "mail thread": [["{id}", "--as", "ada"], [HOSTILE, "--as", "ada"]],
+    "mail recall": [["{id}", "--reason", HOSTILE, "--as", "bob"], [HOSTILE, "--as", "ada"]],
+    "mail progress": [["{id}", HOSTILE, "--as", "ada"], [HOSTILE, "--as", "ada"]],
+    "mail digest": [[], ["--since", HOSTILE]],
     "mail agents": [[], ["remove", HOSTILE]],
     "mail teams": [[], [HOSTILE]],
     "mail workflow": [[], ["start", HOSTILE]],
@@ -106,7 +110,7 @@ SHOWING = {
         "top",
     ),
     *("doctor", "init", "import", "login", "wrap", "schema", "completions"),
-    *("mail send", "mail inbox", "mail read", "mail search"),
+    *("mail send", "mail inbox", "mail read", "mail search", "mail thread", "mail digest"),
 }
 # Styles and movements of our own.
 STYLE = r"(?:0|1|2|31|32|33|36)(?:;(?:31|32|33|36))?m"

@@ -41,6 +41,7 @@ SHOWN = [
     ("mail", "agents"),
     ("mail", "inbox", "--as", "coder"),
     ("mail", "dead"),
+    ("mail", "digest"),
     ("mail", "workflow"),
 ]
 # These start every child, so one width has to do.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from base64 import b64encode
 
 from switchboard_mcp.cli.invocation import Invocation, usage_error
-from switchboard_mcp.cli.workspace_files import read_workspace_file
 from switchboard_mcp.errors import refused
+from switchboard_mcp.mail.workspace_files import read_workspace_file
 
 # Terminals silently drop more than about this much.
 MOST_BYTES = 74_994

@@ -76,15 +76,20 @@ Messages between agents, as files in .switchboard/: the same ones that hosts sen
 
 usage: switchboard mail COMMAND [OPTIONS]
 
-  send TO [TEXT]        send a message to an agent, a role or a team; returns when it is stored
+  send TO [TEXT]        send a message to an agent, a role, a team or everyone; returns when it is stored
   inbox                 list your unread messages; consumes nothing
   read [ID]             show one message in full; consumes nothing
   claim                 take the next messages, to work on them
   ack [ID] [OUTCOME]    settle a message: done, failed or rejected; --result replies to its sender
+  progress [ID] [TEXT]  keep a claimed message, with news or a question (--ask) for its sender
+  recall ID             take back a message you sent, while nobody has claimed it
+  thread ID             show a conversation
   wait                  wait for mail
   receipts [ID …]       show what became of messages you sent
-  search WORDS          find messages you received
-  agents                list the agents; `agents add NAME`, `agents role NAME ROLE`, `agents remove NAME`
+  search WORDS          find messages you received, or sent (--sent)
+  digest                for people: mail for you, questions, late and failed messages, threads
+  agents                list the agents; `agents add NAME`, `agents role NAME ROLE`,
+                        `agents rename OLD NEW`, `agents remove NAME`
   teams                 list the teams; `teams create TEAM MEMBER …`
   workflow              list the running workflows; `workflow start|complete|skip|stop`
   dead                  list dead letters, with the reason; `dead requeue ID` puts one back

@@ -14,6 +14,9 @@ _WRITTEN = re.compile(r"[A-Za-z0-9_-]+(?: [A-Za-z0-9_-]+)*")
 LONGEST = 64
 # The person at the dashboard, who may do to terminals what a lead may. Only the dashboard sends in this name.
 OVERSEER = "overseer"
+# The sender of notices of the mail server itself, such as one about a deadline.
+SYSTEM = "switchboard"
+RESERVED_FOR = {OVERSEER: "the person at the dashboard", SYSTEM: "notices of the mail server"}
 
 
 def agent_name(written: str) -> str | None:
@@ -41,8 +44,8 @@ def token_name_problem(names: Iterable[str]) -> str:
     holders: dict[str, str] = {}
     for written in names:
         name = agent_name(written) or written
-        if name == OVERSEER:
-            return f"'{written}' is reserved for the person at the dashboard. Use another name."
+        if name in RESERVED_FOR:
+            return f"'{written}' is reserved for {RESERVED_FOR[name]}. Use another name."
         if name in holders:
             return f"'{holders[name]}' and '{written}' are the same agent, '{name}'. Rename one of them."
         holders[name] = written

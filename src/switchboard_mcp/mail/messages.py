@@ -8,7 +8,8 @@ so any program that knows the protocol can read a message:
 | `priority` | the sender | `low`, `normal`, `high` or `urgent`; defaults to `normal` |
 | `ackBy` | the sender | ISO 8601 time by which the sender expects an acknowledgement |
 | `idempotencyKey` | the sender | two messages from one sender to one recipient with the same key are one message |
-| `attachment` | the store | `{"file", "sha256", "bytes"}` of the full payload; `payload` holds an excerpt |
+| `thread` | the store | id of the first message of the conversation; absent in that message itself |
+| `attachment` | the store | `{"file", "sha256", "bytes"}`: the full payload, or, with `name` and `mediaType`, a file |
 | `verified` | the store | true if the sender is known from its connection, false if only a dropped file claims it |
 | `seal` | the store | the signature: a keyed hash of everything else; a file without a valid one is not delivered yet |
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.store.filenames import Outcome as Outcome
@@ -30,12 +31,17 @@ from switchboard_mcp.mail.store.filenames import Place
 Action = Literal["delegate_task", "request_review", "submit_result", "status_update", "execute"]
 Priority = Literal["low", "normal", "high", "urgent"]
 # The first receipt is `delivered`, or `refused` for a rejected dropped file; the second gives the outcome.
-Status = Literal["delivered", "refused", "done", "failed", "rejected"]
+Status = Literal["delivered", "refused", "done", "failed", "rejected", "recalled", "reassigned"]
+# What the recipient of a message may settle it with.
+AckOutcome = Literal["done", "failed", "rejected"]
 
 ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 PRIORITIES: Final[tuple[str, ...]] = get_args(Priority)
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
-RESERVED: Final = frozenset({"priority", "ackBy", "idempotencyKey", "attachment", "verified", "seal"})
+ACK_OUTCOMES: Final[tuple[AckOutcome, ...]] = get_args(AckOutcome)
+RESERVED: Final = frozenset(
+    {"priority", "ackBy", "idempotencyKey", "thread", "attachment", "verified", "seal"}
+)
 
 MAX_PAYLOAD_BYTES: Final = 1_048_576
 MAX_ATTACHMENT_BYTES: Final = 67_108_864
@@ -79,6 +85,18 @@ class MailMessage(Struct, rename="camel", kw_only=True, omit_defaults=True, forb
         return ack_by if isinstance(ack_by, str) else None
 
     @property
+    def thread(self) -> str:
+        """Return the id of the first message of the conversation."""
+        thread = self.metadata.get("thread")
+        return thread if isinstance(thread, str) else self.id
+
+    @property
+    def subject(self) -> str:
+        """Return the subject line; empty if there is none."""
+        subject = self.metadata.get("subject")
+        return subject if isinstance(subject, str) else ""
+
+    @property
     def verified(self) -> bool:
         """Return True if the sender was known from its connection. Only valid for messages returned by the store."""
         return self.metadata.get("verified") is True
@@ -104,6 +122,16 @@ class Receipt(Struct, rename="camel", kw_only=True):
     """ISO 8601 timestamp."""
     error: str | None = None
     """The problem, if any."""
+    recipient: str | UnsetType = UNSET
+    """Name of the receiving agent; missing in receipts of earlier versions."""
+
+
+class FileAttachment(Struct, kw_only=True):
+    """A file to send with a message."""
+
+    name: str
+    media_type: str = "application/octet-stream"
+    data: bytes
 
 
 class Draft(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -117,6 +145,12 @@ class Draft(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     metadata: dict[str, Any] = {}
     team: str | None = None
+    thread: str | None = None
+    """Id of the first message of the conversation. The caller has made sure that the sender takes part in it."""
+    attachment: FileAttachment | None = None
+    answers: bool = False
+    """True if it answers a message of its recipient, or stands for one that was accepted: contact rules do not
+    apply."""
 
 
 class Sent(Struct, rename="camel", kw_only=True):
@@ -137,8 +171,8 @@ class StoredMessage(Struct, rename="camel", kw_only=True):
     order: int
     """Grows with every message of the workspace; compared with `after`."""
     verified: bool
-    outcome: str | None = None
-    """The outcome, for an acknowledged message in the archive."""
+    outcome: Outcome | None = None
+    """The outcome, for a settled message."""
     reason: str | None = None
     """The reason, for a dead letter."""
 

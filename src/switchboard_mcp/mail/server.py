@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.config.sections import MailSettings
@@ -25,6 +26,9 @@ from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
+
+if TYPE_CHECKING:
+    from switchboard_mcp.mail.conversations.deadlines import DeadlineWatch
 
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 # Checks per warning period, so a warning comes soon after it is due.
@@ -59,6 +63,7 @@ class MailServer:
         folder = os.path.join(workspace, FOLDER)
         self.presence = Presence(folder)
         self.personas = Personas(folder)
+        self.settings = settings
         self.unread_warn_s = settings.unread_warn_ms / 1000
         self._keep_s = settings.keep_days * DAY_S
         self._quotas = quotas_of(settings)
@@ -68,7 +73,7 @@ class MailServer:
         self.registration_lock = asyncio.Lock()
         # Returns the node an agent of this name lives on, if machines are connected by a bus; empty for none.
         self.find_remote: Callable[[str], Coroutine[Any, Any, str]] | None = None
-        self._workspace = workspace
+        self.workspace = workspace
         self._log = log
         self._start_task = start_task
         self._store: MessageStore | None = None
@@ -80,6 +85,7 @@ class MailServer:
         self._maybe_unread = {""}
         self._watched: set[str] | None = None
         self.delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
+        self._deadlines: DeadlineWatch | None = None
         self._closed = False
         self.notes = OverseerNotes(self.store, start_task, log)
 
@@ -103,8 +109,8 @@ class MailServer:
                 raise refused("shutting_down", "Switchboard is shutting down, and the mail server with it.")
             if self._store is None:
                 store = await MessageStore.open(
-                    self._workspace,
-                    rules=load_rules(self._workspace),
+                    self.workspace,
+                    rules=load_rules(self.workspace, self.settings),
                     report=self._on_delivery,
                     quotas=self._quotas,
                 )
@@ -185,10 +191,8 @@ class MailServer:
 
     async def send_workflow_notices(self) -> None:
         """Send workflow notices left unsent by a dropped message or a process that died."""
-        from switchboard_mcp.mail.workflows.engine import send_pending_notices
-
         try:
-            await send_pending_notices(await self.store())
+            await _upkeep().send_pending_notices(await self.store())
         except SwitchboardError as problem:
             self._log.warning("mail.maintenance_failed", problem=problem.failure.message)
 
@@ -198,20 +202,25 @@ class MailServer:
             await asyncio.sleep(min(MAX_CHECK_S, self.unread_warn_s / CHECKS_PER_PERIOD))
             try:
                 await self.send_workflow_notices()
+                await self._act_on_deadlines()
                 await self._warn_unread()
                 await self._prune()
             except (OSError, SwitchboardError) as problem:
                 self._log.warning("mail.maintenance_failed", problem=str(problem))
+
+    async def _act_on_deadlines(self) -> None:
+        if self._deadlines is None:
+            self._deadlines = _upkeep().DeadlineWatch(self.settings.reassign)
+        for id in await self._deadlines.act(await self.store()):
+            self._log.warning("mail.overdue", id=id)
 
     async def _prune(self) -> None:
         """Prune old messages once a day, if `mail.keepDays` is set."""
         now = asyncio.get_running_loop().time()
         if not self._keep_s or now - self._pruned_at < DAY_S:
             return
-        from switchboard_mcp.mail.store.maintenance.retention import prune
-
         self._pruned_at = now
-        done = await prune(await self.store(), self._keep_s)
+        done = await _upkeep().prune(await self.store(), self._keep_s)
         if done.messages:
             self._log.info("mail.pruned", messages=done.messages, receipts=done.receipts)
 
@@ -240,6 +249,12 @@ class MailServer:
                 self._log.warning("mail.unread_overdue", agent=agent, unread=waiting.unread, problem=text)
                 for session in concerned:
                     session.notifier.log_message("warning", text)
+
+
+def _upkeep() -> ModuleType:
+    from switchboard_mcp.mail import upkeep  # Not needed to serve a host's first requests.
+
+    return upkeep
 
 
 def unread_warning(agent: str, waiting: UnclaimedMail) -> str:

@@ -39,6 +39,7 @@ class AgentSession:
         self.caller = caller
         self.name = ""
         self.fences: dict[str, int] = {}  # latest fence of each claimed message
+        self.notes: dict[str, str] = {}  # by claimed message: the last note to its sender
         self._lock: PresenceLock | None = None
         self._replaced = False
         self.subscribed: frozenset[str] = frozenset()
@@ -138,6 +139,16 @@ class AgentSession:
         self.fences.update((one.message.id, one.fence) for one in claimed)
         for id in list(self.fences)[:-MAX_FENCES]:
             del self.fences[id]
+            self.notes.pop(id, None)
+
+    def require_fence(self, id: str, fence: int | None) -> int:
+        """Return the fence of a message, claimed here or with this fence. Raises `mail_lease_lost`."""
+        held = fence or self.fences.get(id)
+        if held is None:
+            message = f"Message '{id}' was not claimed through this connection."
+            hint = "Claim it first, or pass the `fence` from claim_messages."
+            raise refused("mail_lease_lost", message, hint=hint)
+        return held
 
     def check_sender(self, agent: str, claimed: str | None) -> None:
         """Raise `mail_identity` if the client claims to be another sender."""

@@ -273,7 +273,9 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
     client = open_client(settings)
     _require_lock(workspace)
     store = await MessageStore.open(
-        workspace.folder, rules=load_rules(workspace.folder), quotas=quotas_of(workspace.config.mail)
+        workspace.folder,
+        rules=load_rules(workspace.folder, workspace.config.mail),
+        quotas=quotas_of(workspace.config.mail),
     )
     async with store as post, asyncio.TaskGroup() as tasks:
         from switchboard_mcp.bus.relay import BusRelay  # needs the extra `bus`

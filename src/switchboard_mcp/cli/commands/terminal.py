@@ -152,7 +152,7 @@ class TerminalSession:
             started_at=agent_registry.now(),
         )
         async with await MessageStore.open(
-            workspace, rules=load_rules(workspace), quotas=quotas_of(self._config.mail)
+            workspace, rules=load_rules(workspace, self._config.mail), quotas=quotas_of(self._config.mail)
         ) as post:
             await post.register(self._name)
             fields = {

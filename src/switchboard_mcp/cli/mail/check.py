@@ -100,7 +100,7 @@ PRUNE = Command(
 )
 
 
-def read_age(text: str) -> float:
+def read_age(text: str, flag: str = "--older") -> float:
     """Parse an age, in seconds.
 
     >>> read_age("30d"), read_age("12h"), read_age("0.5d")
@@ -109,8 +109,8 @@ def read_age(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", text)
     if match is None:
         raise usage_error(
-            f"--older '{text[:80]}': not an age.",
-            "For example: --older 30d for 30 days, or 12h for 12 hours.",
+            f"{flag} '{text[:80]}': not an age.",
+            f"For example: {flag} 30d for 30 days, or 12h for 12 hours.",
         )
     return float(match[1]) * {"d": 86_400, "h": 3_600}[match[2]]
 

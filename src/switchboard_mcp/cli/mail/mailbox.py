@@ -191,7 +191,7 @@ async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> A
     deliveries: list[Delivery] = []
     async with await MessageStore.open(
         folder,
-        rules=load_rules(folder),
+        rules=load_rules(folder, config.mail),
         watch=watch,
         report=deliveries.append,
         quotas=quotas_of(config.mail),

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from switchboard_mcp.cli.console import Cell, Styled, format_duration, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import AS
-from switchboard_mcp.cli.mail.mailbox import Mailbox, with_mailbox
+from switchboard_mcp.cli.mail.mailbox import Mailbox, require_shell_name, with_mailbox
 from switchboard_mcp.cli.parser import Command, flag, option, positional, repeatable
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import agent_registry, presentation
+from switchboard_mcp.mail.conversations import renaming
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.terminal.styling import nearest_color
@@ -31,6 +32,8 @@ def run_agents(invocation: Invocation) -> int:
             return with_mailbox(invocation, lambda mailbox: _add(invocation, mailbox, name), make=True)
         case ["remove", name]:
             return with_mailbox(invocation, lambda mailbox: _remove(invocation, mailbox, name))
+        case ["rename", old, new]:
+            return with_mailbox(invocation, lambda mailbox: _rename(invocation, mailbox, old, new))
         case ["role", name, *role] if role:
             return with_mailbox(
                 invocation, lambda mailbox: _assign_role(invocation, mailbox, name, " ".join(role))
@@ -40,12 +43,13 @@ def run_agents(invocation: Invocation) -> int:
 
 
 AGENTS = Command(
-    "mail agents [add NAME | role NAME ROLE | remove NAME] [OPTIONS]",
+    "mail agents [add NAME | role NAME ROLE | rename OLD NEW | remove NAME] [OPTIONS]",
     "List the agents, their presence and unread mail, and whose mail nobody was notified of; or add an agent,\n"
-    "assign a role, or remove an agent. Settled messages of a removed agent stay until they are pruned.",
+    "assign a role, rename or remove an agent. Settled messages of a removed or renamed agent stay until they are\n"
+    "pruned; waiting messages go to the new name.",
     run=run_agents,
     arguments=[
-        positional("words", "what to do", metavar="add NAME | role NAME ROLE | remove NAME", nargs="*"),
+        positional("words", "add, role, rename or remove, with names", metavar="ACTION", nargs="*"),
         AS,
         option("--purpose", "LINE", "with add: its purpose"),
         flag("--force", "with remove: reject its unread and claimed messages, and notify their senders"),
@@ -138,6 +142,19 @@ async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
     text = f"{name} was removed."
     text += f" {plural(rejected, 'message')} rejected; see `switchboard mail dead`." if rejected else ""
     invocation.report({"name": name, "rejected": rejected}, text)
+    return 0
+
+
+async def _rename(invocation: Invocation, mailbox: Mailbox, old: str, new: str) -> int:
+    name = message_lookup.require_unreserved(agent_registry.parse_name(old))
+    status, _ = await asyncio.to_thread(mailbox.presence.status, name)
+    if status != "offline" and not invocation.args.force:
+        raise refused("mail_forbidden", f"Agent '{name}' is {status}.", hint="End it first, or use --force.")
+    require_shell_name(agent_registry.parse_name(new), mailbox.config)
+    moved = await renaming.rename_agent(mailbox.post, name, new)
+    chosen = agent_registry.parse_name(new)
+    text = f"{name} is {chosen} now, with {plural(moved, 'waiting message')}."
+    invocation.report({"name": chosen, "was": name, "moved": moved}, text)
     return 0
 
 

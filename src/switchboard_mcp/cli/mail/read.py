@@ -10,13 +10,15 @@ from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID, LIMIT
 from switchboard_mcp.cli.mail.mailbox import Mailbox, match_id, with_mailbox
 from switchboard_mcp.cli.mail.show import format_since, short_id, show_list, show_message
-from switchboard_mcp.cli.parser import Command, choice, option, positional
+from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail.messages import Receipt
+from switchboard_mcp.mail.conversations import threads
+from switchboard_mcp.mail.messages import OUTCOMES, Receipt
 from switchboard_mcp.mail.store import message_lookup, receipts
 
 STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
-FINAL_STATUSES = frozenset({"done", "failed", "rejected", "refused"})
+STATUS_STYLES |= {"recalled": "yellow", "reassigned": "yellow"}
+FINAL_STATUSES = frozenset({"refused", *OUTCOMES})
 POLL_S = 0.2
 PLACES = ("inbox", "claimed", "shipped", "archive", "deadletter")
 
@@ -73,9 +75,22 @@ def run_read(invocation: Invocation) -> int:
             invocation.console.out.json(message)
         else:
             show_message(message, invocation.console.out)
+        if invocation.args.save:
+            data = await mailbox.post.attachment(message.message)
+            await asyncio.to_thread(_save, invocation.args.save, data)
         return 0
 
     return with_mailbox(invocation, work)
+
+
+def _save(path: str, data: bytes) -> None:
+    """Write the attachment of a message to a new file."""
+    try:
+        with open(path, "xb") as file:
+            file.write(data)
+    except OSError as problem:
+        text = f"{path} cannot be written: {problem.strerror}."
+        raise refused("mail_not_stored", text, hint="Name a file that does not exist yet.") from None
 
 
 READ = Command(
@@ -85,6 +100,7 @@ READ = Command(
     arguments=[
         positional("id", f"{ID} (default: the next unread)", nargs="?", default=""),
         AS,
+        option("--save", "FILE", "write its attachment, or its text, to this new file"),
     ],
 )
 
@@ -96,14 +112,16 @@ def run_search(invocation: Invocation) -> int:
         agent = await mailbox.existing_agent()
         args = invocation.args
         places = (args.place,) if args.place else ("inbox", "claimed", "archive")
-        messages = await mailbox.post.search(
-            agent,
-            " ".join(args.words),
-            sender=args.sender or None,
-            action=args.action or None,
-            places=places,
-            limit=args.limit,
-        )
+        words, other, action = " ".join(args.words), args.sender or None, args.action or None
+        if args.sent:
+            recipient = message_lookup.parse_agent_name(other) if other else None
+            messages = await threads.search_sent(
+                mailbox.post, agent, words, recipient=recipient, action=action, limit=args.limit
+            )
+        else:
+            messages = await mailbox.post.search(
+                agent, words, sender=other, action=action, places=places, limit=args.limit
+            )
         if invocation.as_json:
             invocation.console.out.json({"agent": agent, "messages": messages})
         else:
@@ -115,12 +133,13 @@ def run_search(invocation: Invocation) -> int:
 
 SEARCH = Command(
     "mail search [WORDS …] [OPTIONS]",
-    "Find messages that you received.",
+    "Find messages that you received, or sent.",
     run=run_search,
     arguments=[
         positional("words", "what it is about", nargs="*"),
         AS,
-        option("--from", "NAME", "only from this agent", dest="sender"),
+        flag("--sent", "messages that you sent instead"),
+        option("--from", "NAME", "only from this agent; with --sent: only to this agent", dest="sender"),
         choice("--action", ACTIONS, "only of this kind"),
         choice("--place", PLACES, "only there (default: all but dead letters)"),
         LIMIT,

@@ -20,14 +20,23 @@ from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, folder_of, with_mailbox
 from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
-from switchboard_mcp.cli.workspace_files import read_workspace_file
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, OUTCOMES, Claimed, Draft, Sent, StoredMessage
+from switchboard_mcp.mail.conversations import fan_out, files, threads
+from switchboard_mcp.mail.messages import (
+    ACK_OUTCOMES,
+    MAX_ATTACHMENT_BYTES,
+    Claimed,
+    Draft,
+    FileAttachment,
+    Sent,
+    StoredMessage,
+)
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.store.store import State
 from switchboard_mcp.mail.workflows.engine import send_pending_notices
+from switchboard_mcp.mail.workspace_files import read_workspace_file
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 
@@ -50,24 +59,26 @@ def run_send(invocation: Invocation) -> int:
 
     async def work(mailbox: Mailbox) -> int:
         sender = mailbox.acting_agent()
-        state = await mailbox.post.state()
-        recipients, draft_ = [invocation.args.to], draft
-        if draft.reply_to:
-            draft_ = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
-        if invocation.args.team or await _is_team(mailbox, state, invocation.args.to):
-            team = agent_registry.parse_name(invocation.args.to)
-            chosen = agent_registry.addressees(state, team, invocation.args.role or None, sender)
-            recipients = [addressee.agent for addressee in chosen]
-            role = {"role": chosen[0].role} if chosen[0].role else {}
-            draft_ = msgspec.structs.replace(draft_, team=team, metadata={**metadata, **role})
-        elif invocation.args.role:
-            raise usage_error("--role needs a team.", "Or send to the role: `send ROLE …`.")
-        elif read_role(invocation.args.to) is not None:
-            recipients = [agent_registry.resolve_recipient(state, invocation.args.to)]
+        chosen, recipients = await _addressed(invocation, mailbox, sender, draft)
+        copies: list[str] = []
+        if invocation.args.cc:
+            if len(recipients) > 1:
+                raise usage_error("--cc needs one recipient.", "Omit it, or send to one agent.")
+            limit = mailbox.config.mail.max_recipients
+            copies = fan_out.parse_copies(invocation.args.cc, recipients[0], sender, limit)
+            chosen = msgspec.structs.replace(chosen, metadata={**chosen.metadata, "cc": copies})
+        chosen = await threads.join(
+            mailbox.post, sender, chosen, recipients[0] if len(recipients) == 1 else ""
+        )
         async with acting_as(mailbox, sender) as verified:
             outcomes = await mailbox.post.send_to_many(
-                draft_, sender=sender, recipients=recipients, verified=verified
+                chosen, sender=sender, recipients=recipients, verified=verified
             )
+            if isinstance(outcomes[0], Sent):
+                outcomes += await fan_out.send_copies(
+                    mailbox.post, chosen, outcomes[0], sender=sender, copies=copies, verified=verified
+                )
+                recipients = [*recipients, *copies]
         if "completes" in metadata:
             await send_pending_notices(mailbox.post)
         return _show_sent(invocation, outcomes, recipients, sender, verified)
@@ -75,16 +86,42 @@ def run_send(invocation: Invocation) -> int:
     return with_mailbox(invocation, work)
 
 
+async def _addressed(
+    invocation: Invocation, mailbox: Mailbox, sender: str, draft: Draft
+) -> tuple[Draft, list[str]]:
+    """Return the draft with its attachment, team and the message it answers, and its recipients."""
+    args, state = invocation.args, await mailbox.post.state()
+    if draft.reply_to:
+        draft = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
+    if args.attach:
+        draft = msgspec.structs.replace(draft, attachment=await asyncio.to_thread(_attachment, invocation))
+    if args.team or await _is_team(mailbox, state, args.to):
+        team = agent_registry.parse_name(args.to)
+        chosen = agent_registry.addressees(state, team, args.role or None, sender)
+        role = {"role": chosen[0].role} if chosen[0].role else {}
+        draft = msgspec.structs.replace(draft, team=team, metadata={**draft.metadata, **role})
+        return draft, [addressee.agent for addressee in chosen]
+    if args.role:
+        raise usage_error("--role needs a team.", "Or send to the role: `send ROLE …`.")
+    if read_role(args.to) is not None:
+        return draft, [agent_registry.resolve_recipient(state, args.to)]
+    if await fan_out.is_everyone(mailbox.post, args.to):
+        return draft, await fan_out.everyone(mailbox.post, sender, mailbox.config.mail.max_recipients)
+    return draft, [agent_registry.parse_name(args.to)]
+
+
 SEND = Command(
     "mail send TO [TEXT | - | --file FILE] [OPTIONS]",
     "Send a message. Returns when it is stored durably.",
     run=run_send,
     arguments=[
-        positional("to", "an agent, a role that one agent has, or a team"),
+        positional("to", "an agent, a role that one agent has, a team, or everyone"),
         positional("text", "the text; - reads stdin", nargs="?"),
         AS,
         option("--file", "FILE", "send the content of this file of the workspace"),
-        flag("--outside", "with --file: the file may be outside the workspace, or in .switchboard"),
+        option("--attach", "FILE", "send this file of the workspace along, of any kind"),
+        flag("--outside", "the file may be outside the workspace, or in .switchboard"),
+        repeatable("--cc", "NAME", "an agent that gets a copy, for information"),
         choice("--action", ACTIONS, "kind of message (default: status_update)", "status_update"),
         option("--subject", "LINE", "a line that may be shown before the message is read"),
         option("--reply-to", "ID", "the message that this answers"),
@@ -123,6 +160,15 @@ def _payload(invocation: Invocation) -> str:
         hint = "Give TEXT, - for stdin, or --file FILE."
         raise usage_error("mail send: there is no text to send.", hint)
     return _text(os.fsencode(args.text), "TEXT")
+
+
+def _attachment(invocation: Invocation) -> FileAttachment:
+    path = invocation.args.attach
+    hint = "Only files of the workspace are sent. To send this one: --outside."
+    folder, anywhere = folder_of(invocation), invocation.args.outside
+    data = read_workspace_file(folder, path, MAX_ATTACHMENT_BYTES, hint, anywhere=anywhere)
+    name = os.path.basename(path)
+    return FileAttachment(name=name, media_type=files.media_type(name), data=data)
 
 
 def _text(data: bytes, source: str) -> str:
@@ -243,10 +289,12 @@ def run_ack(invocation: Invocation) -> int:
         result = _text(sys.stdin.buffer.read(MAX_ATTACHMENT_BYTES + 1), "stdin")
 
     args = invocation.args
-    id, outcome = ("", args.id) if args.id in OUTCOMES and not args.outcome else (args.id, args.outcome)
+    id, outcome = ("", args.id) if args.id in ACK_OUTCOMES and not args.outcome else (args.id, args.outcome)
     outcome = outcome or "done"
-    if outcome not in OUTCOMES:
-        raise usage_error(f"mail ack: '{outcome}' is not an outcome.", f"Use one of {', '.join(OUTCOMES)}.")
+    if outcome not in ACK_OUTCOMES:
+        raise usage_error(
+            f"mail ack: '{outcome}' is not an outcome.", f"Use one of {', '.join(ACK_OUTCOMES)}."
+        )
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from switchboard_mcp.config.agent_names import SYSTEM
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, DeliveryRule, Draft, MailMessage, Outcome
 from switchboard_mcp.mail.store import (
@@ -38,7 +39,7 @@ from switchboard_mcp.mail.store.filenames import (
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.index.inbox_index import IndexRow
 from switchboard_mcp.mail.store.maintenance import cleanup, lease_record
-from switchboard_mcp.mail.store.sending import OutgoingMessage
+from switchboard_mcp.mail.store.sending import OutgoingMessage, answer_rules
 
 MAX_LEASE_S = 86_400.0
 # Claims ended by other processes stay in the cache, so it needs a bound.
@@ -238,6 +239,49 @@ def ack(
     return Acked(id=message_id, outcome=request.outcome, receipt=receipt, result=sent)
 
 
+def withdraw(
+    tx: Transaction, agent: str, message_id: str, outcome: Outcome, summary: str, sender: str = ""
+) -> Job[Acked]:
+    """Settle a message that nobody has claimed yet, so that nobody will; `sender`, if any, must have sent it.
+
+    Raises `mail_not_found` or `mail_claimed`. A repetition returns the first answer.
+    """
+    entry = message_lookup.find(tx, agent, message_id)
+    message = None if entry is None else message_lookup.read(tx, agent, entry)
+    delivered = entry is not None and dropped_files.is_delivered(tx, agent, entry)
+    if (
+        entry is None
+        or not delivered
+        or not isinstance(message, MailMessage)
+        or sender not in ("", message.sender)
+    ):
+        raise refused("mail_not_found", f"There is no message '{message_id[:150]}' to '{agent}' from you.")
+    request = AckRequest(fence=0, outcome=outcome, summary=summary, result=None)
+    if entry.outcome == outcome:
+        return (yield from _acked_before(tx, agent, entry, request))
+    if entry.place != "inbox":
+        raise already_claimed(message_id, agent)
+    receipt = receipts.final_receipt(message, outcome, summary, tx.clocks.iso())
+    receipt_file = tx.write(receipts.encode(receipt))
+    yield [receipt_file]
+    with tx.locked(agent):
+        if not file_operations.exists(tx.folder("inbox", agent), entry.name):
+            raise already_claimed(message_id, agent)
+        _settle(tx, agent, entry, request, message)
+        try:
+            outbox = tx.folder("outbox", message.sender, make=True)
+            tx.publish(receipt_file, outbox, receipt_name(message_id, outcome))
+        except (OSError, SwitchboardError):
+            pass  # The message is settled; `repair` restores a missing receipt.
+    yield None
+    return Acked(id=message_id, outcome=outcome, receipt=receipt)
+
+
+def already_claimed(message_id: str, agent: str) -> SwitchboardError:
+    """Return the error for a message that can no longer be taken back."""
+    return refused("mail_claimed", f"'{agent}' has already taken or settled '{message_id[:150]}'.")
+
+
 def _settle(
     tx: Transaction, agent: str, entry: MessageFile, request: AckRequest, message: MailMessage
 ) -> None:
@@ -278,7 +322,7 @@ def _acked_before(tx: Transaction, agent: str, entry: MessageFile, request: AckR
 def _reply(
     tx: Transaction, agent: str, message: MailMessage, request: AckRequest, rules: Sequence[DeliveryRule]
 ) -> OutgoingMessage | None:
-    if request.result is None:
+    if request.result is None or message.sender == SYSTEM:
         return None
     tx.folder("inbox", message.sender, make=True)
     draft = Draft(
@@ -287,6 +331,7 @@ def _reply(
         reply_to=message.id,
         metadata={"outcome": request.outcome},
         team=message.team,
+        thread=message.thread,
         # If a crash made the claimer settle twice, there is still one result.
         idempotency_key=f"result of {message.id} {request.fence}" if request.fence else None,
     )
@@ -294,7 +339,7 @@ def _reply(
     if isinstance(reply, Failure):
         raise SwitchboardError(reply)
     # A result is bounded by the message it belongs to, which was counted.
-    return OutgoingMessage(tx, reply, rules, enforce_quotas=False)
+    return OutgoingMessage(tx, reply, answer_rules(rules), enforce_quotas=False)
 
 
 def _ms(lease_s: float) -> int:

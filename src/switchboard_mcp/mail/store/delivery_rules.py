@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 
+from switchboard_mcp.config.load import find_config, read_config
+from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.mail import personas
+from switchboard_mcp.mail.conversations.contacts import ContactRules
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import DeliveryRule
 from switchboard_mcp.mail.store.directory import Quotas
@@ -26,11 +29,15 @@ def quotas_of(settings: MailSettings) -> Quotas:
     )
 
 
-def load_rules(workspace: str) -> list[DeliveryRule]:
-    """Return the delivery rules of a workspace."""
+def load_rules(workspace: str, settings: MailSettings | None = None) -> list[DeliveryRule]:
+    """Return the delivery rules of a workspace; its settings are read if they are not passed."""
+    if settings is None:
+        source = find_config(workspace, None)
+        settings = (read_config(source) if source else Config()).mail
     folder = os.path.join(workspace, FOLDER)
     # Workflows first: they set the recipient's role, which selects the persona.
     return [
+        *([ContactRules(folder, settings.contacts)] if settings.contacts else []),
         registry.delivery_rule(folder),
         delivery_rule.delivery_rule(folder),
         personas.delivery_rule(folder),

@@ -16,7 +16,7 @@ aware of clocks or folders.
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 ORDER_DIGITS = 16
 # How often a claimed message may return to the inbox. Enough for a few crashes; a message that ended this many claims
@@ -27,18 +27,20 @@ MESSAGE_ID = r"msg_[A-Za-z0-9_-]{1,100}"
 _ID = re.compile(MESSAGE_ID)
 _STEM = r"msg_(\d{16})_([0-9a-f]{16}|key-[0-9a-f]{24}|file-[A-Za-z0-9_-]{1,100})"
 _OWN = re.compile(r"msg_\d{16}_(?:[0-9a-f]{16}|key-[0-9a-f]{24})")
+_OUTCOME = "done|failed|rejected|recalled|reassigned"
 _RETURNS = r"(?:\.(\d{1,2}))?"
 _WAITING = re.compile(rf"{_STEM}{_RETURNS}\.json")
 _CLAIMED = re.compile(rf"{_STEM}{_RETURNS}\.(\d{{16}})\.([0-9a-f]{{8}})\.(\d{{1,14}})\.(\d{{1,15}})\.json")
 _SHIPPED = re.compile(rf"({_STEM})\.([0-9a-f]{{12}})\.(\d{{16}})\.json")
-_SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.(done|failed|rejected)\.json")
+_SETTLED = re.compile(rf"({_STEM})\.(\d{{16}})\.({_OUTCOME})\.json")
 _FOREIGN = re.compile(rf"(foreign_\d{{{ORDER_DIGITS}}})_([^/]+)")
-_RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.(done|failed|rejected))?\.json")
+_RECEIPT = re.compile(rf"receipt_({MESSAGE_ID})(?:\.({_OUTCOME}))?\.json")
 
 Place = Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
-# `done` and `failed` messages are archived, `rejected` ones become dead letters.
-Outcome = Literal["done", "failed", "rejected"]
-_OUTCOMES: dict[str, Outcome] = {"done": "done", "failed": "failed", "rejected": "rejected"}
+# `rejected` messages become dead letters, all others are archived. The first three are set by the recipient; a message
+# that nobody has claimed is `recalled` by its sender, or `reassigned` to another agent.
+Outcome = Literal["done", "failed", "rejected", "recalled", "reassigned"]
+_OUTCOMES: dict[str, Outcome] = {each: each for each in get_args(Outcome)}
 PLACES: tuple[Place, ...] = ("inbox", "claimed", "shipped", "archive", "deadletter")
 
 

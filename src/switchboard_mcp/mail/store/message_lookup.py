@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from switchboard_mcp.config.agent_names import OVERSEER, agent_name, is_agent_name
+from switchboard_mcp.config.agent_names import RESERVED_FOR, agent_name, is_agent_name
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import MailMessage, StoredMessage
 from switchboard_mcp.mail.store import dead_letter_reasons, file_operations, segments, signing
@@ -34,9 +34,9 @@ def parse_agent_name(written: str) -> str:
 
 
 def require_unreserved(name: str) -> str:
-    """Return the name. Raises `mail_identity` if only the dashboard may use it."""
-    if name == OVERSEER:
-        message = f"'{name}' is reserved for the person at the dashboard."
+    """Return the name. Raises `mail_identity` if no agent may use it."""
+    if name in RESERVED_FOR:
+        message = f"'{name}' is reserved for {RESERVED_FOR[name]}."
         raise refused("mail_identity", message, hint="Use another name.")
     return name
 

@@ -38,12 +38,17 @@ class SearchQuery(Struct, kw_only=True):
     action: str | None
     places: Sequence[str]
     limit: int
+    thread: str | None = None
 
 
 def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage]:
     """Return the matching messages, best first; without a query, newest first."""
     places: list[Place] = [place for place in PLACES if place in criteria.places]
     files = None if _is_large(tx, agent, places) else _list(tx, agent, places)
+    if files is not None and criteria.thread is not None:
+        # The messages of a conversation are later than its first one.
+        first = parse("inbox", f"{criteria.thread}.json")
+        files = [entry for entry in files if first is None or entry.stem.order >= first.stem.order]
     if files is None or len(files) > MAX_RANKED:
         try:
             files = _candidates(tx, agent, places, criteria)
@@ -54,6 +59,7 @@ def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMes
         for message in message_lookup.load_all(tx, agent, files)
         if criteria.sender in (None, message.message.sender)
         and criteria.action in (None, message.message.action)
+        and criteria.thread in (None, message.message.thread)
     ]
     if criteria.query.strip():
         texts = [(f"{each.message.sender} {each.message.action}", each.message.payload) for each in messages]
@@ -93,8 +99,9 @@ def _candidates(
         _index_files(tx, agent, index, list(few.values()))
         _index_segments(tx, agent, index)
         wanted = max(MAX_CANDIDATES, criteria.limit)
-        found = index.search(criteria.query, criteria.sender, criteria.action, wanted)
-        if len(found) < criteria.limit:
+        words = f"{criteria.query} {criteria.thread or ''}"
+        found = index.search(words, criteria.sender, criteria.action, wanted)
+        if len(found) < criteria.limit and criteria.thread is None:
             # A word with a typing error is in no index; the newest messages are compared letter by letter.
             found += index.search("", criteria.sender, criteria.action, wanted)
     entries = {}
@@ -136,5 +143,5 @@ def _index_segments(tx: Transaction, agent: str, index: WordIndex) -> None:
 
 
 def _indexed(order: int, message: MailMessage) -> IndexedMessage:
-    text = f"{message.sender} {message.action} {message.payload}"
+    text = f"{message.sender} {message.action} {message.thread} {message.payload}"
     return IndexedMessage(order, message.id, message.sender, message.action, text)

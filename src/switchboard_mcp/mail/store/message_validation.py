@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.config.agent_names import OVERSEER, agent_name
+from switchboard_mcp.config.agent_names import RESERVED_FOR, agent_name
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.messages import (
     MAX_METADATA_BYTES,
@@ -33,6 +33,8 @@ def from_draft(draft: Draft, sender: str, recipient: str, created_at: str) -> Ma
         metadata["ackBy"] = draft.ack_by
     if draft.idempotency_key is not None:
         metadata["idempotencyKey"] = draft.idempotency_key
+    if draft.thread is not None:
+        metadata["thread"] = draft.thread
     metadata["verified"] = True
     message = MailMessage(
         id="msg_0",
@@ -88,8 +90,10 @@ def _check_address(message: MailMessage, agent: str) -> Failure | None:
         return _invalid("`id` must be msg_ followed by up to 100 letters, digits, - or _")
     if agent_name(message.sender) is None:
         return _invalid("`sender` is not a valid agent name")
-    if message.sender == OVERSEER:
-        return _invalid(f"`sender` is '{OVERSEER}', which is reserved for the person at the dashboard")
+    if message.sender in RESERVED_FOR:
+        return _invalid(
+            f"`sender` is '{message.sender}', which is reserved for {RESERVED_FOR[message.sender]}"
+        )
     if message.recipient != agent:
         return _invalid(
             f"`recipient` is '{message.recipient[:80]}', but the file is in the inbox of '{agent}'"
@@ -117,6 +121,8 @@ def _check_metadata(message: MailMessage) -> Failure | None:
         return _invalid(f"`priority` must be one of {', '.join(PRIORITIES)}")
     if "ackBy" in metadata and not _is_timestamp(metadata["ackBy"]):
         return _invalid("`ackBy` must be an ISO 8601 time")
+    if not is_message_id(metadata.get("thread", "msg_0")):
+        return _invalid("`thread` must be the id of a message")
     key = metadata.get("idempotencyKey", "-")
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS:
         return _invalid(f"`idempotencyKey` must be a string of 1 to {MAX_KEY_CHARS} characters")

@@ -108,6 +108,7 @@ def delivered_receipt(message_id: str, recipient: str, at: str) -> Receipt:
         status="delivered",
         summary=f"Message delivered to '{recipient}' inbox",
         processed_at=at,
+        recipient=recipient,
     )
 
 
@@ -120,6 +121,7 @@ def refused_receipt(message_id: str, recipient: str, problem: Failure, at: str) 
         summary=f"Message to '{recipient}' was not delivered",
         processed_at=at,
         error=problem.message,
+        recipient=recipient,
     )
 
 
@@ -129,6 +131,8 @@ def final_receipt(message: MailMessage, outcome: Outcome, reason: str, at: str) 
         "done": f"'{message.recipient}' completed it",
         "failed": f"'{message.recipient}' could not do it",
         "rejected": f"'{message.recipient}' rejected it",
+        "recalled": f"'{message.sender}' recalled it",
+        "reassigned": f"It was taken from '{message.recipient}'",
     }
     summary = reason[:MAX_SUMMARY_CHARS] or default[outcome]
     return Receipt(
@@ -137,5 +141,6 @@ def final_receipt(message: MailMessage, outcome: Outcome, reason: str, at: str) 
         status=outcome,
         summary=summary,
         processed_at=at,
-        error=None if outcome == "done" else summary,
+        error=summary if outcome in ("failed", "rejected") else None,
+        recipient=message.recipient,
     )

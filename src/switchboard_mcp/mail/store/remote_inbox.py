@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import msgspec
 
-from switchboard_mcp.config.agent_names import OVERSEER, is_agent_name
+from switchboard_mcp.config.agent_names import RESERVED_FOR, is_agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, DeliveryRule, MailMessage
 from switchboard_mcp.mail.store import message_lookup, message_validation, quotas, receipts, sending, signing
@@ -30,7 +30,7 @@ def read(data: bytes) -> MailMessage:
         raise _invalid("its id is not valid")
     if not (is_agent_name(message.sender) and is_agent_name(message.recipient)):
         raise _invalid("sender or recipient is not a valid agent name")
-    if message.sender == OVERSEER:
+    if message.sender in RESERVED_FOR:
         # Every machine has its own dashboard, and any client of Redis can use the name.
         message.metadata["verified"] = False
     problem = message_validation.validate(message)
@@ -78,7 +78,8 @@ def receive(
         message = each.message
         stem = Stem(tx.next_number(), "file-" + message.id.removeprefix("msg_"))
         try:
-            passed = sending.apply_rules(message, rules)
+            # Contact rules were applied where it was sent; an answer cannot be told from other messages here.
+            passed = sending.apply_rules(message, sending.answer_rules(rules))
             attached = _attached(tx, passed, each.attachment)
         except SwitchboardError as problem:
             results.append(problem.failure)
@@ -123,7 +124,7 @@ def _attached(tx: Transaction, message: MailMessage, attachment: bytes) -> sendi
     digest = sha256(attachment).hexdigest()
     if digest != record.get("sha256") or len(attachment) > MAX_ATTACHMENT_BYTES:
         raise _invalid("its attachment does not match its hash")
-    return sending.AttachmentFile(tx.write(attachment), record, f"{digest}.txt")
+    return sending.AttachmentFile(tx.write(attachment), record, sending.attachment_name(record))
 
 
 def store_receipt(tx: Transaction, agent: str, name: str, data: bytes) -> Job[None]:

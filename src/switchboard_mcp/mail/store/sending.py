@@ -6,7 +6,8 @@ answer. Not aware of callers or of how jobs share syncs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
 from os import urandom
 
@@ -18,6 +19,7 @@ from switchboard_mcp.mail.messages import (
     MAX_PAYLOAD_BYTES,
     DeliveryRule,
     Draft,
+    FileAttachment,
     MailMessage,
     Sent,
 )
@@ -37,6 +39,10 @@ from switchboard_mcp.mail.store.index.inbox_index import IndexRow
 # Part of an attachment repeated in the payload, for readers that only look there.
 EXCERPT_CHARS = 2_000
 _MAX_KEY_FILE_BYTES = 256
+MAX_FILE_NAME = 200
+# One empty file for each message with a deadline, named after it; see `conversations.deadlines`.
+DEADLINES = "deadlines"
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}")
 
 
 def send(
@@ -58,7 +64,9 @@ def send(
     message.metadata["verified"] = verified
     if attached is not None:
         message.metadata["attachment"] = attached.record
-    outgoing = OutgoingMessage(tx, message, rules, attached=attached)
+    outgoing = OutgoingMessage(
+        tx, message, answer_rules(rules) if draft.answers else rules, attached=attached
+    )
     yield outgoing.write()
     with tx.locked(recipient):
         outgoing.publish()
@@ -124,7 +132,9 @@ class OutgoingMessage:
         mark = f"{self.stem.order} {self.stem.tail}\n".encode()
         self._key_files = [tx.write(mark) for _ in self._dedup_keys]
         attachment_files = [self._attached.file] if self._attached is not None else []
-        return [self._message_file, self._receipt_file, *self._key_files, *attachment_files]
+        self._deadline_files = [tx.write(b"")] if self.message.ack_by else []
+        files = [self._message_file, self._receipt_file, *self._key_files]
+        return [*files, *attachment_files, *self._deadline_files]
 
     def publish(self) -> None:
         """Publish to the inbox; its lock must be held. Dedup keys first, so no message is without."""
@@ -139,6 +149,8 @@ class OutgoingMessage:
             self._attached.publish(tx)
         for mark, draft in zip(self._dedup_keys, self._key_files, strict=True):
             tx.put(draft, tx.folder("keys", recipient, make=True), mark)
+        for file in self._deadline_files:
+            tx.put(file, tx.folder(DEADLINES, make=True), deadline_name(self.message))
         row = IndexRow(waiting_name(self.stem), 0, self.message.sender, self.message.priority)
         tx.publish(self._message_file, tx.folder("inbox", recipient), row.name, row)
         try:
@@ -155,6 +167,26 @@ class OutgoingMessage:
             receipts.restore(self.tx, self.message.sender, receipt)
             return Sent(id=self.earlier.id, recipient=recipient, receipt=receipt, duplicate=True)
         return Sent(id=self.message.id, recipient=recipient, receipt=self._receipt)
+
+
+def deadline_name(message: MailMessage) -> str:
+    """Return the name of the record of a deadline: its time in milliseconds, the recipient and the id."""
+    from datetime import (  # Few messages have a deadline, and hooks load this module at every turn.
+        UTC,
+        datetime,
+    )
+
+    due = datetime.fromisoformat(message.ack_by or "")
+    try:
+        at = max(0, int((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1000))
+    except (OverflowError, ValueError):
+        at = 0
+    return f"{at:015d}.{message.recipient}.{message.id}"
+
+
+def answer_rules(rules: Sequence[DeliveryRule]) -> list[DeliveryRule]:
+    """Return the rules that apply to answers too."""
+    return [rule for rule in rules if not getattr(rule, "skips_answers", False)]
 
 
 def apply_rules(message: MailMessage, rules: Sequence[DeliveryRule]) -> MailMessage:
@@ -208,6 +240,8 @@ class AttachmentFile(msgspec.Struct):
 
 
 def _attach(tx: Transaction, draft: Draft) -> tuple[Draft, AttachmentFile | None]:
+    if draft.attachment is not None:
+        return msgspec.structs.replace(draft, attachment=None), _attach_file(tx, draft.attachment)
     if len(draft.payload) * 4 <= MAX_PAYLOAD_BYTES:
         return draft, None
     try:
@@ -216,26 +250,50 @@ def _attach(tx: Transaction, draft: Draft) -> tuple[Draft, AttachmentFile | None
         return draft, None  # Refused with a reason later.
     if len(data) <= MAX_PAYLOAD_BYTES:
         return draft, None
-    if len(data) > MAX_ATTACHMENT_BYTES:
-        message = f"The payload has {len(data)} bytes. An attachment may have at most {MAX_ATTACHMENT_BYTES}."
-        raise refused("mail_too_large", message)
-    digest = sha256(data).hexdigest()
-    name = f"{digest}.txt"
-    record: dict[str, object] = {"file": f"attachments/{name}", "sha256": digest, "bytes": len(data)}
+    _require_size(data, "The payload")
+    record = _record(data, ".txt")
+    name = str(record["file"]).removeprefix("attachments/")
     excerpt = f"{draft.payload[:EXCERPT_CHARS]}\n… (the whole text, {len(data)} bytes: .switchboard/attachments/{name})"
     short = msgspec.structs.replace(draft, payload=excerpt)
     return short, AttachmentFile(tx.write(data), record, name)
 
 
+def _attach_file(tx: Transaction, file: FileAttachment) -> AttachmentFile:
+    if not 0 < len(file.name) <= MAX_FILE_NAME or "/" in file.name or not file.name.isprintable():
+        text = f"The name of an attachment must have 1 to {MAX_FILE_NAME} printable characters, without '/'."
+        raise refused("mail_message_invalid", text)
+    if not _MEDIA_TYPE.fullmatch(file.media_type):
+        raise refused("mail_message_invalid", f"'{file.media_type[:80]}' is not a media type.")
+    _require_size(file.data, f"'{file.name}'")
+    record = _record(file.data, ".bin") | {"name": file.name, "mediaType": file.media_type}
+    return AttachmentFile(tx.write(file.data), record, str(record["file"]).removeprefix("attachments/"))
+
+
+def _record(data: bytes, suffix: str) -> dict[str, object]:
+    digest = sha256(data).hexdigest()
+    return {"file": f"attachments/{digest}{suffix}", "sha256": digest, "bytes": len(data)}
+
+
+def _require_size(data: bytes, what: str) -> None:
+    if len(data) > MAX_ATTACHMENT_BYTES:
+        message = f"{what} has {len(data)} bytes. An attachment may have at most {MAX_ATTACHMENT_BYTES}."
+        raise refused("mail_too_large", message)
+
+
+def attachment_name(record: Mapping[str, object]) -> str:
+    """Return the file name of an attachment in `attachments/`: text of a payload, or a file with a name of its own."""
+    return f"{record.get('sha256')}{'.bin' if 'name' in record else '.txt'}"
+
+
 def attachment(tx: Transaction, message: MailMessage) -> bytes:
-    """Return the full payload of a message."""
+    """Return the attachment of a message; without one, its payload."""
     record = message.metadata.get("attachment")
     if not isinstance(record, dict):
         return message.payload.encode()
     digest = str(record.get("sha256"))
     if len(digest) != 64 or not digest.isalnum():
         raise refused("mail_not_found", f"Message '{message.id}' has an invalid attachment hash.")
-    content = file_operations.read(tx.folder("attachments"), f"{digest}.txt", MAX_ATTACHMENT_BYTES)
+    content = file_operations.read(tx.folder("attachments"), attachment_name(record), MAX_ATTACHMENT_BYTES)
     if isinstance(content, file_operations.RejectedFile) or sha256(content.data).hexdigest() != digest:
         reason = (
             content.reason if isinstance(content, file_operations.RejectedFile) else "its content was changed"

@@ -167,14 +167,15 @@ class MessageStore:
         recipient: str,
         verified: bool = True,
         from_dashboard: bool = False,
+        from_system: bool = False,
     ) -> Sent:
         """Store one message. `verified` means the caller knows the sender from its connection.
 
-        Only the dashboard, with `from_dashboard`, sends in the name of the overseer. Raises `mail_recipient_unknown`
-        (with the nearest names), `mail_identity`, `mail_message_invalid`, `mail_too_large`, `mail_quota`, the failure
-        of a delivery rule, or `mail_not_stored`.
+        Only the dashboard, with `from_dashboard`, sends in the name of the overseer, and only the mail server itself,
+        with `from_system`, in its own. Raises `mail_recipient_unknown` (with the nearest names), `mail_identity`,
+        `mail_message_invalid`, `mail_too_large`, `mail_quota`, the failure of a delivery rule, or `mail_not_stored`.
         """
-        if not from_dashboard:
+        if not (from_dashboard or from_system):
             message_lookup.require_unreserved(message_lookup.parse_agent_name(sender))
         return await self._writer.commit(
             lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified)
@@ -334,6 +335,18 @@ class MessageStore:
             lambda tx: claims.ack(tx, name, message_id, how, self._rules), numbers=2
         )
 
+    async def withdraw(
+        self, agent: str, message_id: str, *, outcome: Outcome, summary: str = "", sender: str = ""
+    ) -> Acked:
+        """Settle a message to `agent` that nobody has claimed: it is never handed out after that.
+
+        Raises `mail_claimed` if it was handed out before, `mail_not_found` if `sender` did not send it.
+        """
+        name = message_lookup.parse_agent_name(agent)
+        return await self._writer.commit(
+            lambda tx: claims.withdraw(tx, name, message_id, outcome, summary, sender)
+        )
+
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
         """Return a claimed message to its place in the inbox. Raises `mail_lease_lost`."""
         name = message_lookup.parse_agent_name(agent)
@@ -355,12 +368,13 @@ class MessageStore:
         action: str | None = None,
         places: Sequence[str] = ("inbox", "claimed", "archive"),
         limit: int = 50,
+        thread: str | None = None,
     ) -> list[StoredMessage]:
         """Search messages to `agent`, best match first; without a query, newest first."""
         name = message_lookup.parse_agent_name(agent)
         by = message_lookup.parse_agent_name(sender) if sender else None
         criteria = message_search.SearchQuery(
-            query=query, sender=by, action=action, places=places, limit=limit
+            query=query, sender=by, action=action, places=places, limit=limit, thread=thread
         )
         return await self._reader.run(lambda tx: message_search.search(tx, name, criteria))
 

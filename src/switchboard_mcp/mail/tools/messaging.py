@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
-from switchboard_mcp.mail.messages import Action, Draft, Outcome, Priority, Sent
+from switchboard_mcp.mail.conversations import fan_out, files, progress, recall, threads
+from switchboard_mcp.mail.conversations.progress import TaskState
+from switchboard_mcp.mail.conversations.thread_view import thread_view
+from switchboard_mcp.mail.messages import (
+    AckOutcome,
+    Action,
+    Draft,
+    FileAttachment,
+    MailMessage,
+    Priority,
+    Sent,
+)
 from switchboard_mcp.mail.presentation import claimed_view, message_view, summary_view
 from switchboard_mcp.mail.roles import read_role
 from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.tools.agents import MailToolArgs
 
 # Hosts time out a call after 60 s.
@@ -30,6 +43,7 @@ class MessageArgs(MailToolArgs, kw_only=True):
 
     action: Action
     payload: Annotated[str, Meta(description="Task, review, result or news, as text.")]
+    subject: Annotated[str, Meta(max_length=200)] = ""
     reply_to: Annotated[str | None, Meta(description="Id of the message you reply to.")] = None
     priority: Priority = "normal"
     ack_by: Annotated[str | None, Meta(description="ISO 8601 time to acknowledge by.")] = None
@@ -48,13 +62,25 @@ class MessageArgs(MailToolArgs, kw_only=True):
             priority=self.priority,
             ack_by=self.ack_by,
             idempotency_key=self.idempotency_key,
-            metadata={**self.metadata, **more.pop("metadata", {})},
+            metadata={**self._subject(), **self.metadata, **more.pop("metadata", {})},
             **more,
         )
 
+    def _subject(self) -> dict[str, str]:
+        return {"subject": self.subject} if self.subject else {}
+
 
 class SendMessage(MessageArgs, kw_only=True):
-    recipient: Annotated[str, Meta(min_length=1, description="An agent, or a role that one agent has.")]
+    recipient: Annotated[
+        str, Meta(min_length=1, description="An agent, a role that one agent has, or everyone.")
+    ]
+    cc: Annotated[list[str], Meta(description="Agents that get a copy, for information.")] = field(
+        default_factory=list
+    )
+
+    file: Annotated[dict[str, str], Meta(description='{"path"}, or {"name","data"} in base64.')] = field(
+        default_factory=dict
+    )
 
 
 class SendTeamMessage(MessageArgs, kw_only=True):
@@ -65,7 +91,27 @@ class SendTeamMessage(MessageArgs, kw_only=True):
 class CheckInbox(MailToolArgs, kw_only=True):
     limit: Count = 20
     after: Annotated[int, Meta(ge=0, description="Only messages after this `order`.")] = 0
-    id: Annotated[str | None, Meta(description="Show this message in full, in any state.")] = None
+    id: Annotated[str | None, Meta(description="Show this message in full, received or sent.")] = None
+    file: Annotated[bool, Meta(description="With id: its attached file too, as base64.")] = False
+
+
+class ReadThread(MailToolArgs, kw_only=True):
+    id: Annotated[str, Meta(min_length=1, max_length=200, description="A message of it, or a workflow.")]
+    limit: Count = 20
+    full: bool = False
+
+
+class UpdateMessage(MailToolArgs, kw_only=True):
+    id: MessageId
+    note: Annotated[str, Meta(max_length=20_000, description="News or a question for its sender.")] = ""
+    state: Annotated[TaskState, Meta(description="input-required: the note is a question.")] = "working"
+    lease_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 0
+    fence: Fence | None = None
+
+
+class RecallMessage(MailToolArgs, kw_only=True):
+    id: MessageId
+    reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 class WaitForMail(MailToolArgs, kw_only=True):
@@ -80,7 +126,7 @@ class ClaimMessages(MailToolArgs, kw_only=True):
 
 class AckMessage(MailToolArgs, kw_only=True):
     id: MessageId
-    outcome: Outcome
+    outcome: AckOutcome
     result: Annotated[str | None, Meta(description="Sent back as submit_result.")] = None
     summary: Annotated[str, Meta(max_length=2_000, description="A sentence for the receipt.")] = ""
     fence: Annotated[
@@ -97,7 +143,8 @@ class GetReceipts(MailToolArgs, kw_only=True):
 
 class SearchMessages(MailToolArgs, kw_only=True):
     query: str = ""
-    sender: str | None = None
+    box: Literal["received", "sent"] = "received"
+    sender: Annotated[str | None, Meta(description="In `sent`: the recipient.")] = None
     action: Action | None = None
     place: Literal["inbox", "claimed", "archive", "deadletter"] | None = None
     limit: Count = 20
@@ -108,15 +155,53 @@ async def send_message(session: AgentSession, args: SendMessage, request: ToolRe
     sender = await session.agent()
     session.check_sender(sender, args.sender)
     store = await session.server.store()
+    limit = session.server.settings.max_recipients
+    attachment = await _read_file(session, args.file)
     recipient = args.recipient
+    if await fan_out.is_everyone(store, recipient):
+        names = await fan_out.everyone(store, sender, limit)
+        draft = await threads.join(store, sender, args.draft(attachment=attachment))
+        return _many_view(names, await store.send_to_many(draft, sender=sender, recipients=names))
     if read_role(recipient) is not None:
         recipient = agent_registry.resolve_recipient(await store.state(), recipient)
-    sent = await store.send(args.draft(), sender=sender, recipient=recipient)
+    recipient = agent_registry.parse_name(recipient)
+    copies = fan_out.parse_copies(args.cc, recipient, sender, limit)
+    draft = args.draft(attachment=attachment, metadata={"cc": copies} if copies else {})
+    draft = await threads.join(store, sender, draft, recipient)
+    sent = await store.send(draft, sender=sender, recipient=recipient)
+    copied = await fan_out.send_copies(store, draft, sent, sender=sender, copies=copies)
     if "completes" in args.metadata:
         await session.server.send_workflow_notices()
     view = _sent_view(sent)
+    if copies:
+        view["copies"] = _copies_view(copies, copied)
     warning = await session.server.delivery_warning(sent.recipient)
     return {**view, "warning": warning} if warning else view
+
+
+async def _read_file(session: AgentSession, file: dict[str, str]) -> FileAttachment | None:
+    if not file:
+        return None
+    path, name, data = file.get("path", ""), file.get("name", ""), file.get("data")
+    if file.keys() - {"path", "name", "data", "mediaType"} or bool(path) == (data is not None):
+        text = "`file` needs either a path, or a name and data."
+        raise refused("mail_message_invalid", text, hint='For example: {"path":"report.pdf"}')
+    if data is not None:
+        content = files.decode_base64(data)
+    elif session.caller.principal:
+        # A token may be used from another machine, and must not read this one's files.
+        raise refused("mail_forbidden", "A connection with a token cannot send a file by its path.")
+    else:
+        content = await asyncio.to_thread(files.read_file, session.server.workspace, path)
+        name = name or path.rpartition("/")[2]
+    return FileAttachment(name=name, media_type=file.get("mediaType") or files.media_type(name), data=content)
+
+
+def _copies_view(names: Sequence[str], outcomes: Sequence[Sent | Failure]) -> list[object]:
+    return [
+        name if isinstance(outcome, Sent) else {"recipient": name, "error": outcome}
+        for name, outcome in zip(names, outcomes, strict=True)
+    ]
 
 
 async def send_team_message(session: AgentSession, args: SendTeamMessage, request: ToolRequest) -> object:
@@ -127,20 +212,26 @@ async def send_team_message(session: AgentSession, args: SendTeamMessage, reques
     team = agent_registry.parse_name(args.team)
     chosen = agent_registry.addressees(await store.state(), team, args.role, sender)
     played = chosen[0].role
-    draft = args.draft(team=team, metadata={"role": played} if played else {})
-    outcomes = await store.send_to_many(
-        draft, sender=sender, recipients=[addressee.agent for addressee in chosen]
+    draft = args.draft(
+        team=team,
+        metadata={"role": played} if played else {},
     )
+    draft = await threads.join(store, sender, draft)
+    names = [addressee.agent for addressee in chosen]
+    outcomes = await store.send_to_many(draft, sender=sender, recipients=names)
+    return {"team": team, **_many_view(names, outcomes)}
+
+
+def _many_view(names: Sequence[str], outcomes: Sequence[Sent | Failure]) -> dict[str, object]:
     sent = [_sent_view(outcome) for outcome in outcomes if isinstance(outcome, Sent)]
-    if not sent:
-        problem = next(outcome for outcome in outcomes if isinstance(outcome, Failure))
-        raise SwitchboardError(problem)
-    refused = [
-        {"recipient": addressee.agent, "error": outcome}
-        for addressee, outcome in zip(chosen, outcomes, strict=True)
+    failed = [
+        {"recipient": name, "error": outcome}
+        for name, outcome in zip(names, outcomes, strict=True)
         if isinstance(outcome, Failure)
     ]
-    return {"team": team, "sent": sent, **({"refused": refused} if refused else {})}
+    if not sent:
+        raise SwitchboardError(next(each for each in outcomes if isinstance(each, Failure)))
+    return {"sent": sent, **({"refused": failed} if failed else {})}
 
 
 def _sent_view(sent: Sent) -> dict[str, object]:
@@ -153,9 +244,61 @@ async def check_inbox(session: AgentSession, args: CheckInbox, request: ToolRequ
     agent = await session.agent()
     session.server.note_notified(agent)
     if args.id is not None:
-        stored = await (await session.server.store()).read(agent, args.id)
-        return {"place": stored.place, **message_view(stored.message)}
+        store = await session.server.store()
+        stored = await threads.find_message(store, agent, args.id)
+        view = {"place": stored.place, **message_view(stored.message)}
+        if stored.message.sender == agent:
+            view["to"] = stored.message.recipient
+        return {**view, **await _file_view(store, stored.message)} if args.file else view
     return await resources.read_inbox(session.server, agent, args.limit, args.after)
+
+
+async def _file_view(store: MessageStore, message: MailMessage) -> dict[str, object]:
+    record = message.metadata.get("attachment")
+    if not isinstance(record, dict):
+        raise refused("mail_not_found", f"Message '{message.id}' has no file.")
+    data = await store.attachment(message)
+    if len(data) > files.MAX_SHOWN_BYTES:
+        text = (
+            f"The file has {len(data)} bytes, more than a result holds. It is .switchboard/{record['file']}."
+        )
+        raise refused("mail_too_large", text, hint="Read it from there.")
+    return {"data": files.encode_base64(data)}
+
+
+async def read_thread(session: AgentSession, args: ReadThread, request: ToolRequest) -> object:
+    """Read a conversation."""
+    agent = await session.agent()
+    thread = await threads.read_thread(await session.server.store(), agent, args.id)
+    return thread_view(thread, args.limit, full=args.full)
+
+
+async def update_message(session: AgentSession, args: UpdateMessage, request: ToolRequest) -> object:
+    """Renew a claim, with news for the sender."""
+    agent = await session.agent()
+    fence = session.require_fence(args.id, args.fence)
+    reported = await progress.report(
+        await session.server.store(),
+        agent,
+        args.id,
+        fence=fence,
+        state=args.state,
+        note=args.note,
+        lease_s=float(args.lease_seconds),
+        earlier=session.notes.get(args.id, ""),
+    )
+    view: dict[str, object] = {"id": args.id, "expiresAt": reported.claimed.expires_at}
+    if reported.note is None:
+        return view
+    if args.state == "working":
+        session.notes[args.id] = reported.note.id
+    return {**view, "note": reported.note.id}
+
+
+async def recall_message(session: AgentSession, args: RecallMessage, request: ToolRequest) -> object:
+    """Take back a message that nobody has claimed."""
+    agent = await session.agent()
+    return await recall.recall(await session.server.store(), agent, args.id, args.reason)
 
 
 async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolRequest) -> object:
@@ -191,11 +334,7 @@ async def claim_messages(session: AgentSession, args: ClaimMessages, request: To
 async def ack_message(session: AgentSession, args: AckMessage, request: ToolRequest) -> object:
     """Settle a claimed message."""
     agent = await session.agent()
-    fence = args.fence or session.fences.get(args.id)
-    if fence is None:
-        message = f"Message '{args.id}' was not claimed through this connection."
-        hint = "Claim it first, or pass the `fence` from claim_messages."
-        return failure("mail_lease_lost", message, hint=hint)
+    fence = session.require_fence(args.id, args.fence)
     acked = await (await session.server.store()).ack(
         agent,
         args.id,
@@ -218,8 +357,15 @@ async def get_receipts(session: AgentSession, args: GetReceipts, request: ToolRe
 async def search_messages(session: AgentSession, args: SearchMessages, request: ToolRequest) -> object:
     """Search the agent's messages."""
     agent = await session.agent()
+    store = await session.server.store()
+    if args.box == "sent":
+        recipient = agent_registry.parse_name(args.sender) if args.sender else None
+        sent = await threads.search_sent(
+            store, agent, args.query, recipient=recipient, action=args.action, limit=args.limit
+        )
+        return {"messages": [{**summary_view(each), "to": each.message.recipient} for each in sent]}
     places = (args.place,) if args.place else ("inbox", "claimed", "archive")
-    messages = await (await session.server.store()).search(
+    messages = await store.search(
         agent, args.query, sender=args.sender, action=args.action, places=places, limit=args.limit
     )
     return {"messages": [summary_view(message) for message in messages]}
@@ -266,6 +412,26 @@ TOOLS = (
         idempotent=True,
     ),
     ToolSpec(
+        name="update_message",
+        description="Keep a claimed message longer, and send news or a question to its sender.",
+        args_type=UpdateMessage,
+        handler=update_message,
+    ),
+    ToolSpec(
+        name="recall_message",
+        description="Take back a message you sent, and its copies, while nobody has claimed it.",
+        args_type=RecallMessage,
+        handler=recall_message,
+        idempotent=True,
+    ),
+    ToolSpec(
+        name="read_thread",
+        description="Read a conversation you take part in: who, what is open, what a workflow produced.",
+        args_type=ReadThread,
+        handler=read_thread,
+        read_only=True,
+    ),
+    ToolSpec(
         name="get_receipts",
         description="Show what happened to messages you sent.",
         args_type=GetReceipts,
@@ -274,7 +440,7 @@ TOOLS = (
     ),
     ToolSpec(
         name="search_messages",
-        description="Search messages you received, by words, sender or action.",
+        description="Search messages you received or sent, by words, agent or action.",
         args_type=SearchMessages,
         handler=search_messages,
         read_only=True,

@@ -22,6 +22,11 @@ def record_name(run: WorkflowRun) -> str:
     return f"{run.id}.json"
 
 
+def thread_of(run: str) -> str:
+    """Return the id of the thread that holds all notices of a run."""
+    return f"msg_workflow-{run}"
+
+
 async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
     """Send the notices for the current state of a run; returns warnings about what failed."""
     last = run.steps[-1] if run.steps else None
@@ -33,13 +38,23 @@ async def send_notices(store: MessageStore, run: WorkflowRun) -> list[str]:
         if phase is None or run.actor == sender:
             return []
         draft = Draft(
-            action=phase.ask, payload=turn_notice(run), metadata={"workflow": run.id}, idempotency_key=key
+            action=phase.ask,
+            payload=turn_notice(run),
+            metadata={"workflow": run.id},
+            idempotency_key=key,
+            thread=thread_of(run.id),
         )
         return await _send_all(store, draft, sender, [run.actor], verified)
     warnings = await _store_record(store, run)
     metadata = {"workflowRecord": f".switchboard/reviews/{record_name(run)}"}
     text = f"{_title(run)} is {run.status}.\n{history(run)}"
-    update = Draft(action="status_update", payload=text, metadata=metadata, idempotency_key=key)
+    update = Draft(
+        action="status_update",
+        payload=text,
+        metadata=metadata,
+        idempotency_key=key,
+        thread=thread_of(run.id),
+    )
     others = sorted(run.members - {sender, run.started_by})
     warnings += await _send_all(store, update, sender, others, verified)
     if run.started_by != sender:

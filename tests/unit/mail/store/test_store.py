@@ -84,6 +84,7 @@ class TestSending:
             "status": "delivered",
             "summary": "Message delivered to 'coder-1' inbox",
             "error": None,
+            "recipient": "coder-1",
         }
 
     async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(self, store: MessageStore) -> None:

@@ -34,7 +34,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 
 # Batch size: small enough that concurrent senders do not wait long.
 BATCH = 200
-_ATTACHED = re.compile(rb"attachments/([0-9a-f]{64}\.txt)")
+_ATTACHED = re.compile(rb"attachments/([0-9a-f]{64}\.(?:txt|bin))")
 
 
 class PrunableMessage(Struct, frozen=True):

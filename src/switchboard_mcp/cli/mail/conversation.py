@@ -1,0 +1,239 @@
+"""`switchboard mail thread|recall|progress|digest`: conversations, as the tools of hosts show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchboard_mcp.cli.console import Styled, one_line, plural
+from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.mail.arguments import AS, LIMIT
+from switchboard_mcp.cli.mail.check import read_age
+from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, match_id, with_mailbox
+from switchboard_mcp.cli.mail.read import STATUS_STYLES
+from switchboard_mcp.cli.mail.show import format_since, short_id
+from switchboard_mcp.cli.parser import Command, flag, option, positional
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.conversations import progress, recall, threads
+from switchboard_mcp.mail.conversations.digest import Digest, DigestItem, make_digest
+from switchboard_mcp.mail.conversations.thread_view import run_summary, thread_view
+from switchboard_mcp.mail.conversations.threads import Thread
+from switchboard_mcp.mail.messages import StoredMessage
+from switchboard_mcp.mail.store import receipts
+
+TASK_STATES: Sequence[progress.TaskState] = ("working", "input-required")
+
+
+def run_thread(invocation: Invocation) -> int:
+    """Show a conversation."""
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = mailbox.agent_or_error()
+        args = invocation.args
+        thread = await threads.read_thread(mailbox.post, agent, await _any_id(mailbox, agent, args.id))
+        if invocation.as_json:
+            invocation.console.out.json(thread_view(thread, args.limit, full=True))
+        else:
+            _show_thread(invocation, thread, args.limit)
+        return 0
+
+    return with_mailbox(invocation, work)
+
+
+THREAD = Command(
+    "mail thread ID [OPTIONS]",
+    "Show a conversation: its members, what is open, the files of its workflow, and its messages.",
+    run=run_thread,
+    arguments=[
+        positional("id", "a message of it that you received or sent, or a workflow"),
+        AS,
+        LIMIT,
+    ],
+    epilog="example:\n  switchboard mail thread 3f2a --as lead",
+)
+
+
+async def _any_id(mailbox: Mailbox, agent: str, typed: str) -> str:
+    """Return the id of a message that the agent received or sent; any other text as it is."""
+    try:
+        return await mailbox.find_id(agent, typed)
+    except SwitchboardError:
+        sent = await mailbox.post.run(lambda tx: receipts.outcomes_by_message(tx, agent))
+        try:
+            return match_id(typed, sent, f"'{agent}'")
+        except SwitchboardError:
+            return typed
+
+
+async def sent_id(mailbox: Mailbox, agent: str, typed: str) -> str:
+    """Return the id of a message that the agent sent."""
+    sent = await mailbox.post.run(lambda tx: receipts.outcomes_by_message(tx, agent))
+    return match_id(typed, sent, f"'{agent}'")
+
+
+def _show_thread(invocation: Invocation, thread: Thread, limit: int) -> None:
+    out = invocation.console.out
+    shown = thread.messages[-limit:]
+    waiting = sum(threads.is_open(each) for each in thread.messages)
+    out.line(one_line(thread.subject or thread.id), "bold")
+    out.line(f"{', '.join(thread.members)}; {plural(len(thread.messages), 'message')}, {waiting} open", "dim")
+    if thread.run is not None:
+        summary = run_summary(thread.run)
+        out.line(f"Workflow {thread.run.id}: {thread.run.status}")
+        history = summary["history"]
+        for line in history if isinstance(history, list) else []:
+            out.line(f"  {one_line(str(line))}")
+    for stored in shown:
+        out.line()
+        message = stored.message
+        who = f"{message.sender} to {message.recipient}"
+        out.line(
+            f"{out.paint(short_id(message.id), 'cyan')} {out.paint(who, 'bold')} {message.action} "
+            f"{format_since(message.created_at)} {_painted_state(invocation, stored)}"
+        )
+        for line in message.payload.splitlines() or [""]:
+            out.line(f"  {one_line(line)}")
+
+
+def _painted_state(invocation: Invocation, stored: StoredMessage) -> str:
+    state = stored.outcome or stored.place
+    return invocation.console.out.paint(state, STATUS_STYLES.get(state, "yellow"))
+
+
+def run_recall(invocation: Invocation) -> int:
+    """Take back a message."""
+
+    async def work(mailbox: Mailbox) -> int:
+        sender = mailbox.acting_agent()
+        args = invocation.args
+        id = await sent_id(mailbox, sender, args.id)
+        recalled = await recall.recall(mailbox.post, sender, id, args.reason)
+        text = f"{id} was taken back from {recalled.recipient}."
+        text += f" Copies too: {', '.join(recalled.copies)}." if recalled.copies else ""
+        invocation.report(recalled, text, "green")
+        if recalled.read_by:
+            invocation.console.warn(f"Already taken by {', '.join(recalled.read_by)}.")
+        return 0
+
+    return with_mailbox(invocation, work)
+
+
+RECALL = Command(
+    "mail recall ID [OPTIONS]",
+    "Take back a message you sent, and its copies, while nobody has claimed it.",
+    run=run_recall,
+    arguments=[
+        positional("id", "id of a message you sent, or enough of its last characters"),
+        AS,
+        option("--reason", "LINE", "a sentence for the receipt"),
+    ],
+)
+
+
+def run_progress(invocation: Invocation) -> int:
+    """Renew a claim, with news for the sender."""
+    args = invocation.args
+    if args.ask and not args.note:
+        raise usage_error("mail progress --ask: there is no question.", "Give the question as TEXT.")
+
+    async def work(mailbox: Mailbox) -> int:
+        agent = await mailbox.existing_agent()
+        mailbox.acting_agent()
+        id = await (mailbox.find_id(agent, args.id) if args.id else mailbox.claimed_id(agent))
+        async with acting_as(mailbox, agent) as verified:
+            done = await progress.report(
+                mailbox.post,
+                agent,
+                id,
+                fence=args.fence,
+                state=TASK_STATES[bool(args.ask)],
+                note=args.note or "",
+                lease_s=args.lease,
+                verified=verified,
+            )
+        text = f"{id} is yours until {done.claimed.expires_at}."
+        text += f" {done.claimed.message.sender} was notified." if done.note else ""
+        invocation.report(
+            {"id": id, "expiresAt": done.claimed.expires_at, "note": done.note and done.note.id}, text
+        )
+        return 0
+
+    return with_mailbox(invocation, work)
+
+
+PROGRESS = Command(
+    "mail progress [ID] [TEXT] [OPTIONS]",
+    "Keep a message that you have claimed, and send news or a question about it to its sender.",
+    run=run_progress,
+    arguments=[
+        positional(
+            "id", "id of a claimed message (default: the one you have claimed)", nargs="?", default=""
+        ),
+        positional("note", "news for its sender", metavar="TEXT", nargs="?", default=""),
+        AS,
+        flag("--ask", "TEXT is a question: the task waits for the answer, for a day unless --lease says so"),
+        option("--lease", "SECONDS", "how long you keep it (default: 300)", 0.0),
+        option("--fence", "N", "from `claim`: keep only that claim", 0),
+    ],
+)
+
+
+def run_digest(invocation: Invocation) -> int:
+    """Print the digest."""
+    seconds = read_age(invocation.args.since, "--since")
+
+    async def work(mailbox: Mailbox) -> int:
+        digest = await make_digest(mailbox.post, seconds)
+        if invocation.as_json:
+            invocation.console.out.json(digest)
+        else:
+            _show_digest(invocation, digest)
+        return 0
+
+    return with_mailbox(invocation, work)
+
+
+DIGEST = Command(
+    "mail digest [--since AGE] [OPTIONS]",
+    "Show people what happened: mail for you, questions, late and failed messages, agents and threads.",
+    run=run_digest,
+    arguments=[option("--since", "AGE", "how far to look back: 24h, 7d (default: 24h)", "24h")],
+)
+
+
+def _show_digest(invocation: Invocation, digest: Digest) -> None:
+    out = invocation.console.out
+    sections = {
+        "For you": digest.for_you,
+        "Questions": digest.questions,
+        "Late": digest.overdue,
+        "Failed": digest.failed,
+        "Threads": digest.threads,
+    }
+    rows = [
+        (
+            Styled(each.name, "cyan"),
+            str(each.unread),
+            str(each.claimed),
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(each.settled.items())),
+        )
+        for each in digest.agents
+    ]
+    out.table(rows, ("AGENT", "UNREAD", "CLAIMED", "SETTLED"))
+    for title, items in sections.items():
+        if items:
+            out.line()
+            out.line(title, "bold")
+            out.table(
+                [_digest_row(item) for item in items], ("ID", "FROM", "TO", "STATE", "AGE", ""), optional=(4,)
+            )
+
+
+def _digest_row(item: DigestItem) -> tuple[Styled, str, str, Styled, str, str]:
+    return (
+        Styled(short_id(item.id), "cyan"),
+        item.sender,
+        item.recipient,
+        Styled(item.state, STATUS_STYLES.get(item.state, "yellow")),
+        format_since(item.created_at),
+        item.subject,
+    )

@@ -1,0 +1,149 @@
+"""Threads: the messages of one conversation, for those who take part in it.
+
+A thread is named after its first message. An answer belongs to the thread of the message it answers, and only somebody
+who sent or received that message can answer it; so an agent takes part if a message of the thread went to or came from
+it. Whoever takes part may read all of it, as with quoted mail. The messages about a workflow are one thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.mail.messages import Draft, MailMessage, StoredMessage
+from switchboard_mcp.mail.store.filenames import PLACES
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.workflows import engine, notices
+from switchboard_mcp.mail.workflows.definitions import WorkflowRun
+
+# Members whose mailboxes are searched for a thread, and messages that are read of each.
+MAX_MEMBERS = 200
+MAX_MESSAGES = 1_000
+# Receipts that show whom an agent has written to.
+RECENT_RECEIPTS = 1_000
+_DELIVERED_TO = re.compile(r"Message delivered to '([a-z0-9_-]{1,64})' inbox")
+
+
+class Thread(Struct, kw_only=True):
+    """A conversation, oldest message first."""
+
+    id: str
+    subject: str
+    members: list[str]
+    messages: list[StoredMessage]
+    run: WorkflowRun | None = None
+
+
+async def find_message(store: MessageStore, agent: str, message_id: str) -> StoredMessage:
+    """Return a message that `agent` received or sent, in any place. Raises `mail_not_found`."""
+    try:
+        return await store.read(agent, message_id)
+    except SwitchboardError as problem:
+        if problem.failure.code not in ("mail_not_found", "mail_recipient_unknown"):
+            raise
+    for recipient in await _recipients(store, agent, [message_id]):
+        try:
+            stored = await store.read(recipient, message_id)
+        except SwitchboardError:
+            continue
+        if stored.message.sender == agent:
+            return stored
+    text = f"'{agent}' has neither received nor sent a message '{message_id[:150]}'."
+    raise refused("mail_not_found", text)
+
+
+async def _recipients(store: MessageStore, agent: str, ids: list[str] | None) -> set[str]:
+    """Return the agents that received these messages of `agent`, or its recent ones."""
+    receipts = await store.receipts(agent, ids=ids, limit=RECENT_RECEIPTS)
+    found = {receipt.recipient for receipt in receipts if receipt.recipient}
+    # Receipts of earlier versions have the recipient in the summary alone.
+    matches = (_DELIVERED_TO.match(receipt.summary) for receipt in receipts if not receipt.recipient)
+    return found | {match[1] for match in matches if match}
+
+
+async def join(store: MessageStore, sender: str, draft: Draft, recipient: str = "") -> Draft:
+    """Return the draft as part of the thread it answers, with that thread's subject unless it has its own.
+
+    A message that answers one which the sender neither sent nor received begins a thread of its own.
+    """
+    if draft.reply_to is None:
+        return draft
+    try:
+        answered = (await find_message(store, sender, draft.reply_to)).message
+    except SwitchboardError:
+        return draft
+    subject = {"subject": answered.subject} if answered.subject else {}
+    return replace(
+        draft,
+        thread=answered.thread,
+        metadata={**subject, **draft.metadata},
+        answers=answered.sender == recipient and answered.recipient == sender,
+    )
+
+
+async def read_thread(store: MessageStore, agent: str, id: str) -> Thread:
+    """Return the thread of a message that `agent` sent or received, or of a workflow it has a part in."""
+    run = engine.runs(await store.state()).get(id)
+    if run is not None and agent in {*run.members, run.started_by}:
+        return await _collect(store, notices.thread_of(run.id), {*run.members, run.started_by}, run)
+    first = (await find_message(store, agent, id)).message
+    workflow = first.metadata.get("workflow")
+    if run is None and isinstance(workflow, str):
+        run = engine.runs(await store.state()).get(workflow)
+    return await _collect(store, first.thread, {agent, *people_of(first)}, run)
+
+
+async def _collect(
+    store: MessageStore, thread: str, members: Collection[str], run: WorkflowRun | None
+) -> Thread:
+    found: dict[str, StoredMessage] = {}
+    searched: set[str] = set()
+    waiting = set(members)
+    while waiting and len(searched) < MAX_MEMBERS:
+        name = min(waiting)
+        messages = await store.search(name, thread=thread, places=PLACES, limit=MAX_MESSAGES)
+        found |= {stored.message.unique_key: stored for stored in messages}
+        searched.add(name)
+        waiting |= {each for stored in messages for each in people_of(stored.message)}
+        waiting -= searched
+    originals = {stored.message.id for stored in found.values()}
+    ordered = sorted(found.values(), key=lambda stored: stored.order)
+    shown = [stored for stored in ordered if stored.message.metadata.get("copyOf") not in originals]
+    everybody = {each for stored in ordered for each in people_of(stored.message)} or set(members)
+    subject = next((stored.message.subject for stored in ordered if stored.message.subject), "")
+    return Thread(
+        id=thread,
+        subject=subject or (run.subject if run else ""),
+        members=sorted(everybody),
+        messages=shown,
+        run=run,
+    )
+
+
+def people_of(message: MailMessage) -> set[str]:
+    """Return everybody a message concerns: sender, recipient and those who get a copy."""
+    copies = message.metadata.get("cc")
+    names = [each for each in copies if isinstance(each, str)] if isinstance(copies, list) else []
+    return {message.sender, message.recipient, *names}
+
+
+async def search_sent(
+    store: MessageStore, agent: str, query: str, *, recipient: str | None, action: str | None, limit: int
+) -> list[StoredMessage]:
+    """Search the messages that `agent` sent, newest first if there is no query."""
+    names = [recipient] if recipient else sorted(await _recipients(store, agent, None))
+    found: list[StoredMessage] = []
+    for name in names:
+        found += await store.search(name, query, sender=agent, action=action, places=PLACES, limit=limit)
+    if not query.strip():
+        found.sort(key=lambda stored: -stored.order)
+    return found[:limit]
+
+
+def is_open(stored: StoredMessage) -> bool:
+    """Return True if a message is not settled."""
+    return stored.place in ("inbox", "claimed", "shipped")
