@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
@@ -30,6 +32,11 @@ from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http import server_info
 from switchboard_mcp.server.http.bind import BindAddress, bind
 from switchboard_mcp.server.http.front import HttpServer
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.factory import Runtime
+    from switchboard_mcp.mail.server import MailServer
+    from switchboard_mcp.server.a2a.a2a_endpoint import A2aEndpoint
 
 # The server speaks plain HTTP.
 EXPOSED_HINT = (
@@ -59,6 +66,8 @@ async def serve_http(
         reload_on_change(switchboard, options)
         await front.listen(address.listener)
         link = enable_dashboard(front, address, switchboard)
+        if workspace.config.mail.enabled and workspace.config.mail.a2a:
+            front.open_a2a = partial(_open_a2a, switchboard, workspace)
         sweeper = services.start_task(front.sweep())
         relay = join_bus(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
@@ -78,6 +87,14 @@ async def serve_http(
                 if task is not None:
                     task.cancel()
     return 0
+
+
+def _open_a2a(runtime: Runtime, workspace: Workspace) -> A2aEndpoint:
+    from switchboard_mcp.server.a2a.a2a_endpoint import A2aEndpoint  # Loaded at the first request.
+
+    mail, records = runtime.context.builtin_apps["mail"], runtime.context.records
+    record = records.record if records is not None else None
+    return A2aEndpoint(cast("MailServer", mail), record, workspace.config.http.max_body_bytes)
 
 
 def serve_over_http(options: CommandOptions, address: str) -> int:

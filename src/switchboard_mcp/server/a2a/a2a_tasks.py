@@ -1,0 +1,174 @@
+"""Tasks of A2A: a task is a message to an agent, its id the message's, its context the thread.
+
+| mail | state of the task |
+| --- | --- |
+| in the inbox, or on its way to another machine | submitted |
+| claimed | working; input-required after a question that the client has not answered |
+| settled as done, failed, rejected | completed, failed, rejected |
+| recalled | canceled |
+| reassigned | that of the message which took its place |
+
+Results and notes to the client are settled when a task with them is shown: nobody else claims them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.mail.conversations import files, threads
+from switchboard_mcp.mail.messages import StoredMessage
+from switchboard_mcp.mail.store.filenames import PLACES
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.server.a2a.a2a_messages import TASK_NOT_FOUND, A2aError, message_view
+
+SUBMITTED, WORKING, INPUT_REQUIRED = (
+    "TASK_STATE_SUBMITTED",
+    "TASK_STATE_WORKING",
+    "TASK_STATE_INPUT_REQUIRED",
+)
+OUTCOMES = {
+    "done": "TASK_STATE_COMPLETED",
+    "failed": "TASK_STATE_FAILED",
+    "rejected": "TASK_STATE_REJECTED",
+    "recalled": "TASK_STATE_CANCELED",
+}
+FINAL = frozenset(OUTCOMES.values())
+# States in which a stream ends: nothing happens until the client acts.
+RESTING = FINAL | {INPUT_REQUIRED}
+MAX_MESSAGES = 200
+
+
+class A2aTask(Struct, kw_only=True):
+    """A task as a client sees it."""
+
+    id: str
+    context: str
+    recipient: str
+    state: str
+    at: str
+    """When it came into this state."""
+    note: dict[str, object] | None = None
+    """The message that belongs to the state."""
+    artifacts: list[dict[str, object]] = []
+    history: list[dict[str, object]] = []
+
+    @property
+    def status(self) -> dict[str, object]:
+        """Return the status."""
+        status: dict[str, object] = {"state": self.state, "timestamp": self.at}
+        return {**status, "message": self.note} if self.note else status
+
+    def view(self, history: int | None = None) -> dict[str, object]:
+        """Return the task with at most so many messages of its history; without a number, all."""
+        kept = self.history if history is None else self.history[len(self.history) - max(0, history) :]
+        view: dict[str, object] = {"id": self.id, "contextId": self.context, "status": self.status}
+        if self.artifacts:
+            view["artifacts"] = self.artifacts
+        if kept:
+            view["history"] = kept
+        return {**view, "metadata": {"recipient": self.recipient}}
+
+
+async def read_task(store: MessageStore, client: str, id: str) -> A2aTask:
+    """Return a task that `client` has sent. Raises `A2aError` if there is none."""
+    try:
+        stored = await threads.find_message(store, client, id)
+    except SwitchboardError as problem:
+        raise A2aError(TASK_NOT_FOUND, problem.failure.message) from None
+    if stored.message.sender != client:
+        raise A2aError(TASK_NOT_FOUND, f"'{client}' has sent no task '{id[:100]}'.")
+    thread = stored.message.thread
+    received = await store.search(client, thread=thread, places=PLACES, limit=MAX_MESSAGES)
+    current = stored
+    if stored.outcome == "reassigned":
+        current = await _successor(store, stored, received) or stored
+    ids = {id, current.message.id}
+    about = sorted(
+        (each for each in received if each.message.reply_to in ids and each.message.recipient == client),
+        key=lambda each: each.order,
+    )
+    answers = await store.search(
+        current.message.recipient, thread=thread, sender=client, places=PLACES, limit=MAX_MESSAGES
+    )
+    own = [each for each in answers if each.message.reply_to in {*ids, *(n.message.id for n in about)}]
+    task = A2aTask(
+        id=id,
+        context=thread,
+        recipient=current.message.recipient,
+        state=SUBMITTED,
+        at=stored.message.created_at,
+        history=[
+            message_view(each.message, id, client)
+            for each in sorted([stored, *about, *own], key=lambda each: each.order)
+        ],
+    )
+    await _set_state(store, task, client, current, about, own)
+    for each in about:
+        if each.place == "inbox":
+            try:
+                await store.ack(client, each.message.id, summary="Shown to the client.")
+            except SwitchboardError:
+                pass  # It was settled in this moment.
+    return task
+
+
+async def _successor(
+    store: MessageStore, stored: StoredMessage, received: list[StoredMessage]
+) -> StoredMessage | None:
+    """Return the message that took the place of a reassigned one."""
+    for name in await store.agents():
+        found = await store.search(
+            name, thread=stored.message.thread, sender=stored.message.sender, places=PLACES, limit=10
+        )
+        for each in found:
+            key = each.message.metadata.get("idempotencyKey")
+            if key in (f"reassigned {stored.message.id}", f"renamed {stored.message.id}"):
+                return each
+    return None
+
+
+async def _set_state(
+    store: MessageStore,
+    task: A2aTask,
+    client: str,
+    current: StoredMessage,
+    about: list[StoredMessage],
+    own: list[StoredMessage],
+) -> None:
+    notes = [each for each in about if each.message.metadata.get("state") in ("working", "input-required")]
+    results = [each for each in about if each.message.action == "submit_result"]
+    if current.place == "claimed":
+        task.state = WORKING
+        if notes:
+            last = notes[-1]
+            task.at, task.note = last.message.created_at, message_view(last.message, task.id, client)
+            asked = last.message.metadata.get("state") == "input-required"
+            if asked and not any(each.order > last.order for each in own):
+                task.state = INPUT_REQUIRED
+    elif current.outcome in OUTCOMES or current.place == "deadletter":
+        task.state = OUTCOMES.get(current.outcome or "", OUTCOMES["failed"])
+        for receipt in await store.receipts(client, ids=[current.message.id]):
+            task.at = receipt.processed_at
+            task.note = {
+                "messageId": receipt.id,
+                "contextId": task.context,
+                "taskId": task.id,
+                "role": "ROLE_AGENT",
+                "parts": [{"text": receipt.summary}],
+            }
+    for result in results:
+        task.artifacts.append(await _artifact(store, result))
+
+
+async def _artifact(store: MessageStore, stored: StoredMessage) -> dict[str, object]:
+    message, parts = stored.message, list[dict[str, object]]()
+    record = message.metadata.get("attachment")
+    if isinstance(record, dict) and "name" in record:
+        data = await store.attachment(message)
+        raw = files.encode_base64(data)
+        parts.append({"raw": raw, "filename": record["name"], "mediaType": record["mediaType"]})
+        text = message.payload
+    else:
+        text = (await store.attachment(message)).decode()
+    return {"artifactId": message.id, "name": "result", "parts": [{"text": text}, *parts]}
