@@ -23,7 +23,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
-from switchboard_mcp.mail.conversations import fan_out, files, threads
+from switchboard_mcp.mail.conversations import attached_files, fan_out, threads
 from switchboard_mcp.mail.messages import (
     ACK_OUTCOMES,
     MAX_ATTACHMENT_BYTES,
@@ -168,7 +168,7 @@ def _attachment(invocation: Invocation) -> FileAttachment:
     folder, anywhere = folder_of(invocation), invocation.args.outside
     data = read_workspace_file(folder, path, MAX_ATTACHMENT_BYTES, hint, anywhere=anywhere)
     name = os.path.basename(path)
-    return FileAttachment(name=name, media_type=files.media_type(name), data=data)
+    return FileAttachment(name=name, media_type=attached_files.media_type(name), data=data)
 
 
 def _text(data: bytes, source: str) -> str:

@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
-from switchboard_mcp.mail.conversations import fan_out, files, progress, recall, threads
+from switchboard_mcp.mail.conversations import attached_files, fan_out, progress, recall, threads
 from switchboard_mcp.mail.conversations.progress import TaskState
 from switchboard_mcp.mail.conversations.thread_view import thread_view
 from switchboard_mcp.mail.messages import (
@@ -187,14 +187,16 @@ async def _read_file(session: AgentSession, file: dict[str, str]) -> FileAttachm
         text = "`file` needs either a path, or a name and data."
         raise refused("mail_message_invalid", text, hint='For example: {"path":"report.pdf"}')
     if data is not None:
-        content = files.decode_base64(data)
+        content = attached_files.decode_base64(data)
     elif session.caller.principal:
         # A token may be used from another machine, and must not read this one's files.
         raise refused("mail_forbidden", "A connection with a token cannot send a file by its path.")
     else:
-        content = await asyncio.to_thread(files.read_file, session.server.workspace, path)
+        content = await asyncio.to_thread(attached_files.read_file, session.server.workspace, path)
         name = name or path.rpartition("/")[2]
-    return FileAttachment(name=name, media_type=file.get("mediaType") or files.media_type(name), data=content)
+    return FileAttachment(
+        name=name, media_type=file.get("mediaType") or attached_files.media_type(name), data=content
+    )
 
 
 def _copies_view(names: Sequence[str], outcomes: Sequence[Sent | Failure]) -> list[object]:
@@ -258,12 +260,12 @@ async def _file_view(store: MessageStore, message: MailMessage) -> dict[str, obj
     if not isinstance(record, dict):
         raise refused("mail_not_found", f"Message '{message.id}' has no file.")
     data = await store.attachment(message)
-    if len(data) > files.MAX_SHOWN_BYTES:
+    if len(data) > attached_files.MAX_SHOWN_BYTES:
         text = (
             f"The file has {len(data)} bytes, more than a result holds. It is .switchboard/{record['file']}."
         )
         raise refused("mail_too_large", text, hint="Read it from there.")
-    return {"data": files.encode_base64(data)}
+    return {"data": attached_files.encode_base64(data)}
 
 
 async def read_thread(session: AgentSession, args: ReadThread, request: ToolRequest) -> object:

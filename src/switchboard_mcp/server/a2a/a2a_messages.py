@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.conversations import files
+from switchboard_mcp.mail.conversations import attached_files
 from switchboard_mcp.mail.messages import Draft, FileAttachment, MailMessage
 
 # Codes of the specification, beyond those of JSON-RPC.
@@ -90,8 +90,10 @@ def to_draft(message: A2aMessage) -> Draft:
             raise A2aError(WRONG_CONTENT, "A message has at most one file. Pack several into one.")
         else:
             name = part.filename or "file"
-            kind = part.media_type or files.media_type(name)
-            attachment = FileAttachment(name=name, media_type=kind, data=files.decode_base64(part.raw))
+            kind = part.media_type or attached_files.media_type(name)
+            attachment = FileAttachment(
+                name=name, media_type=kind, data=attached_files.decode_base64(part.raw)
+            )
     subject = message.metadata.get("subject")
     return Draft(
         action="delegate_task",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.conversations import files, threads
+from switchboard_mcp.mail.conversations import attached_files, threads
 from switchboard_mcp.mail.messages import StoredMessage
 from switchboard_mcp.mail.store.filenames import PLACES
 from switchboard_mcp.mail.store.store import MessageStore
@@ -143,8 +143,8 @@ async def _set_state(
         if notes:
             last = notes[-1]
             task.at, task.note = last.message.created_at, message_view(last.message, task.id, client)
-            asked = last.message.metadata.get("state") == "input-required"
-            if asked and not any(each.order > last.order for each in own):
+            is_question = last.message.metadata.get("state") == "input-required"
+            if is_question and not any(each.order > last.order for each in own):
                 task.state = INPUT_REQUIRED
     elif current.outcome in OUTCOMES or current.place == "deadletter":
         task.state = OUTCOMES.get(current.outcome or "", OUTCOMES["failed"])
@@ -166,7 +166,7 @@ async def _artifact(store: MessageStore, stored: StoredMessage) -> dict[str, obj
     record = message.metadata.get("attachment")
     if isinstance(record, dict) and "name" in record:
         data = await store.attachment(message)
-        raw = files.encode_base64(data)
+        raw = attached_files.encode_base64(data)
         parts.append({"raw": raw, "filename": record["name"], "mediaType": record["mediaType"]})
         text = message.payload
     else:
