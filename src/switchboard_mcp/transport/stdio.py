@@ -239,7 +239,7 @@ class PipeTransport:
         if unsent:
             self._unsent = memoryview(unsent)
             self.write_buffer_size = len(unsent)
-            self.flush()
+            self._after_write()  # it is written once the pipe has room
 
     @property
     def unfinished(self) -> int | None:

@@ -23,6 +23,7 @@ from switchboard_mcp.protocol.session_record import (
 from switchboard_mcp.transport import session_journal as journals
 from switchboard_mcp.transport.session_journal import Journal, JournalError, OpenRequests, open_journaled
 from switchboard_mcp.transport.stdio import Cork
+from tests.patience import PATIENCE_S
 
 
 def line(method: str, id: object = None, **params: object) -> bytes:
@@ -267,6 +268,23 @@ def test_every_request_is_answered_once_over_any_number_of_crashes(in_loop: InLo
 
 def _has_input(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], 0)[0])
+
+
+async def test_after_output_of_an_earlier_process_comes_that_of_the_next() -> None:
+    loop = asyncio.get_running_loop()
+    sides = Sides(loop, sockets=False)
+    sides.journal.append(result(1) + b"\n")  # and the process ends before it is sent
+    sides.crash()
+    sides.restore()
+    sides.link.answer(result(2))
+    async with asyncio.timeout(PATIENCE_S):
+        while sides.received.count(b"\n") < 2:
+            await asyncio.sleep(0)
+            sides.hear()
+    sides.link.answer(result(3))
+    sides.hear()
+    assert sides.received.splitlines() == [result(1), result(2), result(3)]
+    sides.close()
 
 
 def test_what_established_a_session_outlives_much_traffic(in_loop: InLoop) -> None:
