@@ -19,7 +19,8 @@ from tests.patience import PATIENCE_S
 
 SWITCH = "SWITCHBOARD_MCP_ENABLED"
 ON, OFF = {SWITCH: "true"}, {SWITCH: "false"}
-HEAD = f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom tests.children.plain_child import *\n"
+# In the script itself: in its sandbox a child reads nothing outside the workspace.
+HEAD = (REPO / "tests/children/plain_child.py").read_text()
 
 
 def safe_python() -> str:

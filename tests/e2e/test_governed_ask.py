@@ -38,7 +38,8 @@ def govern(workspace: Path, **ask: Any) -> None:
     server = {"command": safe_python(), "args": ["-S", "kid.py"]}
     suites = {"kid": {"expose": {"allow": ["echo", "surroundings"]}}}
     config = {"governance": {"mode": "governed"}, "mcpServers": {"kid": server}, "suites": suites}
-    configure(workspace, {**config, "ask": settings})
+    # A wrapper starts a Switchboard that starts the child: on a loaded machine that takes longer than the gate allows.
+    configure(workspace, {**config, "ask": settings, "health": {"spawnFailMs": 60_000}})
     ran(workspace, "approve", "--settings", "--yes")
 
 

@@ -54,7 +54,9 @@ def cli(workspace: Path, *arguments: str, code: int = 0) -> str:
 
 def govern(workspace: Path, *children: str, allow: Sequence[str] = ("*",), **suite: Any) -> None:
     """Governed mode, with these children approved."""
-    settings = {"expose": {"allow": list(allow)}, **suite}
+    # The child notes its starts in its own folder, where Switchboard finds children: such files are protected.
+    sandbox: Json = {"files": {"protect": []}}
+    settings = {"expose": {"allow": list(allow)}, "sandbox": sandbox, **suite}
     configure(workspace, {"governance": {"mode": "governed"}, "suites": dict.fromkeys(children, settings)})
     for name in children:
         cli(workspace, "approve", name, "--data", f"{workspace}/mcps/{name}", "--yes")

@@ -122,10 +122,26 @@ def test_the_sandbox_of_a_child_is_approved_and_a_changed_one_is_not_used(govern
     assert complaint(governed, "call", "kid", "echo", "message=hi")["code"] == "child_not_allowed"
     shown = ran(governed, "approve", "kid", "--yes")
     assert 'sandbox.preset = "workspace"' in shown
+    drifted = complaint(governed, "call", "kid", "echo", "message=hi")
+    assert drifted["code"] == "tool_drifted"
+    assert "sandbox changed: workspace → " in drifted["message"]
+    ran(governed, "lock", "--accept", "kid")
     ran(governed, "call", "kid", "echo", "message=hi")
     ran(governed, "evidence")
     report = json.loads((governed / "artifacts/switchboard-mcp/report.json").read_text())
     assert report["children"][0]["sandbox"]["preset"] == "workspace"
+    assert report["posture"]["sandbox"] == "workspace"
+    approvals = governed / "switchboard.approvals.json"
+    recorded = json.loads(approvals.read_text())
+    (entry,) = (own["kid"] for own in recorded["platforms"].values())
+    assert entry["sandbox"] == {"preset": "workspace", "network": "none", "files": files}
+    del entry["sandbox"]
+    approvals.write_text(json.dumps(recorded))
+    problem = complaint(governed, "call", "kid", "echo", "message=hi")
+    assert "kid.sandbox: is missing, since an earlier version approved it" in problem["message"]
+    assert "`switchboard approve kid`" in problem["hint"]
+    ran(governed, "approve", "kid", "--yes")
+    ran(governed, "call", "kid", "echo", "message=hi")
     sandboxed({"preset": "workspace", "network": "all", "files": files})
     problem = complaint(governed, "call", "kid", "echo", "message=hi")
     assert problem["code"] == "child_not_allowed"

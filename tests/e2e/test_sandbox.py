@@ -87,11 +87,23 @@ def test_commands_show_the_sandbox_and_its_promises(confined: Path) -> None:
 def test_learning_proposes_what_a_child_has_used(confined: Path, home: Path) -> None:
     (home / ".learned").mkdir()
     code = f"open({str(home / '.learned' / 'file')!r}, 'w')"
-    arguments = ("--call", "run", "--args", json.dumps({"code": code}), "--json")
+    arguments = ("--call", "run", "--args", json.dumps({"code": code}), "--json", "--save")
     learned = parsed(run(confined, "sandbox", "learn", "code", *arguments, HOME=str(home)))
     sandbox = learned["proposal"]["suites"]["code"]["sandbox"]
-    assert sandbox == {"preset": "workspace", "files": {"write": ["${home}/.learned"]}}
-    assert learned["reasons"]
+    assert sandbox == {
+        "preset": "workspace",
+        "files": {"write": ["${home}/.learned"]},
+        "processes": False,
+    }
+    explained = {(line["setting"], line["value"]) for line in learned["reasons"]}
+    assert explained == {
+        ("preset", "workspace"),
+        ("files.write", "${home}/.learned"),
+        ("processes", "false"),
+    }
+    assert (
+        json.loads((confined / "switchboard.config.json").read_text())["suites"]["code"]["sandbox"] == sandbox
+    )
 
 
 def test_a_child_that_cannot_start_in_its_sandbox_says_why(workspace: Path, home: Path) -> None:

@@ -32,7 +32,7 @@ def accept_drift(child: Child, workspace: str, reviewed: str) -> Failure | None:
     lock = read_lock(path) or LockFile(schema_version=1)
     earlier = lock.children.get(name)
     intact = earlier is not None and find_tampering(path, name, earlier) is None
-    entry = lock_child(child.spec, workspace, snapshot)
+    entry = lock_child(child.spec, workspace, snapshot, inventory.sandbox)
     lock.children[name] = merge(earlier if intact else None, entry)
     write_lock(path, lock)
     inventory.reload_lock()

@@ -65,7 +65,7 @@ class BuiltinChild(PerSessionChild):
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
         super().__init__(spec, config, context, max_sessions=sys.maxsize)
-        self.inventory = BuiltinInventory(spec, context, self.call_timeout_s)
+        self.inventory = BuiltinInventory(spec, config, context, self.call_timeout_s)
 
     def create_child(self) -> Child:
         """Create the server of one session."""

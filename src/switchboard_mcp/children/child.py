@@ -73,7 +73,7 @@ class Child:
         self.peer: Peer | None = None  # that of the connection, while calls may be sent
         # While governed mode is disabled, callers are refused as if the child were closing.
         self.closing = context.disabled and replace(context.disabled, child=spec.name)
-        self.inventory = Inventory(spec, context, self.call_timeout_s)
+        self.inventory = Inventory(spec, config, context, self.call_timeout_s)
         self.subscriptions = ChildSubscriptions(context, self.call_timeout_s, self._replay)
         self._context = context
         self._health = HealthTracker(spec, config, context)

@@ -11,13 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import ServerSnapshot, Tool, capability_set, read_tools
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.handshake import Listed
-from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.models import ChildSpec, Config, recorded_sandbox
+from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.policy.resource_uris import matches_template
@@ -62,7 +63,7 @@ class Inventory:
     `call_prefixes` holds the encoded start of a `tools/call`, by subtool.
     """
 
-    def __init__(self, spec: ChildSpec, context: ChildContext, timeout_s: float) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, timeout_s: float) -> None:
         self.tools: dict[str, Tool] = {}
         self.call_prefixes: dict[str, bytes] = {}
         self.is_stateless = False
@@ -80,7 +81,11 @@ class Inventory:
         self._client = ""  # the capability set of the snapshot to use; empty for the latest
         self._known: list[Tool] | None = None
         self._instructions: tuple[ServerSnapshot | None, str] = (None, "")
-        self._pin: LockPin | None = context.pins.pin_for(spec) if context.pins is not None else None
+        self._pin: LockPin | None = None
+        self.sandbox: SandboxSettings | UnsetType = UNSET  # to lock; known if there are locks
+        if context.pins is not None:
+            self.sandbox = recorded_sandbox(spec, config)
+            self._pin = context.pins.pin_for(spec, self.sandbox)
         self._refreshing: set[str] = set()
         self._stale: set[str] = set()
         self.is_complete = False  # all lists have been fetched in this run
@@ -182,7 +187,7 @@ class Inventory:
         pins = self._context.pins
         if pins is None or self._pin is None or not pins.is_outdated(self._pin):
             return False
-        outdated, self._pin, self._known = self._pin, pins.pin_for(self._spec), None
+        outdated, self._pin, self._known = self._pin, pins.pin_for(self._spec, self.sandbox), None
         if self._pin is not None:
             self._pin.reuse_normal_form(outdated)
         if self._snapshot is not None:

@@ -16,6 +16,7 @@ from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, rea
 from switchboard_mcp.config.documents import Unreadable, decode_json, join_key
 from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import SandboxSettings, brief
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused, shell_word
 from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
@@ -158,10 +159,16 @@ def render(lock: LockFile) -> bytes:
     return sanitize.escape_hidden(data.decode()).encode()
 
 
-def lock_child(spec: ChildSpec, workspace: str, snapshot: ServerSnapshot) -> LockedChild:
+def lock_child(
+    spec: ChildSpec,
+    workspace: str,
+    snapshot: ServerSnapshot,
+    sandbox: SandboxSettings | UnsetType = UNSET,
+) -> LockedChild:
     """Return the lock entry for a snapshot of a child."""
     return LockedChild(
         launch=launch_hash(spec, workspace),
+        sandbox=sandbox,
         server=LockedServer(name=snapshot.server.name, version=snapshot.server.version),
         protocol=snapshot.protocol,
         capabilities=sorted(snapshot.capabilities),
@@ -230,6 +237,9 @@ def _strip_secrets(url: str) -> str:
 def compare_children(before: LockedChild, after: LockedChild) -> list[ToolChange]:
     """Return the differences between two lock entries in what models see."""
     changes = list(compare_text("instructions", before.instructions, after.instructions))
+    if before.sandbox is not UNSET and before.sandbox != after.sandbox:
+        now = "off" if after.sandbox is UNSET else brief(after.sandbox)
+        changes.append(ToolChange("", "sandbox", "changed", brief(before.sandbox), now))
     changes += _compare_entries(before.tools, after.tools, "tool")
     for method, kind in LISTS.items():
         old, new = entries_of(before, method), entries_of(after, method)
@@ -266,6 +276,8 @@ def metadata_changes(before: LockedChild, after: LockedChild) -> list[str]:
     changes = []
     if before.launch != after.launch:
         changes.append("it is started differently than when it was locked")
+    if before.sandbox is UNSET and after.sandbox is not UNSET:
+        changes.append(f"its sandbox, {brief(after.sandbox)}, is not in the lock")
     old, new = before.server, after.server
     if (old.name, old.version) != (new.name, new.version):
         changes.append(f"server {old.name} {old.version} → {new.name} {new.version}".replace("  ", " "))

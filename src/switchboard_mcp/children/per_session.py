@@ -42,7 +42,7 @@ class PerSessionChild(Child):
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, max_sessions: int) -> None:
         super().__init__(spec, config, context)
-        self.inventory = MergedInventory(spec, context, self.call_timeout_s)
+        self.inventory = MergedInventory(spec, config, context, self.call_timeout_s)
         self._config = config
         self._max_sessions = max_sessions
         self._children: dict[object, Child] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
@@ -26,6 +26,7 @@ from switchboard_mcp.children.lock import (
 )
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, shell_word
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.policy.drift import FOR_MODELS, ToolChange
@@ -50,7 +51,7 @@ class Pins:
             str, list[ToolChange]
         ] = {}  # the changes last logged per child, so each is logged once
 
-    def pin_for(self, spec: ChildSpec) -> LockPin | None:
+    def pin_for(self, spec: ChildSpec, sandbox: SandboxSettings | UnsetType = UNSET) -> LockPin | None:
         """Return the pin of one child, or None if it has none. A wrapper has none: its original has one.
 
         Nor has a child of the user workspace: the lock is of this workspace.
@@ -64,7 +65,14 @@ class Pins:
         ):
             return None
         pin = LockPin(
-            spec, entry, self._path, self._workspace, self._log, self._logged, governed=self._governed
+            spec,
+            sandbox,
+            entry,
+            self._path,
+            self._workspace,
+            self._log,
+            self._logged,
+            governed=self._governed,
         )
         pin.lock_version = self.lock_version
         return pin
@@ -90,6 +98,7 @@ class LockPin:
     def __init__(
         self,
         spec: ChildSpec,
+        sandbox: SandboxSettings | UnsetType,
         entry: LockedChild | None,
         path: str,
         workspace: str,
@@ -103,6 +112,7 @@ class LockPin:
         self.changes: list[ToolChange] = []
         self._changes_by_tool: dict[str, list[ToolChange]] = {}
         self._spec = spec
+        self._sandbox = sandbox
         self._entry = entry
         self._path = path
         self._workspace = workspace
@@ -152,7 +162,10 @@ class LockPin:
         lists = [snapshot.tools, *(snapshot.lists.get(method) for method in LISTS)]
         known = self._normalized
         if known is None or any(now is not then for now, then in zip(lists, known[0], strict=True)):
-            known = self._normalized = (lists, lock_child(self._spec, self._workspace, snapshot))
+            known = self._normalized = (
+                lists,
+                lock_child(self._spec, self._workspace, snapshot, self._sandbox),
+            )
         return known[1]
 
     def reuse_normal_form(self, outdated: LockPin) -> None:

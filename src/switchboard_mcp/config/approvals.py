@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, structs
 
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, join_key, read_document
 from switchboard_mcp.config.models import APPROVALS_FILE
+from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.atomic_write import write_atomically
 
@@ -78,6 +79,9 @@ class Approval(
     """Names of variables that the child's entry may reference (`${NAME}`). Any, if not set."""
     origin: str = ""
     """Scheme, host and port of a remote child."""
+    sandbox: SandboxSettings | None = None
+    """Sandbox of the child's process, in the words of the config. A child without it must be approved again; a remote
+    child has none."""
     ask: AskApproval | None = None
     """Approval for natural-language requests, if any."""
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from switchboard_mcp.config.sandbox import SandboxSettings
+
 Hash = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
@@ -60,6 +62,9 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     launch: Hash
     """Checksum over how the child is started or reached: transport, command, arguments, URL, and the names of variables
     and headers without their values."""
+    sandbox: SandboxSettings | UnsetType = UNSET
+    """Sandbox of the child's process, in the words of the config. If not set, it had none in open mode, or was locked
+    by a version that did not record it."""
     server: LockedServer = field(default_factory=LockedServer)
     """Reported name and version. Not enforced."""
     protocol: str = ""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from switchboard_mcp.config.gate import GateSection, Hints
 from switchboard_mcp.config.results import ResultSettings
-from switchboard_mcp.config.sandbox import Sandbox, SandboxWords, effective
+from switchboard_mcp.config.sandbox import Sandbox, SandboxSettings, SandboxWords, merged, words_of
 from switchboard_mcp.config.sections import (
     AskSettings,
     AuditSettings,
@@ -272,7 +272,7 @@ class Config(ConfigModel, frozen=True):
     """Natural-language requests."""
     sandbox: Sandbox | None = None
     """Sandbox of child processes that have no `sandbox` under `suites`: a preset, or an object. Default:
-    `off`."""
+    `off`, in governed mode `workspace`."""
 
 
 Rebuild = Literal["child", "suite", "restart"]
@@ -359,11 +359,27 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
 }
 
 
-def sandbox_of(child: str, config: Config) -> SandboxWords:
-    """Return the effective sandbox of a child's process."""
+def sandbox_settings_of(child: str, config: Config, *, governed: bool | None = None) -> SandboxSettings:
+    """Return the settings of a child's sandbox, as an approval and a lock record them.
+
+    `governed` replaces the mode of the config: an approval is for governed mode, whatever the mode is now.
+    """
     suite = config.suites.get(child)
     own = suite.sandbox if suite is not None else None
-    return effective(config.sandbox, own)
+    mode = config.governance.mode == "governed" if governed is None else governed
+    return merged(config.sandbox, own, governed=mode)
+
+
+def sandbox_of(child: str, config: Config) -> SandboxWords:
+    """Return the effective sandbox of a child's process."""
+    return words_of(sandbox_settings_of(child, config))
+
+
+def recorded_sandbox(spec: ChildSpec, config: Config) -> SandboxSettings | UnsetType:
+    """Return the sandbox that a lock records; UNSET if the child is no process, or has no sandbox in open mode."""
+    sandbox = sandbox_settings_of(spec.name, config)
+    is_recorded = config.governance.mode == "governed" or sandbox.preset != "off"
+    return sandbox if spec.kind == "stdio" and not spec.wraps and is_recorded else UNSET
 
 
 def settings_of(child: str, config: Config, rebuild: Rebuild) -> tuple[object, ...]:

@@ -7,10 +7,11 @@ an approval records. The docstring under a field is its description in the publi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field, structs
+import msgspec
+from msgspec import Meta, Struct, structs
 
 Preset = Literal["strict", "workspace", "browser", "off"]
 Mechanism = Literal["auto", "linux", "bubblewrap", "docker", "podman", "seatbelt"]
@@ -37,7 +38,9 @@ PROTECTED = tuple(
 )  # fmt: skip
 
 
-class SandboxFiles(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class SandboxFiles(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
     """Files and folders beyond those of the preset."""
 
     read: list[Path] = []
@@ -53,7 +56,9 @@ class SandboxFiles(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     what may be read and written there is listed. Default: `private`."""
 
 
-class SandboxLimits(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class SandboxLimits(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
     """Limits of the system for a child. Values that are not set come from the preset."""
 
     memory_mb: Mebibytes | None = None
@@ -70,13 +75,20 @@ class SandboxLimits(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """Size of the temporary folder, in MiB. It is kept in memory."""
 
 
-class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+# The instances that mean "not set": msgspec omits a default by identity.
+NO_FILES = SandboxFiles()
+NO_LIMITS = SandboxLimits()
+
+
+class SandboxSettings(
+    Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
     """The sandbox of a child process."""
 
     preset: Preset | None = None
     """`strict`: reads its program, writes a temporary folder, no network. `workspace`: also writes the workspace and
     its own cache, with a loopback of its own. `browser`: as `workspace`, for servers that start a browser, with
-    network. `off`: no sandbox. Default: `workspace` if anything is set here; otherwise `off`."""
+    network. `off`: no sandbox. Default: `workspace` in governed mode, or if anything is set here; otherwise `off`."""
     mechanism: Mechanism | None = None
     """`linux`: Switchboard makes the sandbox itself. `bubblewrap`: by `bwrap`. `docker`, `podman`: a container of
     `image`. `seatbelt`: `sandbox-exec` of macOS. One that does not work here refuses to start the child. Default:
@@ -86,7 +98,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_
     mounted."""
     required: bool | None = None
     """Refuse to start the child if this system cannot keep all promises of its sandbox. Default: false."""
-    files: SandboxFiles = field(default_factory=SandboxFiles)
+    files: SandboxFiles = NO_FILES
     """Files and folders beyond those of the preset."""
     network: Literal["none", "loopback", "all"] | list[str] | None = None
     """`none`; `loopback`: only its own processes; `all`; or hosts such as `api.github.com` (ports 80 and 443),
@@ -97,7 +109,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_
     env: list[str] | None = None
     """Names of environment variables that the child inherits; `*` matches any part of a name. Its own `env` is always
     set. Default: home, language, PATH and certificates; in governed mode `governance.env`."""
-    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    limits: SandboxLimits = NO_LIMITS
     """Limits of the system."""
 
 
@@ -116,7 +128,7 @@ class SandboxWords(
 ):
     """The effective sandbox of one child, in the words of the config. Paths have their variables still."""
 
-    preset: Preset = "off"
+    preset: Preset
     """The preset."""
     mechanism: Mechanism = "auto"
     """The program or the system calls that make it."""
@@ -150,7 +162,7 @@ class SandboxWords(
 
 
 LIMITS = {"memoryMb": 8192, "openFiles": 4096, "processes": 512, "fileSizeMb": 2048, "tmpMb": 512}
-OFF = SandboxWords()
+OFF = SandboxWords(preset="off")
 PRESETS: dict[str, SandboxWords] = {
     "off": OFF,
     "strict": SandboxWords(
@@ -173,22 +185,58 @@ PRESETS: dict[str, SandboxWords] = {
 }
 
 
-def effective(default: Sandbox | None, own: Sandbox | None) -> SandboxWords:
-    """Return the sandbox of a child from the workspace's default and its own settings."""
+def merged(default: Sandbox | None, own: Sandbox | None, *, governed: bool = False) -> SandboxSettings:
+    """Return the settings of a child from the workspace's default and its own, always with a preset.
+
+    An approval and a lock record them in this form: a preset by its name, so that a new version that improves a preset
+    needs no new approval.
+    """
     base, mine = _settings(default), _settings(own)
-    if isinstance(own, str) or mine.preset is not None:
-        preset = mine.preset
-    else:
-        preset = base.preset or ("workspace" if default is not None or own is not None else "off")
-    assert preset is not None
+    is_set = governed or default is not None or own is not None
+    preset = mine.preset or base.preset or ("workspace" if is_set else "off")
     if preset == "off":
-        return OFF
-    # A preset of its own starts afresh: what the default adds belongs to the default's preset.
-    layers = [mine] if mine.preset is not None and mine.preset != base.preset else [base, mine]
-    words = PRESETS[preset]
-    for layer in layers:
-        words = _add(words, layer)
-    return words
+        return SandboxSettings(preset="off")
+    if mine.preset is not None and mine.preset != base.preset:
+        # A preset of its own starts afresh: what the default adds belongs to the default's preset.
+        return mine
+    files = SandboxFiles(
+        read=_joined(base.files.read, mine.files.read),
+        write=_joined(base.files.write, mine.files.write),
+        protect=base.files.protect if mine.files.protect is None else mine.files.protect,
+        home=mine.files.home or base.files.home,
+    )
+    limits = SandboxLimits(**_chosen(SandboxLimits.__struct_fields__, mine.limits, base.limits))
+    rest = set(SandboxSettings.__struct_fields__) - {"preset", "files", "limits"}
+    return SandboxSettings(
+        preset=preset,
+        files=NO_FILES if files == NO_FILES else files,
+        limits=NO_LIMITS if limits == NO_LIMITS else limits,
+        **_chosen(rest, mine, base),
+    )
+
+
+def _chosen(names: Iterable[str], first: Struct, second: Struct) -> dict[str, Any]:
+    """Return the fields of the first that are set, and otherwise those of the second."""
+    values = {name: (getattr(first, name), getattr(second, name)) for name in names}
+    return {name: second if first is None else first for name, (first, second) in values.items()}
+
+
+def effective(default: Sandbox | None, own: Sandbox | None, *, governed: bool = False) -> SandboxWords:
+    """Return the sandbox of a child from the workspace's default and its own settings."""
+    return words_of(merged(default, own, governed=governed))
+
+
+def words_of(settings: SandboxSettings) -> SandboxWords:
+    """Return the words of settings with a preset: paths are added to the preset's, everything else is replaced."""
+    assert settings.preset is not None
+    words = PRESETS[settings.preset]
+    return words if settings.preset == "off" else _add(words, settings)
+
+
+def brief(settings: SandboxSettings) -> str:
+    """Return settings in one line, as they are written in the config."""
+    members = msgspec.to_builtins(settings)
+    return str(members["preset"]) if len(members) == 1 else msgspec.json.encode(members).decode()
 
 
 def _settings(value: Sandbox | None) -> SandboxSettings:
@@ -198,7 +246,6 @@ def _settings(value: Sandbox | None) -> SandboxSettings:
 
 
 def _add(words: SandboxWords, layer: SandboxSettings) -> SandboxWords:
-    """Return the words with one layer of settings: paths are added, everything else is replaced."""
     changes: dict[str, Any] = {
         "read": _joined(words.read, layer.files.read),
         "write": _joined(words.write, layer.files.write),

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from switchboard_mcp.config.sandbox import SandboxWords
+from switchboard_mcp.config.sandbox import Preset, SandboxWords
 
 SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "artifacts/switchboard-mcp"
@@ -56,6 +56,8 @@ class GovernanceEvidence(EvidenceModel, frozen=True):
     """Whether every decision and call is recorded."""
     audit_failure: Literal["deny", "warn"]
     """Effect while nothing can be recorded."""
+    sandbox: Preset
+    """Preset of the sandbox of children whose settings name none."""
     spawn_warn_ms: int
     """A start that takes longer is logged."""
     spawn_fail_ms: int
@@ -137,7 +139,8 @@ class ChildEvidence(EvidenceModel, frozen=True):
     subtools: list[SubtoolEvidence]
     """Its subtools."""
     sandbox: SandboxWords | UnsetType = UNSET
-    """The sandbox of its process, in the words of the config, whatever a system can keep of it. None if not set."""
+    """The sandbox of its process, in the words of the config, whatever a system can keep of it. Not set for a remote
+    child, and for a child without a sandbox in open mode."""
 
 
 class Check(EvidenceModel, frozen=True):

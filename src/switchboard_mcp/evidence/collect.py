@@ -23,8 +23,9 @@ from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, approvals_path
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
-from switchboard_mcp.config.models import ChildSpec, Config, Workspace, sandbox_of
+from switchboard_mcp.config.models import ChildSpec, Config, Workspace, recorded_sandbox, sandbox_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
+from switchboard_mcp.config.sandbox import merged
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.evidence import artifacts
@@ -219,7 +220,8 @@ def _child(
     locked: Literal["current", "stale", "none"] = "none"
     if entry is not None:
         whole = find_tampering(lock_path(workspace.folder), spec.name, entry) is None
-        locked = "current" if entry.launch == launch and whole else "stale"
+        same = entry.launch == launch and entry.sandbox in (UNSET, recorded_sandbox(spec, workspace.config))
+        locked = "current" if same and whole else "stale"
     approved = decided.approved
     governed = workspace.config.governance.mode == "governed"
     words = sandbox_of(spec.name, workspace.config)
@@ -241,7 +243,7 @@ def _child(
         deny=suite.expose.deny,
         redact_args=suite.redact_args,
         subtools=list(_subtools(view, entry, decided.allowed, locked == "current", governed=governed)),
-        sandbox=words if spec.kind == "stdio" and words.is_on else UNSET,
+        sandbox=words if spec.kind == "stdio" and (governed or words.is_on) else UNSET,
     )
 
 
@@ -275,6 +277,7 @@ def _governance(config: Config) -> artifacts.GovernanceEvidence:
         gate_default="off",
         audit=governed if audit.enabled is None else audit.enabled,
         audit_failure=audit.on_error or ("deny" if governed else "warn"),
+        sandbox=merged(None, None, governed=governed).preset or "off",
         spawn_warn_ms=round(health.spawn_warn_s * 1000),
         spawn_fail_ms=round(health.spawn_fail_s * 1000) if health.spawn_fail_s else 0,
     )

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.approvals import approvals_path, current_platform, path_variables, read_approvals
-from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
+from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace, sandbox_settings_of
 from switchboard_mcp.config.variables import expand, keyring_variables, missing_variables
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.policy.approved_settings import (
@@ -121,6 +122,7 @@ def make_launch_policy(workspace: Workspace, environ: Mapping[str, str]) -> Laun
         workspace.source,
         current_platform(),
         unapproved_suites(workspace, approvals, file),
+        partial(sandbox_settings_of, config=workspace.written_config, governed=True),
     )
 
 

@@ -7,13 +7,14 @@ several hosts, and picks the file of each host that gets the entry for Switchboa
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.keyring_store import new_reference
+from switchboard_mcp.config.sandbox import Preset
 from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused
@@ -27,6 +28,7 @@ from switchboard_mcp.setup.child_entries import (
     replace_literal_secrets,
     safe_name,
 )
+from switchboard_mcp.setup.descriptions import propose_sandbox
 from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, portable_command
 from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
@@ -54,6 +56,9 @@ CONFIG_SCHEMA = schema_file("config")
 
 # Literal secrets stay in the entries, or become variables whose values are in the secrets file or the system keyring.
 SecretStore = Literal["keep", "env", "keyring"]
+
+
+SandboxChoice = Preset | Literal["known", ""]
 
 
 class Outcome(Struct, kw_only=True):
@@ -207,6 +212,8 @@ class SetupOptions(Struct, frozen=True, kw_only=True):
     children: ChildrenFolder = PERSONAL
     secrets: SecretStore = "keep"
     enable: tuple[str, ...] = ()
+    # Preset of the sandboxes of new children; `known` for those alone whose needs are known.
+    sandbox: SandboxChoice = ""
     # Variables that every entry for Switchboard sets.
     entry_env: Mapping[str, str] = {}
     # Hosts that get an entry even if nothing is moved from them.
@@ -515,7 +522,8 @@ def _is_our_entry(found: DiscoveredServer, options: SetupOptions) -> bool:
 def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Plan) -> list[FileChange]:
     """Return the change of the workspace's config: what each host sees, and enabled features."""
     filters = {child.name: tools for child in children if (tools := limits(child.server))}
-    if not filters and not options.enable and not plan.profiles and not options.is_team:
+    sandboxes = dict(_sandboxes(children, options))
+    if not filters and not sandboxes and not options.enable and not plan.profiles and not options.is_team:
         return []
     path = options.config
     before = read(path)
@@ -525,6 +533,8 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
         text = f'{{\n  "$schema": "./{CONFIG_SCHEMA}"\n}}\n' if new else formats.decode(before or b"")
         for name, tools in filters.items():
             text = formats.set_object(text, form, ("suites", name), "expose", tools)
+        for name, sandbox in sandboxes.items():
+            text = formats.set_object(text, form, ("suites", name), "sandbox", sandbox)
         for profile in plan.profiles:
             text = formats.set_object(text, form, ("profiles",), profile.name, profile.settings())
         for name in options.enable:
@@ -536,13 +546,29 @@ def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Pl
             hint = "Correct it, or use --share, which needs no profiles."
             message = f"{path} {problem} The profiles of hosts cannot be written."
             raise refused("setup_refused", message, hint=hint) from None
-        plan.problems.append(f"{path} {problem} Add by hand: {', '.join((*filters, *options.enable))}.")
+        plan.problems.append(
+            f"{path} {problem} Add by hand: {', '.join((*filters, *sandboxes, *options.enable))}."
+        )
         return []
     after = text.encode()
     if after == before:
         return []
     change = FileChange(path=path, before=before, after=after, mode=0o644)
     return [*(_schema_change(path) if new else []), change]
+
+
+def _sandboxes(
+    children: Sequence[NewChild], options: SetupOptions
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the sandbox of each new child that is a program: what it is known to need, or the chosen preset."""
+    if not options.sandbox:
+        return
+    preset: Preset = "workspace" if options.sandbox == "known" else options.sandbox
+    for child in children:
+        server = child.server
+        proposed = propose_sandbox(server.command, server.args, server.cwd or options.workspace, preset)
+        if server.command and (proposed.is_known or options.sandbox != "known"):
+            yield child.name, to_builtins(proposed.settings)
 
 
 def _without_user(text: str, form: formats.Format) -> str:

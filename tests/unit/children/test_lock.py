@@ -9,12 +9,13 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.children import lock
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import Preset, SandboxSettings
 from switchboard_mcp.errors import SwitchboardError
 from tests.conftest import published_schema
 
@@ -226,6 +227,31 @@ def test_what_is_the_same_stays_as_it_was_written() -> None:
     assert both.tools["read"] is before.tools["read"]
     assert both.tools["b"].title == "B"
     assert both.instructions == "Be\ngood."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown", "remarks"),
+    [
+        (UNSET, UNSET, [], []),
+        ("workspace", "workspace", [], []),
+        ("workspace", "strict", ["sandbox changed: workspace → strict"], []),
+        ("workspace", "off", ["sandbox changed: workspace → off"], []),
+        ("workspace", UNSET, ["sandbox changed: workspace → off"], []),
+        (UNSET, "workspace", [], ["its sandbox, workspace, is not in the lock"]),
+    ],
+)
+def test_a_changed_sandbox_is_drift_and_an_unknown_one_a_remark(
+    before: Preset | UnsetType, after: Preset | UnsetType, shown: list[str], remarks: list[str]
+) -> None:
+    old, new = (
+        lock.lock_child(SPEC, "/w", snapshot(), preset if preset is UNSET else SandboxSettings(preset=preset))
+        for preset in (before, after)
+    )
+    assert [change.describe() for change in lock.compare_children(old, new)] == shown
+    assert lock.metadata_changes(old, new) == remarks
+    text = lock.render(written(x=old))
+    assert (b'"sandbox"' in text) == (before is not UNSET)
+    assert msgspec.json.decode(text, type=LockFile).children["x"].sandbox == old.sandbox
 
 
 def test_a_new_version_alone_is_a_remark() -> None:

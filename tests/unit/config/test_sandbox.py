@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from switchboard_mcp.config.load import load_workspace
@@ -16,8 +17,10 @@ from switchboard_mcp.config.sandbox import (
     SandboxFiles,
     SandboxLimits,
     SandboxSettings,
+    brief,
     effective,
     fill_path,
+    merged,
     parse_host,
     path_problem,
 )
@@ -34,6 +37,21 @@ class TestLayers:
         assert effective(None, None) == OFF
         assert effective("strict", "off") == OFF
         assert effective("off", None) == OFF
+
+    def test_governed_mode_has_one_by_default(self) -> None:
+        assert effective(None, None, governed=True) == PRESETS["workspace"]
+        assert effective("off", None, governed=True) == OFF
+        assert effective(None, "off", governed=True) == OFF
+        assert effective("strict", None, governed=True) == PRESETS["strict"]
+
+    def test_an_approval_reads_like_the_config(self) -> None:
+        own = SandboxSettings(network=["example.com"])
+        assert msgspec.to_builtins(merged("workspace", own)) == {
+            "preset": "workspace",
+            "network": ["example.com"],
+        }
+        assert brief(merged(None, None, governed=True)) == "workspace"
+        assert brief(merged("workspace", own)) == '{"preset":"workspace","network":["example.com"]}'
 
     def test_a_child_has_its_own_preset_or_the_default(self) -> None:
         assert effective("strict", None) == PRESETS["strict"]

@@ -11,7 +11,14 @@ from msgspec import inspect, structs
 
 from switchboard_mcp.config.approvals import Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.gate import Condition, GateRule
-from switchboard_mcp.config.models import SETTING_OWNERS, ChildSpec, Config, SuiteSettings, Workspace
+from switchboard_mcp.config.models import (
+    SETTING_OWNERS,
+    ChildSpec,
+    Config,
+    SuiteSettings,
+    Workspace,
+    sandbox_settings_of,
+)
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.factory import govern_workspace
 from switchboard_mcp.policy.approved_settings import approve_settings, find_written_secret, section_statuses
@@ -103,7 +110,8 @@ def workspace(place: Place, document: dict[str, Any], *children: ChildSpec) -> W
 
 
 def approve(place: Place, governed: Workspace) -> None:
-    approvals = Approvals(children={"good": place.approval})
+    sandbox = sandbox_settings_of("good", governed.config)
+    approvals = Approvals(children={"good": structs.replace(place.approval, sandbox=sandbox)})
     write_approvals(place.file, approve_settings(approvals, section_statuses(governed, approvals)))
 
 

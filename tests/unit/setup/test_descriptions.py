@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from switchboard_mcp.setup.descriptions import find_known_server, load_library
+from switchboard_mcp.config.sandbox import sandbox_mistakes
+from switchboard_mcp.setup.descriptions import find_known_server, load_library, propose_sandbox
 from tests.conftest import REPO
 
 
@@ -42,6 +45,32 @@ def test_the_library_says_something_useful_of_every_server_and_names_each_once()
         assert 10 <= len(known.switchboard) <= 160, name
         assert known.switchboard.endswith("."), name
         assert known.claude.startswith("You "), name
+
+
+def test_the_needs_of_servers_are_settings_without_mistakes() -> None:
+    needs = {name: known.sandbox for name, known in load_library().mcps.items() if known.sandbox is not None}
+    assert len(needs) >= 100
+    for name, sandbox in needs.items():
+        assert sandbox.preset, name
+        assert list(sandbox_mistakes(sandbox)) == [], name
+    for known in load_library().mcps.values():
+        assert not known.sandbox_note or known.sandbox_note.endswith(".")
+        assert known.sandbox is not None or not known.sandbox_note
+
+
+def test_a_proposal_has_the_known_needs_and_the_folders_that_arguments_name(tmp_path: Path) -> None:
+    (tmp_path / "served").mkdir()
+    server = "/x/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+    proposed = propose_sandbox(
+        "node", [server, str(tmp_path / "served"), "/nowhere", "."], str(tmp_path / "w")
+    )
+    assert proposed.is_known
+    assert proposed.settings.files.write == [str(tmp_path / "served")]
+    github = propose_sandbox("npx", ["-y", "@modelcontextprotocol/server-github"], "/w")
+    assert "api.github.com" in (github.settings.network or [])
+    unknown = propose_sandbox("npx", ["-y", "my-own-server"], "/w", "strict")
+    assert (unknown.settings.preset, unknown.is_known) == ("strict", False)
+    assert propose_sandbox("npx", ["-y", "mcp-server-time"], "/w", "off").settings.preset == "off"
 
 
 def test_it_is_a_part_of_the_package() -> None:

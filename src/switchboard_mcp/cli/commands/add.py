@@ -10,14 +10,19 @@ import re
 import sys
 from collections.abc import Sequence
 
+from msgspec import to_builtins
+
 from switchboard_mcp.app import project_folder
+from switchboard_mcp.cli.allow_list import write_suites
 from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
+from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import is_workspace, load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.sandbox import PRESETS, Preset, brief
 from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused, shell_word
 from switchboard_mcp.setup.child_entries import (
@@ -36,6 +41,7 @@ from switchboard_mcp.setup.child_entries import (
     require_discoverable,
     safe_name,
 )
+from switchboard_mcp.setup.descriptions import SandboxProposal, propose_sandbox
 from switchboard_mcp.setup.dialects import HostServer, Kind
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
@@ -54,6 +60,7 @@ from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system.atomic_write import GITIGNORE
 from switchboard_mcp.system.user_folders import user_workspace
 
+SANDBOXES = tuple(PRESETS)
 SEE_LIST = "`switchboard list` shows the children."
 
 
@@ -74,6 +81,9 @@ def run(invocation: Invocation) -> int:
         message = f"add: child '{name}' already exists."
         raise usage_error(message, f"Choose another name, or `switchboard remove {shell_word(name)}` first.")
     server = _server(invocation)
+    preset: Preset | None = invocation.args.sandbox or None
+    if preset is not None and not server.command:
+        raise usage_error("add: --sandbox is for servers that are programs.", "Omit it.")
     if problem := find_problem(name, server, folder):
         raise usage_error(f"add: {problem}", "Correct it and try again.")
     child = NewChild(name=name, server=server)
@@ -81,12 +91,27 @@ def run(invocation: Invocation) -> int:
     server = child.server
     is_new = not is_workspace(folder)
     path = _put(folder, name, server, home)
+    sandbox = propose_sandbox(server.command, server.args, server.cwd or folder, preset or "workspace")
+    settings = to_builtins(sandbox.settings) if preset is not None else None
+    if settings is not None:
+        write_suites(workspace, {name: {"sandbox": settings}})
     if invocation.as_json:
         secrets = [each.location for each in find_literal_secrets(server)]
-        invocation.console.out.json(
-            {"child": name, "file": path, "runs": redacted_target(server), "secrets": secrets}
-        )
+        more = {"sandbox": settings} if settings is not None else {}
+        answer = {"child": name, "file": path, "runs": redacted_target(server), "secrets": secrets}
+        invocation.console.out.json(answer | more)
         return 0
+    _show_added(invocation, child, path, names, None if is_user else is_new)
+    if server.command:
+        _show_sandbox(invocation.console.out, name, sandbox, is_set=settings is not None)
+    return 0
+
+
+def _show_added(
+    invocation: Invocation, child: NewChild, path: str, names: list[str], is_new: bool | None
+) -> None:
+    """Say what was added, and what is still to do. `is_new` means that the workspace is, None that it is the user's."""
+    name, server = child.name, child.server
     invocation.console.out.line(f"Added {name} in {path}.", "green")
     if names:
         invocation.console.out.line(f"Stored {', '.join(names)}; `switchboard secret list` shows where.")
@@ -101,16 +126,11 @@ def run(invocation: Invocation) -> int:
             f"The program {server.command} was not found here. Install it, or use its full path."
         )
     invocation.console.out.line(f"`switchboard introspect {shell_word(name)}` shows its subtools.")
-    if server.command:
-        invocation.console.out.line(
-            f"`switchboard sandbox learn {shell_word(name)}` proposes a sandbox for it."
-        )
-    if is_new and is_workspace(user_workspace(os.environ)) and not is_user:
+    if is_new and is_workspace(user_workspace(os.environ)):
         invocation.console.out.prose(
             "Your hosts see it once they have an entry for this folder: `switchboard init --host HOST`. For a "
             "server in every project, use `add --user`."
         )
-    return 0
 
 
 ADD = Command(
@@ -127,6 +147,7 @@ ADD = Command(
         option("--cwd", "DIR", "folder to run in (default: the workspace)"),
         flag("--team", "put it into mcps/, which is shared with the project"),
         choice("--secrets", ("keep", "env", "keyring"), "as for `init`", "keep"),
+        choice("--sandbox", SANDBOXES, "confine it: its known needs, or this preset; see `sandbox learn`"),
         flag("--user", "put it into the user workspace, which every project includes"),
     ],
     epilog=(
@@ -136,6 +157,18 @@ ADD = Command(
         "--header 'Authorization=Bearer ${TRACKER_TOKEN}'"
     ),
 )
+
+
+def _show_sandbox(out: Screen, name: str, sandbox: SandboxProposal, *, is_set: bool) -> None:
+    """Say which sandbox the child has, or could have."""
+    learn = f"`switchboard sandbox learn {shell_word(name)}`"
+    if not is_set:
+        known = f": {brief(sandbox.settings)}" if sandbox.is_known else ""
+        out.prose(f"{learn} proposes a sandbox for it{known}; `add --sandbox` sets it.")
+        return
+    out.prose(f"Its sandbox is {brief(sandbox.settings)}. {learn} tries it.")
+    if sandbox.note:
+        out.prose(f"Note: {sandbox.note}")
 
 
 def _target_folder(invocation: Invocation) -> str:

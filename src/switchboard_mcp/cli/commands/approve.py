@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from shlex import quote
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 from msgspec.json import encode
 
 from switchboard_mcp.app import project_folder
@@ -503,6 +503,11 @@ def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, 
             rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}{only}"))
         rows += [("not pinned", f"{path}  (data)") for path in approval.data]
         rows.append(("works in", spec.cwd))
+        if approval.sandbox is not None:
+            rows += [
+                ("sandbox", f"{key} = {encode(value).decode()}")
+                for key, value in settings_in(to_builtins(approval.sandbox))
+            ]
     else:
         rows.append(("connects to", approval.origin))
     rows += [("may set", name) for name in approval.env]

@@ -23,6 +23,7 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Config, Workspace
+from switchboard_mcp.config.sandbox import PRESETS
 from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import (
     PERSONAL,
@@ -33,6 +34,7 @@ from switchboard_mcp.setup.child_entries import (
     server_from_spec,
     taken_names,
 )
+from switchboard_mcp.setup.descriptions import propose_sandbox
 from switchboard_mcp.setup.discovery import Discovery, discover_servers
 from switchboard_mcp.setup.host_profiles import is_host_profile
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME, HOSTS
@@ -43,7 +45,15 @@ from switchboard_mcp.setup.journal import (
     load_runs,
 )
 from switchboard_mcp.setup.paths import HostPaths, host_paths
-from switchboard_mcp.setup.plan import ExistingSetup, NewChild, Outcome, Plan, SetupOptions, decide
+from switchboard_mcp.setup.plan import (
+    ExistingSetup,
+    NewChild,
+    Outcome,
+    Plan,
+    SandboxChoice,
+    SetupOptions,
+    decide,
+)
 from switchboard_mcp.setup.references import ServerReference, find_references
 from switchboard_mcp.setup.revert import interrupted, perform_revert, plan_revert
 from switchboard_mcp.setup.scopes import SetupScope, apply_scopes, combine, decide_scopes, plan_scopes
@@ -94,6 +104,11 @@ COMMAND = Command(
         ),
         flag("--find", "enable the suite that searches all others"),
         flag("--mail", "enable mail between agents"),
+        choice(
+            "--sandbox",
+            tuple(PRESETS),
+            "confine new children that are programs: what they are known to need, otherwise this preset",
+        ),
         option("--command", "PROGRAM", "the command hosts run (default: the path of this program)"),
     ],
     epilog=(
@@ -222,12 +237,14 @@ def _options(
         scope for scope in scopes if any(id(outcome.entry) in moving for outcome in scope.outcomes)
     ] or [scopes[-1]]
     enable = _features(invocation, [scope.workspace for scope in targets], ask)
+    sandbox = _sandbox(invocation, outcomes, ask)
     return [
         setup_options(
             invocation,
             scope,
             scopes,
             enable if scope in targets else (),
+            sandbox=sandbox,
             entered=_entered(survey, scope),
             entered_by_user=sorted(by_user),
             connect=[name for name, target in connect.items() if target is scope],
@@ -279,6 +296,7 @@ def setup_options(
     scopes: Sequence[SetupScope],
     enable: tuple[str, ...],
     *,
+    sandbox: SandboxChoice = "",
     connect: Sequence[str] = (),
     entered: Sequence[str] = (),
     entered_by_user: Sequence[str] = (),
@@ -301,6 +319,7 @@ def setup_options(
         children=TEAM if args.team else USER if scope.is_user else PERSONAL,
         secrets=args.secrets,
         enable=enable,
+        sandbox=sandbox,
         entry_env={ENABLED: "true"} if workspace.config.governance.mode == "governed" else {},
         connect=tuple(connect),
         entered=tuple(entered),
@@ -383,6 +402,23 @@ def _features(invocation: Invocation, workspaces: Sequence[Workspace], ask: Ask 
         if getattr(invocation.args, name) or (ask is not None and ask(f"{question} [y/N]") in YES):
             enabled.append(name)
     return tuple(enabled)
+
+
+def _sandbox(invocation: Invocation, outcomes: Sequence[Outcome], ask: Ask | None) -> SandboxChoice:
+    """Return the preset for new children, or `known` if those with known needs are to be confined."""
+    chosen: SandboxChoice = invocation.args.sandbox
+    if chosen or ask is None or not sys.platform.startswith("linux"):
+        return chosen
+    servers = {each.child: each.entry.parsed.server for each in outcomes if each.moves}
+    known = [
+        name
+        for name, server in servers.items()
+        if server is not None and server.command and propose_sandbox(server.command, server.args, "").is_known
+    ]
+    if not known:
+        return ""
+    question = f"Confine {', '.join(sorted(known))} in sandboxes with what they are known to need?"
+    return "known" if ask(f"{question} [y/N]") in YES else ""
 
 
 def _references(plan: Plan, here: HostPaths) -> list[ServerReference]:

@@ -38,7 +38,7 @@ from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
 from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.lockfile import LockedChild, LockFile
-from switchboard_mcp.config.models import ChildSpec, Workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace, recorded_sandbox
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text, shell_word
 from switchboard_mcp.features import record_decision
 from switchboard_mcp.policy.drift import ToolChange
@@ -212,7 +212,9 @@ async def inspect_children(
                 process = next(iter(child.processes()), child)
                 # Never the prompts of an earlier run.
                 snapshot = structs.replace(child.snapshot, lists=process.inventory.fetched_lists)
-                current[report.child] = CurrentTools(lock_child(child.spec, workspace.folder, snapshot))
+                sandbox = recorded_sandbox(child.spec, workspace.config)
+                entry = lock_child(child.spec, workspace.folder, snapshot, sandbox)
+                current[report.child] = CurrentTools(entry)
     return current
 
 

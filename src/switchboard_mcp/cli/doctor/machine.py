@@ -24,7 +24,7 @@ from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.errors import Failure, SwitchboardError, shell_word
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import promises
@@ -122,7 +122,7 @@ def _sandboxes(workspace: Workspace) -> Iterator[Finding]:
             f"{plural(len(local), 'child', 'children')} may do whatever you may do: no child has a sandbox."
         )
         yield Finding(
-            NOTE, message, 'Set `"sandbox": "workspace"` in the config; `switchboard sandbox show`.'
+            NOTE, message, f"`switchboard sandbox learn {shell_word(local[0].name)} --save` finds one for it."
         )
     if not any(own.is_on for own in words.values()):
         return

@@ -8,7 +8,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled
 from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
-from switchboard_mcp.cli.parser import Command, option, positional
+from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.cli.sandbox.learn import learn
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import describe_network
@@ -45,12 +45,13 @@ COMMAND = Command(
     "sandbox show|learn [CHILD] [OPTIONS]",
     "`show` prints what this system offers, each child's sandbox, and which of its promises hold here; with a\n"
     "child, all of it. Exit code 1 if a required sandbox cannot be kept. `learn` runs a child, watches what it uses,\n"
-    "and prints the smallest sandbox that it works in, with a reason for each line. Nothing is written.",
+    "and prints the smallest sandbox that it works in, with a reason for each line; --save writes it to the config.",
     run=run,
     arguments=[
         positional("action", "show or learn", choices=("show", "learn")),
         positional("child", "the child (show: default all)", metavar="CHILD", nargs="?", default=""),
         option("--call", "SUBTOOL", "learn: call this subtool too"),
+        flag("--save", "learn: write the proposal into the config, if the child works in it"),
         option("--args", "JSON", "learn: its arguments (default: {})", "{}"),
     ],
     epilog=(

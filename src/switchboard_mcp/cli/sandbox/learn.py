@@ -1,8 +1,9 @@
 """Learns a sandbox: runs a child, watches what it uses, and proposes the smallest sandbox it works in.
 
-Two runs. The first, under `strace` where it is installed, records files; it has no sandbox. The second is in the
-proposed sandbox with any host allowed, which records hosts by name and shows that the proposal works. Only what the
-child did in these runs is known.
+Up to three runs. The first, under `strace` where it is installed, records files, programs and ports without a sandbox.
+The next is in the proposed sandbox with any host allowed, which records hosts by name and shows that the proposal
+works; if the smallest preset is not enough, the next larger one is tried. Only what the child did in these runs is
+known, so the bundled needs of published servers are added.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
@@ -21,123 +22,204 @@ from msgspec import Struct, structs
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import running
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.cli.allow_list import write_suites
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.config.models import ChildSpec, SuiteSettings, Workspace
-from switchboard_mcp.config.sandbox import PRESETS, SandboxFiles, SandboxSettings
+from switchboard_mcp.config.sandbox import PRESETS, Preset, SandboxFiles, SandboxSettings
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.sandbox.known_servers import package_of, propose
 from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.report import plan_of
+from switchboard_mcp.setup.descriptions import SandboxProposal, propose_sandbox
 from switchboard_mcp.transport.rpc import AwaitedRequest
 
 CALLS = (
-    "trace=open,openat,openat2,creat,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,execve,truncate"
+    "trace=open,openat,openat2,creat,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,truncate,"
+    "execve,connect"
 )
 LINE = re.compile(r'^\d+ +(?:\S+ )?(\w+)\((?:AT_FDCWD, )?"((?:[^"\\]|\\.)*)"(.*)$')
+CONNECT = re.compile(
+    r"^\d+ +(?:\S+ )?connect\(.*sin6?_port=htons\((\d{1,5})\).*?(?:inet_addr\(|inet_pton\(AF_INET6, )\"([^\"]*)\""
+)
 WRITING = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)")
 FAILED = re.compile(r"= -1 ")
 CHANGES = frozenset(
     ("creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "truncate")
 )
 NOISE = (
-    "/proc",
-    "/sys",
-    "/dev",
-    "/etc",
-    "/tmp",
-    "/run",
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/opt",
-)
+    "/proc", "/sys", "/dev", "/etc", "/tmp", "/run", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt",
+)  # fmt: skip
+NAMES_PORT = 53
+WEB_PORTS = (80, 443)
+DURING = "during the run"
 
 
 class Recorded(Struct):
-    """Files that a child used: `read` and `written`."""
+    """What a child used: files that it read and wrote, programs that it started, and ports that it connected to.
+
+    `local` are ports of this machine.
+    """
 
     read: set[str]
     written: set[str]
+    programs: list[str] = []
+    ports: set[int] = set()
+    local: set[int] = set()
+
+
+class Line(NamedTuple):
+    """One line of a proposal: the setting, its value, and the reason."""
+
+    setting: str
+    value: str
+    why: str
+
+
+class Outcome(NamedTuple):
+    """A run in a proposed sandbox: the hosts that were connected to, or the failure."""
+
+    settings: SandboxSettings
+    hosts: list[str]
+    problem: Failure | None
 
 
 def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places: Places) -> int:
-    """Run the child, and print the proposal."""
+    """Run the child, and print the proposal; with `--save`, write it into the config if the child works in it."""
     if spec.kind != "stdio":
         raise usage_error(
             f"'{spec.name}' is a remote child.", "Only a child that is a process has a sandbox."
         )
     out = invocation.console.out
-    known = propose(spec)
-    reasons: list[tuple[str, str, str]] = []
-    read: list[str] = []
-    write: list[str] = []
-    if shutil.which("strace"):
-        recorded = run_loop(lambda: _record(invocation, workspace, spec))
-        if isinstance(recorded, Failure):
-            raise SwitchboardError(recorded)
-        plan = plan_of(PRESETS["workspace"], spec, os.environ, places, find_support())
-        known_paths = (*plan.read, *plan.write, workspace.folder)
-        write = fold((path for path in recorded.written if not _is_known(path, known_paths)), places)
-        read = fold(
-            (path for path in recorded.read if not _is_known(path, (*known_paths, *recorded.written))), places
-        )
-        reasons += [("files.write", path, "it was written during the run") for path in write]
-        reasons += [("files.read", path, "it was read during the run") for path in read if path not in write]
-    else:
+    known = propose_sandbox(spec.command, spec.args, spec.cwd)
+    recorded = _recorded(invocation, workspace, spec)
+    if recorded is None and not invocation.as_json:
         out.prose("strace is not installed, so files are not recorded; refused ones are shown as errors.")
-    if known is not None:
-        for path in known[0].files.write:
-            write.append(path)
-            reasons.append(("files.write", path, f"known for {package_of(spec)}: the user's data"))
-    proposal = SandboxSettings(
-        preset=known[0].preset if known is not None and known[0].preset else "workspace",
-        files=SandboxFiles(
-            read=[path for path in read if path not in write], write=list(dict.fromkeys(write))
-        ),
-        network=["*:80,443"],
+    lines = [*_file_lines(recorded, known, workspace, spec, places), *_port_lines(recorded)]
+    outcome = _first_working(invocation, workspace, spec, lines, recorded, _presets(recorded, known, lines))
+    lines = [_preset_line(outcome.settings.preset or "workspace", known), *lines]
+    lines += _network_lines(outcome, known)
+    if outcome.settings.processes is False:
+        lines.append(Line("processes", "false", f"it started no program {DURING}"))
+    settings = _settings(outcome.settings.preset or "workspace", lines, recorded)
+    is_saved = bool(invocation.args.save) and outcome.problem is None
+    file = (
+        write_suites(workspace, {spec.name: {"sandbox": msgspec.to_builtins(settings)}}) if is_saved else ""
     )
-    if proposal.preset == "browser":
-        proposal = structs.replace(proposal, network=None)
-    outcome = run_loop(lambda: _try(invocation, workspace, spec, proposal))
-    hosts = [] if isinstance(outcome, Failure) else outcome
-    reasons += [("network", host, "it was connected to during the run") for host in hosts]
-    if known is not None:
-        extra = [host for host in known[0].network or [] if host not in hosts]
-        reasons += [("network", host, f"known for {package_of(spec)}") for host in extra]
-        hosts += extra
-    settings = structs.replace(proposal, network=hosts or None) if proposal.preset != "browser" else proposal
-    shown = {"suites": {spec.name: {"sandbox": _plain(settings)}}}
+    shown = {"suites": {spec.name: {"sandbox": msgspec.to_builtins(settings)}}}
     if invocation.as_json:
-        listed = [{"setting": setting, "value": value, "reason": why} for setting, value, why in reasons]
-        problem = outcome if isinstance(outcome, Failure) else None
-        out.json({"proposal": shown, "reasons": listed, "problem": problem})
-    else:
-        out.text(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
-        out.line()
-        for setting, value, why in reasons:
-            out.entry(f"{setting}: {value}  ", why, "cyan", "  ")
-        if known is not None and known[1]:
-            out.prose(f"Note: {known[1]}.", "  ")
-        if isinstance(outcome, Failure):
-            out.prose(f"In this sandbox it did not work: {outcome.message}", "  ", "red")
-        else:
-            out.prose(
-                "It worked in this sandbox. What it did not do in this run is not known.",
-                "  ",
-            )
-    return 1 if isinstance(outcome, Failure) else 0
+        listed = [{"setting": each.setting, "value": each.value, "reason": each.why} for each in lines]
+        out.json({"proposal": shown, "reasons": listed, "problem": outcome.problem, "file": file})
+        return 0 if outcome.problem is None else 1
+    out.text(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+    out.line()
+    for each in lines:
+        out.entry(f"{each.setting}: {each.value}  ", each.why, "cyan", "  ")
+    if known.note:
+        out.prose(f"Note: {known.note}", "  ")
+    if outcome.problem is not None:
+        out.prose(f"In this sandbox it did not work: {outcome.problem.message}", "  ", "red")
+        return 1
+    out.prose("It worked in this sandbox. What it did not do in this run is not known.", "  ")
+    if file:
+        out.line(f"Written to {file}.", "green")
+    return 0
 
 
-def _plain(settings: SandboxSettings) -> Any:
-    """Return settings as a person would write them."""
-    files = {name: value for name in ("read", "write") if (value := getattr(settings.files, name))}
-    members = {"preset": settings.preset, "files": files, "network": settings.network}
-    return {name: value for name, value in members.items() if value}
+def _first_working(
+    invocation: Invocation,
+    workspace: Workspace,
+    spec: ChildSpec,
+    lines: list[Line],
+    recorded: Recorded | None,
+    presets: list[Preset],
+) -> Outcome:
+    """Return the run in the first of these presets that the child works in, or in the last."""
+    ports = recorded.ports if recorded is not None else set()
+    outcome = _try(invocation, workspace, spec, _settings(presets[0], lines, recorded), ports)
+    if outcome.problem is None or not presets[1:]:
+        return outcome
+    return _first_working(invocation, workspace, spec, lines, recorded, presets[1:])
+
+
+def _recorded(invocation: Invocation, workspace: Workspace, spec: ChildSpec) -> Recorded | None:
+    if not shutil.which("strace"):
+        return None
+    recorded = run_loop(lambda: _record(invocation, workspace, spec))
+    if isinstance(recorded, Failure):
+        raise SwitchboardError(recorded)
+    return recorded
+
+
+def _file_lines(
+    recorded: Recorded | None, known: SandboxProposal, workspace: Workspace, spec: ChildSpec, places: Places
+) -> Iterator[Line]:
+    """Yield the files that the child needs beyond those of the preset `workspace`."""
+    written, read = list(known.settings.files.write), list(known.settings.files.read)
+    for setting, paths in (("files.write", written), ("files.read", read)):
+        yield from (Line(setting, path, "this server is known to need it") for path in paths)
+    if recorded is None:
+        return
+    plan = plan_of(PRESETS["workspace"], spec, os.environ, places, find_support())
+    covered = (*plan.read, *plan.write, workspace.folder)
+    own = fold((path for path in recorded.written if not _is_known(path, covered)), places)
+    yield from (Line("files.write", path, f"it was written {DURING}") for path in own if path not in written)
+    covered = (*covered, *recorded.written)
+    seen = fold((path for path in recorded.read if not _is_known(path, covered)), places)
+    left_out = {*own, *written, *read}
+    yield from (Line("files.read", path, f"it was read {DURING}") for path in seen if path not in left_out)
+
+
+def _port_lines(recorded: Recorded | None) -> list[Line]:
+    ports = sorted(recorded.local) if recorded is not None else []
+    return [Line("network", f"localhost:{port}", f"it connected to this machine {DURING}") for port in ports]
+
+
+def _presets(recorded: Recorded | None, known: SandboxProposal, lines: list[Line]) -> list[Preset]:
+    """Return the presets to try, the smallest first."""
+    if known.is_known:
+        return [known.settings.preset or "workspace"]
+    needs_files = recorded is None or any(line.setting != "network" for line in lines)
+    written = recorded.written if recorded is not None else ()
+    needs_files = needs_files or any(not _is_known(path, ()) for path in written)
+    return ["workspace"] if needs_files else ["strict", "workspace"]
+
+
+def _preset_line(preset: Preset, known: SandboxProposal) -> Line:
+    if known.is_known:
+        return Line("preset", preset, "this server is known to work in it")
+    why = {
+        "strict": f"it wrote no file {DURING}, so it needs no folder",
+        "workspace": "it writes files, or needs a home folder of its own",
+    }
+    return Line("preset", preset, why.get(preset, "it is configured"))
+
+
+def _network_lines(outcome: Outcome, known: SandboxProposal) -> Iterator[Line]:
+    hosts = known.settings.network if isinstance(known.settings.network, list) else []
+    yield from (Line("network", host, f"it was connected to {DURING}") for host in outcome.hosts)
+    yield from (
+        Line("network", host, "this server is known to need it")
+        for host in hosts
+        if host not in outcome.hosts
+    )
+
+
+def _settings(preset: Preset, lines: Iterable[Line], recorded: Recorded | None) -> SandboxSettings:
+    """Return the settings that these lines describe."""
+    values: dict[str, list[str]] = {}
+    for line in lines:
+        values.setdefault(line.setting, []).append(line.value)
+    files = SandboxFiles(read=values.get("files.read", []), write=values.get("files.write", []))
+    is_browser = preset == "browser"
+    spawns = recorded is None or bool(recorded.programs) or is_browser
+    settings = SandboxSettings(
+        preset=preset,
+        network=None if is_browser else values.get("network"),
+        processes=None if spawns else False,
+    )
+    return settings if files == SandboxFiles() else structs.replace(settings, files=files)
 
 
 def _with_sandbox(workspace: Workspace, spec: ChildSpec, sandbox: SandboxSettings) -> Workspace:
@@ -168,10 +250,22 @@ async def _use(invocation: Invocation, workspace: Workspace, name: str) -> list[
         return sorted(sandbox.egress.hosts) if sandbox is not None and sandbox.egress is not None else []
 
 
-async def _try(
-    invocation: Invocation, workspace: Workspace, spec: ChildSpec, sandbox: SandboxSettings
-) -> list[str] | Failure:
-    return await _use(invocation, _with_sandbox(workspace, spec, sandbox), spec.name)
+def _try(
+    invocation: Invocation,
+    workspace: Workspace,
+    spec: ChildSpec,
+    settings: SandboxSettings,
+    ports: Iterable[int],
+) -> Outcome:
+    """Run the child in a sandbox with any host allowed, on the ports of the web and on these."""
+    local = settings.network if isinstance(settings.network, list) else []
+    reached = ",".join(map(str, sorted({*WEB_PORTS, *ports})))
+    anywhere = None if settings.preset == "browser" else [f"*:{reached}", *local]
+    tried = _with_sandbox(workspace, spec, structs.replace(settings, network=anywhere))
+    hosts = run_loop(lambda: _use(invocation, tried, spec.name))
+    if isinstance(hosts, Failure):
+        return Outcome(settings, [], hosts)
+    return Outcome(settings, hosts, None)
 
 
 async def _record(invocation: Invocation, workspace: Workspace, spec: ChildSpec) -> Recorded | Failure:
@@ -193,13 +287,25 @@ def _read_log(path: str, cwd: str) -> Recorded:
 
 
 def read_trace(lines: Iterable[str], cwd: str) -> Recorded:
-    """Return the files of a recording that were opened or changed."""
-    recorded = Recorded(set(), set())
+    """Return what a recording has: files that were opened or changed, programs, and ports."""
+    recorded = Recorded(set(), set(), [], set(), set())
+    runs = -1  # the first is the child itself
     for line in lines:
+        if connected := CONNECT.match(line):
+            port, address = int(connected[1]), connected[2]
+            if port not in (0, NAMES_PORT):
+                is_local = address.startswith("127.") or address == "::1"
+                (recorded.local if is_local else recorded.ports).add(port)
+            continue
         match = LINE.match(line)
         if match is None or FAILED.search(match[3]):
             continue
         path = os.path.normpath(os.path.join(cwd, match[2]))
+        if match[1] == "execve":
+            runs += 1
+            if runs > 0:
+                recorded.programs.append(path)
+            continue
         changes = match[1] in CHANGES or WRITING.search(match[3])
         (recorded.written if changes else recorded.read).add(path)
     return recorded

@@ -150,6 +150,7 @@ def _local(
         package=resolved.package,
         env=sorted(expanded.env.keys() - steering.keys()),
         env_values=steering,
+        sandbox=policy.sandbox_of(spec.name),
     )
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, LocatedApproval, PathVariables
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import SandboxSettings, brief
 from switchboard_mcp.config.sections import AskSettings, GovernanceSettings
 from switchboard_mcp.config.variables import used_variables
 from switchboard_mcp.config.wrapped_children import wrapper_folder
@@ -293,6 +294,18 @@ def library_folder(path: str) -> str:
     return ""
 
 
+def find_sandbox_fault(entry: LocatedApproval, sandbox: SandboxSettings) -> LaunchFault | None:
+    """Return the fault if the sandbox of the config is not the approved one, or None."""
+    approved, key = entry.approval.sandbox, join_key(entry.key, "sandbox")
+    if approved == sandbox:
+        return None
+    now = brief(sandbox)
+    if approved is None:
+        message = f"is missing, since an earlier version approved it without a sandbox; it would run in {now}"
+        return ApprovalFault(key, message)
+    return ApprovalFault(key, f"is {brief(approved)}, but the config sets {now}")
+
+
 LaunchRule = Callable[[LaunchRequest], LaunchFault | None]
 LAUNCH_RULES: tuple[LaunchRule, ...] = (
     as_configured,
@@ -321,10 +334,20 @@ class LaunchPolicy(Struct, frozen=True):
     config: str = ""  # the config file
     platform: str = ""
     unapproved_suites: Mapping[str, Failure] = {}  # by child
+    sandbox_of: Callable[[str], SandboxSettings] = lambda _: SandboxSettings(preset="workspace")  # by child
 
     def check(self, spec: ChildSpec, inspector: FileInspector | None = None) -> Failure | None:
         """Return the failure if the child may not run, or None. Does not read the pinned files."""
-        return self._check_launch(spec, inspector) or self.unapproved_suites.get(spec.name)
+        return (
+            self._check_launch(spec, inspector)
+            or self.unapproved_suites.get(spec.name)
+            or self._check_sandbox(spec)
+        )
+
+    def _check_sandbox(self, spec: ChildSpec) -> Failure | None:
+        entry = None if spec.wraps or spec.kind != "stdio" else self.approvals.find(spec.name, self.platform)
+        fault = None if entry is None else find_sandbox_fault(entry, self.sandbox_of(spec.name))
+        return None if fault is None else self.refusal(spec, fault)
 
     def _check_launch(self, spec: ChildSpec, inspector: FileInspector | None) -> Failure | None:
         if spec.wraps:

@@ -94,6 +94,34 @@ def test_an_answer_that_means_nothing_is_asked_for_again(person: Person) -> None
     assert "Moved 1 entry" in talk(person, lambda question: next(answers))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux")
+@pytest.mark.parametrize(
+    ("answer", "flags", "expected"),
+    [
+        ("", [], None),
+        ("y", [], {"time": {"preset": "strict"}}),
+        ("", ["--sandbox", "workspace"], {"time": {"preset": "strict"}, "own": {"preset": "workspace"}}),
+    ],
+)
+def test_servers_with_known_needs_are_confined_if_the_person_wants_it(
+    person: Person, answer: str, flags: list[str], expected: object
+) -> None:
+    file = person.home / ".codeium/windsurf/mcp_config.json"
+    entries = {
+        "time": {"command": "uvx", "args": ["mcp-server-time"]},
+        "own": {"command": "cat"},
+        "far": {"serverUrl": "https://mcp.example.com/mcp"},
+    }
+    file.write_text(json.dumps({"mcpServers": entries}))
+    ask = Talk(Confine=answer)
+    talk(person, ask, *flags)
+    asked = [question for question in ask.asked if question.startswith("Confine")]
+    assert asked == ([] if flags else ["Confine time in sandboxes with what they are known to need? [y/N]"])
+    config = person.user / "switchboard.config.json"
+    suites = json.loads(config.read_text()).get("suites", {}) if config.exists() else {}
+    assert {name: suite["sandbox"] for name, suite in suites.items()} == (expected or {})
+
+
 def test_suites_that_are_wanted_are_switched_on(person: Person) -> None:
     talk(person, Talk(mail="y"))
     assert json.loads((person.user / "switchboard.config.json").read_text())["mail"] == {"enabled": True}

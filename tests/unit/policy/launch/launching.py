@@ -9,6 +9,7 @@ from msgspec import structs
 
 from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, path_variables
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.policy.launch.file_inspector import hash_path
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -38,6 +39,7 @@ class Place:
             files=[self.pin(self.node), self.pin(self.script)],
             env=["TOKEN"],
             env_values={"NODE_OPTIONS": "--no-warnings"},
+            sandbox=SandboxSettings(preset="workspace"),
         )
 
     def pin(self, path: Path) -> FilePin:

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from switchboard_mcp.config.approvals import FilePin
+from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.rules import LAUNCH_RULES, ApprovedLaunch, fits
@@ -42,6 +43,40 @@ def test_a_child_nobody_approved_is_not_allowed(place: Place) -> None:
     assert place.file in problem.message
     assert f"{place.folder}/switchboard.config.json: mcpServers.good" in problem.message
     assert problem.hint == "A person who may approve children runs `switchboard approve other`."
+
+
+WORKSPACE = SandboxSettings(preset="workspace")
+HOSTS = SandboxSettings(preset="workspace", network=["example.com"])
+
+
+@pytest.mark.parametrize(
+    ("approved", "configured", "why"),
+    [
+        (
+            None,
+            WORKSPACE,
+            "is missing, since an earlier version approved it without a sandbox; it would run in",
+        ),
+        (WORKSPACE, SandboxSettings(preset="off"), "is workspace, but the config sets off"),
+        (
+            WORKSPACE,
+            HOSTS,
+            'is workspace, but the config sets {"preset":"workspace","network":["example.com"]}',
+        ),
+        (SandboxSettings(preset="off"), WORKSPACE, "is off, but the config sets workspace"),
+        (HOSTS, structs.replace(HOSTS, network="all"), "is {"),
+    ],
+)
+def test_a_sandbox_that_was_not_approved_is_refused_and_the_refusal_names_the_command(
+    place: Place, approved: SandboxSettings | None, configured: SandboxSettings, why: str
+) -> None:
+    policy = structs.replace(place.guard(sandbox=approved), sandbox_of=lambda _: configured)
+    problem = policy.check(place.spec())
+    assert f"{place.file}: children.good.sandbox: {why}" in refusal(problem)
+    assert "`switchboard approve good`" in str(problem and problem.hint)
+    assert policy.approve(place.spec()) == problem
+    same = structs.replace(place.guard(sandbox=configured), sandbox_of=lambda _: configured)
+    assert same.check(place.spec()) is None
 
 
 @pytest.mark.parametrize(
