@@ -59,7 +59,7 @@ DURING = "during the run"
 class Recorded(Struct):
     """What a child used: files that it read and wrote, programs that it started, and ports that it connected to.
 
-    `local` are ports of this machine.
+    `local` are ports of this machine. `called` means that a subtool was called.
     """
 
     read: set[str]
@@ -67,6 +67,7 @@ class Recorded(Struct):
     programs: list[str] = []
     ports: set[int] = set()
     local: set[int] = set()
+    called: bool = False
 
 
 class Line(NamedTuple):
@@ -213,7 +214,8 @@ def _settings(preset: Preset, lines: Iterable[Line], recorded: Recorded | None) 
         values.setdefault(line.setting, []).append(line.value)
     files = SandboxFiles(read=values.get("files.read", []), write=values.get("files.write", []))
     is_browser = preset == "browser"
-    spawns = recorded is None or bool(recorded.programs) or is_browser
+    # Before a subtool is called, a server has rarely started the programs that it needs.
+    spawns = recorded is None or not recorded.called or bool(recorded.programs) or is_browser
     settings = SandboxSettings(
         preset=preset,
         network=None if is_browser else values.get("network"),
@@ -278,7 +280,7 @@ async def _record(invocation: Invocation, workspace: Workspace, spec: ChildSpec)
         outcome = await _use(invocation, _with_sandbox(workspace, traced, off), spec.name)
         if isinstance(outcome, Failure):
             return outcome
-        return _read_log(log, spec.cwd)
+        return structs.replace(_read_log(log, spec.cwd), called=bool(invocation.args.call))
 
 
 def _read_log(path: str, cwd: str) -> Recorded:
