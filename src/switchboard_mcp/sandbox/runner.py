@@ -22,6 +22,7 @@ from msgspec import Raw, Struct, structs
 
 from switchboard_mcp.config.sandbox import CONTAINERS, SandboxWords
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.sandbox import packages
 from switchboard_mcp.sandbox.denials import (
     MAX_CHARS,
     NETWORK_REFUSALS,
@@ -45,6 +46,8 @@ MAX_SOCKETS = 250  # the kernel passes 253 descriptors at once
 # A refused host explains an error of a call that ended within this time after it.
 RECENT_S = 60.0
 MAX_REPORTED = 100  # different refusals of one process that are logged and audited
+STDERR_LINES = 10
+MAX_OUTPUT = 65_536
 PROBE_TIMEOUT_S = 10.0
 CHANNEL = 3  # the descriptor of the socket inside bubblewrap, as in `confine`
 
@@ -184,6 +187,7 @@ class SandboxRunner:
         self._cache = cache
         self._support: asyncio.Future[Support] | None = None
         self._bubblewrap: asyncio.Future[Support | None] | None = None
+        self._installing: dict[str, asyncio.Task[str | Failure]] = {}  # by folder
         self._removals: set[asyncio.Task[ChildProcess]] = set()
 
     async def support(self) -> Support:
@@ -237,11 +241,88 @@ class SandboxRunner:
         inherited: Iterable[str],
         on_denial: OnDenial,
     ) -> tuple[ChildProcess, RunningSandbox] | Failure:
-        """Start a process in its sandbox. Raises as `Launcher.spawn` does."""
+        """Start a process in its sandbox; a package runner in two phases. Raises as `Launcher.spawn` does."""
+        prepared = await self._installed(child, words, launch)
+        if isinstance(prepared, Failure):
+            return prepared
+        return await self._start(child, prepared[1], prepared[0], inherited, self.places(child), on_denial)
+
+    async def _installed(
+        self, child: str, words: SandboxWords, launch: Launch
+    ) -> tuple[Launch, SandboxWords] | Failure:
+        """Install the package of a package runner, unless it is installed already; return what is to be run."""
+        folder = packages_folder(self.places(child))
+        installation = packages.find_installation(launch, folder, self._home)
+        mechanism = mechanism_of(words, await self.support_for(words))
+        if installation is None or mechanism not in ("linux", "bubblewrap"):
+            return launch, words
+        program = await asyncio.to_thread(packages.installed_program, installation)
+        if not program:
+            # It goes on if this start is given up: the next one then waits for the rest of it only.
+            task = self._installing.get(folder)
+            if task is None:
+                installing = self._install(
+                    child,
+                    structs.replace(
+                        installation, words=structs.replace(installation.words, mechanism=words.mechanism)
+                    ),
+                )
+                task = self._installing[folder] = asyncio.get_running_loop().create_task(installing)
+                task.add_done_callback(lambda _: self._installing.pop(folder, None))
+            outcome = await asyncio.shield(task)
+            if isinstance(outcome, Failure):
+                return outcome
+            program = outcome
+        return packages.second_phase(installation, program, launch, words)
+
+    async def _install(self, child: str, installation: packages.Installation) -> str | Failure:
+        """Install a package, one process on this machine at a time; return the installed program."""
+        lock = await asyncio.to_thread(packages.lock, installation)
+        try:
+            program = await asyncio.to_thread(packages.installed_program, installation)
+            return program or await self._first_phase(child, installation)
+        finally:
+            os.close(lock)
+
+    async def _first_phase(self, child: str, installation: packages.Installation) -> str | Failure:
+        """Run the command that installs a package in its sandbox."""
+        await asyncio.to_thread(packages.begin, installation)
+        launch, places = installation.launch, Places(installation.folder, self._home, installation.folder)
+        # All variables count as inherited: install scripts get none of the child's secrets.
+        started = await self._start(child, installation.words, launch, launch.env, places, lambda _: None)
+        if isinstance(started, Failure):
+            return started
+        process, sandbox = started
+        os.close(process.stdin)
+        try:
+            _, stderr = await asyncio.gather(
+                *(asyncio.to_thread(_read_tail, fd) for fd in (process.stdout, process.stderr))
+            )
+            await process.exited
+        finally:
+            process.end()
+            sandbox.close()
+        return await asyncio.to_thread(packages.finish, installation) or failure(
+            "child_start_failed",
+            f"Child '{child}': the package {installation.request.spec} could not be installed.",
+            child=child,
+            hint=f"Its first start needs the network, later ones do not. Try `{' '.join(launch.argv)}`.",
+            stderr=stderr.splitlines()[-STDERR_LINES:],
+        )
+
+    async def _start(
+        self,
+        child: str,
+        words: SandboxWords,
+        launch: Launch,
+        inherited: Iterable[str],
+        places: Places,
+        on_denial: OnDenial,
+    ) -> tuple[ChildProcess, RunningSandbox] | Failure:
         support = await self.support_for(words)
         own_tools = tools() if mechanism_of(words, support) == "bubblewrap" else ()
         machine = os.uname().machine
-        plan = make_plan(words, launch, inherited, self.places(child), support, machine, own_tools)
+        plan = make_plan(words, launch, inherited, places, support, machine, own_tools)
         if refused := unavailable(child, words, plan, support):
             return refused
         for folder in plan.folders:
@@ -356,6 +437,20 @@ def unavailable(child: str, words: SandboxWords, plan: SandboxPlan, support: Sup
         f"Child '{child}' requires its sandbox, and this system cannot keep all of it: {reasons}.",
         child=child,
     )
+
+
+def _read_tail(fd: int) -> str:
+    """Read a pipe to its end, and return the last part of it."""
+    tail = b""
+    with open(fd, "rb", buffering=0) as file:
+        while chunk := file.read(65_536):
+            tail = (tail + chunk)[-MAX_OUTPUT:]
+    return tail.decode("utf-8", "replace")
+
+
+def packages_folder(places: Places) -> str:
+    """Return the folder for the package of a package runner: beside the child's own, which it may write."""
+    return f"{places.cache}.packages"
 
 
 def child_places(workspace: str, home: str, cache: str, child: str) -> Places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 from switchboard_mcp.app import load
 from switchboard_mcp.children.catalog import cache_folder
@@ -16,7 +17,7 @@ from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import Promise, Support
 from switchboard_mcp.sandbox.report import SandboxReport, describe_child
-from switchboard_mcp.sandbox.runner import child_places
+from switchboard_mcp.sandbox.runner import child_places, packages_folder
 
 
 def run(invocation: Invocation) -> int:
@@ -29,6 +30,8 @@ def run(invocation: Invocation) -> int:
         spec = find_child(workspace, name, invocation.console)
         return learn(invocation, workspace, spec, places_of(workspace, spec))
     chosen = [find_child(workspace, name, invocation.console)] if name else local_children(workspace)
+    if invocation.args.action == "update":
+        return update(invocation, workspace, chosen)
     support = find_support({sandbox_of(spec.name, workspace.config).mechanism for spec in chosen})
     reports = [
         describe_child(workspace, spec, os.environ, places_of(workspace, spec), support) for spec in chosen
@@ -42,14 +45,16 @@ def run(invocation: Invocation) -> int:
 
 
 COMMAND = Command(
-    "sandbox show|learn [CHILD] [OPTIONS]",
+    "sandbox show|learn|update [CHILD] [OPTIONS]",
     "`show` prints what this system offers, each child's sandbox, and which of its promises hold here; with a\n"
     "child, all of it. Exit code 1 if a required sandbox cannot be kept. `learn` runs a child, watches what it uses,\n"
-    "and prints the smallest sandbox that it works in, with a reason for each line; --save writes it to the config.",
+    "and prints the smallest sandbox that it works in, with a reason for each line; --save writes it to the config.\n"
+    "`update` forgets the package that `npx`, `uvx` and the like have installed for a child: its next start downloads\n"
+    "it again.",
     run=run,
     arguments=[
-        positional("action", "show or learn", choices=("show", "learn")),
-        positional("child", "the child (show: default all)", metavar="CHILD", nargs="?", default=""),
+        positional("action", "show, learn or update", choices=("show", "learn", "update")),
+        positional("child", "the child (default: all)", metavar="CHILD", nargs="?", default=""),
         option("--call", "SUBTOOL", "learn: call this subtool too"),
         flag("--save", "learn: write the proposal into the config, if the child works in it"),
         option("--args", "JSON", "learn: its arguments (default: {})", "{}"),
@@ -61,6 +66,23 @@ COMMAND = Command(
         "  switchboard sandbox learn github --call get_me"
     ),
 )
+
+
+def update(invocation: Invocation, workspace: Workspace, chosen: list[ChildSpec]) -> int:
+    """Remove the packages that were installed for these children."""
+    removed = []
+    for spec in chosen:
+        folder = packages_folder(places_of(workspace, spec))
+        if os.path.isdir(folder):
+            shutil.rmtree(folder)
+            removed.append(spec.name)
+    if invocation.as_json:
+        invocation.console.out.json({"updated": removed})
+    elif removed:
+        invocation.console.out.prose(f"The next start downloads the package of {', '.join(removed)} again.")
+    else:
+        invocation.console.out.line("No package was installed for it.")
+    return 0
 
 
 def local_children(workspace: Workspace) -> list[ChildSpec]:

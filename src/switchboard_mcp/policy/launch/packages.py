@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.programs import (
+    Manifest,
     Resolved,
     Search,
     Unresolved,
@@ -41,8 +42,9 @@ _EXACT = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 class PackageRequest(Struct, frozen=True):
-    """The arguments of a package runner: a package, and perhaps its version and program."""
+    """The arguments of a package runner: a package, and perhaps its version and program. `spec` is as written."""
 
+    spec: str
     package: str
     version: str
     program: str
@@ -61,16 +63,22 @@ def resolve(spec: ChildSpec, environ: Mapping[str, str], workspace: str = "") ->
     return resolve_program(path, spec.args, search)
 
 
-def _resolve_runner(name: str, args: Sequence[str], search: Search) -> Resolved | Unresolved:
+def parse_runner(name: str, args: Sequence[str]) -> tuple[PackageRequest, int] | Unresolved | None:
+    """Return the package that a runner is to run and the number of its own arguments; None if it is no runner."""
     for verb in _VERBS.get(name, ()):
         if tuple(args[: len(verb)]) == verb:
-            break
-    else:
+            request = _parse_runner_args(args[len(verb) :], python=name in _PYTHON)
+            return request if isinstance(request, Unresolved) else (request, len(verb) + request.args_used)
+    return None
+
+
+def _resolve_runner(name: str, args: Sequence[str], search: Search) -> Resolved | Unresolved:
+    parsed = parse_runner(name, args)
+    if parsed is None:
         return Unresolved(f"what `{name}` runs is unknown", "Configure the program itself.")
-    package = _parse_runner_args(args[len(verb) :], python=name in _PYTHON)
-    if isinstance(package, Unresolved):
-        return package
-    replaces = len(verb) + package.args_used
+    if isinstance(parsed, Unresolved):
+        return parsed
+    package, replaces = parsed
     return (
         _python_tool(package, replaces, search)
         if name in _PYTHON
@@ -98,7 +106,7 @@ def _parse_runner_args(words: Sequence[str], *, python: bool) -> PackageRequest 
         else:
             name, version = _split(package or word)
             program = _split(word)[0] if package else ""
-            return PackageRequest(name, version, program, index + 1)
+            return PackageRequest(package or word, name, version, program, index + 1)
     return Unresolved("names no package")
 
 
@@ -125,16 +133,9 @@ def _npm_package(request: PackageRequest, replaces: int, search: Search) -> Reso
         seen.append(manifest.version)
         if _EXACT.fullmatch(request.version) and manifest.version != request.version:
             continue
-        programs = manifest.bin if isinstance(manifest.bin, dict) else {}
-        if isinstance(manifest.bin, str):
-            programs = {request.package.rpartition("/")[2]: manifest.bin}
-        program = request.program or request.package.rpartition("/")[2]
-        chosen = programs.get(program) or (next(iter(programs.values())) if len(programs) == 1 else "")
-        if not chosen:
-            return Unresolved(f"{place} has no program '{program}' (it has {', '.join(programs) or 'none'})")
-        path = os.path.realpath(os.path.join(place, chosen))
-        if not path.startswith(os.path.realpath(place) + "/") or not os.path.isfile(path):
-            return Unresolved(f"{place}: its program {chosen} is not in the package")
+        path = _npm_program(place, manifest, request)
+        if isinstance(path, Unresolved):
+            return path
         return resolve_script(path, replaces, search, f"npm:{request.package}@{manifest.version}")
     version = f"@{request.version}" if request.version else ""
     found = f" (found: {', '.join(seen)})" if seen else ""
@@ -142,6 +143,33 @@ def _npm_package(request: PackageRequest, replaces: int, search: Search) -> Reso
         f"the package {request.package}{version} is not installed here{found}",
         f"Install it, for example with `npm install {request.package}{version}` in the workspace, then approve.",
     )
+
+
+def _npm_program(place: str, manifest: Manifest, request: PackageRequest) -> str | Unresolved:
+    """Return the file of a package's program."""
+    programs = manifest.bin if isinstance(manifest.bin, dict) else {}
+    if isinstance(manifest.bin, str):
+        programs = {request.package.rpartition("/")[2]: manifest.bin}
+    program = request.program or request.package.rpartition("/")[2]
+    chosen = programs.get(program) or (next(iter(programs.values())) if len(programs) == 1 else "")
+    if not chosen:
+        return Unresolved(f"{place} has no program '{program}' (it has {', '.join(programs) or 'none'})")
+    path = os.path.realpath(os.path.join(place, chosen))
+    if not path.startswith(os.path.realpath(place) + "/") or not os.path.isfile(path):
+        return Unresolved(f"{place}: its program {chosen} is not in the package")
+    return path
+
+
+def program_in(request: PackageRequest, folder: str, runner: str) -> str:
+    """Return the program of a package that was installed into a folder of its own, or an empty string."""
+    if runner in _PYTHON:
+        program = request.program or request.package
+        places = glob_in(folder, f"tools/*/bin/{program}") + glob_in(folder, f"venvs/*/bin/{program}")
+        return next((path for path in places if os.path.isfile(path)), "")
+    place = os.path.join(folder, "node_modules", request.package)
+    manifest = read_manifest(place)
+    found = _npm_program(place, manifest, request) if manifest is not None else ""
+    return found if isinstance(found, str) else ""
 
 
 def _npm_folders(search: Search) -> Iterator[str]:
