@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import SandboxWords, describe_network
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.sandbox.packages import (
+    Installation,
+    find_installation,
+    installed_program,
+    packages_folder,
+)
 from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan
-from switchboard_mcp.sandbox.promises import Promise, Support, promises
+from switchboard_mcp.sandbox.promises import Promise, Support, mechanism_of, promises
 
 
 class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -28,6 +34,8 @@ class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Listed paths that do not exist, so nothing is allowed or protected there."""
     env: list[str] = []
     """Names of the variables that the child gets."""
+    package: str = ""
+    """The package of a package runner, and if it is installed. Only its installation has the network."""
 
     @property
     def broken(self) -> list[Promise]:
@@ -45,6 +53,14 @@ def describe_child(
     expanded = expand(spec, environ)
     if isinstance(expanded, Failure):
         return SandboxReport(spec.name, words, promises(words, support))
+    installation = installation_of(expanded, environ, places)
+    package = ""
+    if installation is not None and mechanism_of(words, support) in ("linux", "bubblewrap"):
+        program = installed_program(installation)
+        package = f"{installation.request.spec}, {'installed' if program else 'not installed yet'}"
+        if program:
+            expanded = structs.replace(expanded, command=program, args=installation.rest)
+            words = structs.replace(words, read=[*words.read, installation.folder])
     plan = plan_of(words, expanded, environ, places, support)
     listed = (*plan.read, *plan.write)
     missing = [path for path in listed if not os.path.lexists(path) and path not in plan.folders]
@@ -57,7 +73,14 @@ def describe_child(
         protect=plan.protect,
         missing=missing,
         env=sorted(plan.launch.env),
+        package=package,
     )
+
+
+def installation_of(spec: ChildSpec, environ: Mapping[str, str], places: Places) -> Installation | None:
+    """Return the installation of a child whose command is a package runner, or None."""
+    launch = Launch([spec.command, *spec.args], {**environ, **spec.env}, spec.cwd)
+    return find_installation(launch, packages_folder(places), places.home)
 
 
 def plan_of(

@@ -251,7 +251,7 @@ class SandboxRunner:
         self, child: str, words: SandboxWords, launch: Launch
     ) -> tuple[Launch, SandboxWords] | Failure:
         """Install the package of a package runner, unless it is installed already; return what is to be run."""
-        folder = packages_folder(self.places(child))
+        folder = packages.packages_folder(self.places(child))
         installation = packages.find_installation(launch, folder, self._home)
         mechanism = mechanism_of(words, await self.support_for(words))
         if installation is None or mechanism not in ("linux", "bubblewrap"):
@@ -446,11 +446,6 @@ def _read_tail(fd: int) -> str:
         while chunk := file.read(65_536):
             tail = (tail + chunk)[-MAX_OUTPUT:]
     return tail.decode("utf-8", "replace")
-
-
-def packages_folder(places: Places) -> str:
-    """Return the folder for the package of a package runner: beside the child's own, which it may write."""
-    return f"{places.cache}.packages"
 
 
 def child_places(workspace: str, home: str, cache: str, child: str) -> Places:

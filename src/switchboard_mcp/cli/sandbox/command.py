@@ -13,11 +13,12 @@ from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.cli.sandbox.learn import learn
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import describe_network
+from switchboard_mcp.sandbox.packages import packages_folder
 from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import Promise, Support
 from switchboard_mcp.sandbox.report import SandboxReport, describe_child
-from switchboard_mcp.sandbox.runner import child_places, packages_folder
+from switchboard_mcp.sandbox.runner import child_places
 
 
 def run(invocation: Invocation) -> int:
@@ -152,6 +153,7 @@ def _show_child(report: SandboxReport, out: Screen) -> None:
     facts = {
         "preset": f"{words.preset}{', required' if words.required else ''}",
         "mechanism": "" if words.mechanism == "auto" else f"{words.mechanism} {words.image}".strip(),
+        "package": report.package,
         "reads": ", ".join((*report.read, "programs and libraries of the system")),
         "writes": ", ".join((*report.write, "a temporary folder of its own")),
         "protected": ", ".join(report.protect),

@@ -29,9 +29,10 @@ from switchboard_mcp.config.sandbox import PRESETS, Preset, SandboxFiles, Sandbo
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
+from switchboard_mcp.sandbox.packages import installed_program
 from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
-from switchboard_mcp.sandbox.report import plan_of
+from switchboard_mcp.sandbox.report import installation_of, plan_of
 from switchboard_mcp.setup.descriptions import SandboxProposal, propose_sandbox
 from switchboard_mcp.transport.rpc import AwaitedRequest
 
@@ -94,7 +95,9 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
         )
     out = invocation.console.out
     known = propose_sandbox(spec.command, spec.args, spec.cwd)
-    recorded = _recorded(invocation, workspace, spec)
+    if problem := _installed(invocation, workspace, spec, places):
+        raise SwitchboardError(problem)
+    recorded = _recorded(invocation, workspace, _without_runner(spec, places))
     if recorded is None and not invocation.as_json:
         out.prose("strace is not installed, so files are not recorded; refused ones are shown as errors.")
     lines = [*_file_lines(recorded, known, workspace, spec, places), *_port_lines(recorded)]
@@ -144,6 +147,27 @@ def _first_working(
     return _first_working(invocation, workspace, spec, lines, recorded, presets[1:])
 
 
+def _installed(
+    invocation: Invocation, workspace: Workspace, spec: ChildSpec, places: Places
+) -> Failure | None:
+    """Install the package of a package runner, so that what is recorded is the server and not the installation."""
+    if installation_of(spec, os.environ, places) is None or _without_runner(spec, places) != spec:
+        return None
+    workspace = _with_sandbox(workspace, spec, SandboxSettings(preset="workspace", network=["*"]))
+    outcome = run_loop(lambda: _use(invocation, workspace, spec.name, call=False))
+    is_installed = _without_runner(spec, places) != spec
+    return outcome if isinstance(outcome, Failure) and not is_installed else None
+
+
+def _without_runner(spec: ChildSpec, places: Places) -> ChildSpec:
+    """Return the child with the installed program instead of its package runner; as it is if there is none."""
+    installation = installation_of(spec, os.environ, places)
+    program = installed_program(installation) if installation is not None else ""
+    if installation is None or not program:
+        return spec
+    return structs.replace(spec, command=program, args=installation.rest)
+
+
 def _recorded(invocation: Invocation, workspace: Workspace, spec: ChildSpec) -> Recorded | None:
     if not shutil.which("strace"):
         return None
@@ -162,6 +186,7 @@ def _file_lines(
         yield from (Line(setting, path, "this server is known to need it") for path in paths)
     if recorded is None:
         return
+    spec = _without_runner(spec, places)
     plan = plan_of(PRESETS["workspace"], spec, os.environ, places, find_support())
     covered = (*plan.read, *plan.write, workspace.folder)
     own = fold((path for path in recorded.written if not _is_known(path, covered)), places)
@@ -231,7 +256,9 @@ def _with_sandbox(workspace: Workspace, spec: ChildSpec, sandbox: SandboxSetting
     return structs.replace(workspace, config=config, children=[spec])
 
 
-async def _use(invocation: Invocation, workspace: Workspace, name: str) -> list[str] | Failure:
+async def _use(
+    invocation: Invocation, workspace: Workspace, name: str, *, call: bool = True
+) -> list[str] | Failure:
     """Start the child, call the subtool if one is named, and return the hosts that it connected to."""
     async with running(workspace, Log(level="error"), Redactor(), pinned=False) as switchboard:
         child = switchboard.registry.children[name]
@@ -239,7 +266,7 @@ async def _use(invocation: Invocation, workspace: Workspace, name: str) -> list[
         problem = await child.start_now()
         if problem is not None:
             return problem
-        if invocation.args.call and child.peer is not None:
+        if call and invocation.args.call and child.peer is not None:
             params = b'{"name":%b,"arguments":%b}' % (
                 msgspec.json.encode(invocation.args.call), invocation.args.args.encode()
             )  # fmt: skip
