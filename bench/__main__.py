@@ -27,6 +27,7 @@ from bench import (
     mail,
     over_http,
     sandbox,
+    sandbox_servers,
     savings,
     start,
     tool_results,
@@ -48,6 +49,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "mail": mail.run,
     "bus": bus.run,
     "sandbox": sandbox.run,
+    "sandbox_servers": sandbox_servers.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
