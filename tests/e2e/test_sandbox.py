@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.e2e.host import switchboard
+from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.servers import Servers
 from tests.e2e.shell import answered, parsed, run
 from tests.e2e.web import serving
-from tests.e2e.workspaces import add_child, configure
+from tests.e2e.workspaces import REPO, add_child, configure
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux")
 SERVER = Path(__file__).parents[1] / "children" / "runs_code.py"
@@ -113,6 +115,81 @@ def test_a_child_that_cannot_start_in_its_sandbox_says_why(workspace: Path, home
     configure(workspace, {"sandbox": "workspace"})
     text = run(workspace, "call", "broken", "x", HOME=str(home)).stderr
     assert f"does not let it use {home / '.needed'}" in text
+
+
+# As a container's filter does: no user namespaces and no Landlock. Then the command.
+CONTAINER = """
+import ctypes, os, struct, sys
+denied = {272: 1, 444: 38} if os.uname().machine == "x86_64" else {97: 1, 444: 38}
+lines = [(0x20, 0, 0, 0)]
+for number, error in denied.items():
+    lines += [(0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | error)]
+lines += [(0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(lines), ctypes.addressof(code)))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_container_without_landlock_and_namespaces_is_said_and_behaves_as_configured(
+    confined: Path, home: Path
+) -> None:
+    def inside(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", CONTAINER, *SWITCHBOARD, *arguments]
+        env = {**os.environ, "HOME": str(home)}
+        return subprocess.run(command, cwd=confined, env=env, capture_output=True, text=True, check=False)
+
+    shown = json.loads(inside("sandbox", "show", "code", "--json").stdout)
+    assert (shown["system"]["landlock"], shown["system"]["user"], shown["system"]["mount"]) == (
+        0,
+        False,
+        False,
+    )
+    broken = {promise["name"] for promise in shown["children"][0]["promises"] if promise.get("why")}
+    assert {"files", "protect", "network", "limits"} <= broken
+    doctor = inside("doctor").stdout
+    assert "The sandbox of code does not keep all it promises here" in " ".join(doctor.split())
+    question = ("call", "code", "run", json.dumps({"code": "print('it runs')"}))
+    assert "it runs" in inside(*question).stdout
+    configure(confined, {"suites": {"code": {"sandbox": {"preset": "workspace", "required": True}}}})
+    refused = inside(*question)
+    assert refused.returncode == 1
+    assert "requires its sandbox, and this system cannot keep all of it" in refused.stderr
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists("/usr/bin/python3.11") or sys.version_info[:2] != (3, 11),
+    reason="needs root to become another user, and a Python that this user may run",
+)
+def test_an_unprivileged_user_gets_every_promise() -> None:
+    nobody = 65534
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        workspace, home = Path(folder) / "workspace", Path(folder) / "home"
+        for path in (workspace, home):
+            path.mkdir()
+        (home / "secret").write_text("secret")
+        shutil.copy(SERVER, workspace)
+        add_child(workspace, "code", ["/usr/bin/python3.11", str(workspace / SERVER.name)])
+        configure(workspace, {"sandbox": {"preset": "workspace", "required": True}})
+        for path in (Path(folder), *Path(folder).rglob("*")):
+            os.chown(path, nobody, nobody)
+        libraries = f"{REPO / 'src'}:{Path(msgspec.__file__).parents[1]}"
+        env = {"PATH": os.defpath, "HOME": str(home), "PYTHONPATH": libraries}
+
+        def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = ["/usr/bin/python3.11", "-m", "switchboard_mcp", *arguments]
+            return subprocess.run(
+                command, cwd=workspace, env=env, capture_output=True, text=True, check=False, user=nobody,
+                group=nobody, extra_groups=[],
+            )  # fmt: skip
+
+        shown = json.loads(as_nobody("sandbox", "show", "code", "--json").stdout)
+        assert not [promise for promise in shown["children"][0]["promises"] if promise.get("why")]
+        code = f"import os; print(open('/proc/self/status').read()); open({str(home / 'secret')!r})"
+        done = as_nobody("call", "code", "run", json.dumps({"code": code}))
+        assert f"does not let it use {home / 'secret'}" in done.stdout + done.stderr, done
 
 
 @pytest.mark.parametrize("name", Servers.names)

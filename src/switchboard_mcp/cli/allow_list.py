@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec.json import encode
-
 from switchboard_mcp.children.lock import find_tampering, lock_path, read_lock
 from switchboard_mcp.cli.commands.init import parse_choice
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
@@ -87,24 +85,6 @@ def write_settings(workspace: Workspace, *, govern: bool, allow: Mapping[str, Se
         parts += [f"suites.{child}.expose.allow = {list(names)}" for child, names in allow.items()]
         hint = f"Set it by hand, then run this command again: {'; '.join(parts)}."
         raise refused("setup_refused", f"{path} {problem}", hint=hint) from None
-    after = text.encode()
-    if after != before:
-        write(path, after, 0o644)
-    return path
-
-
-def write_suites(workspace: Workspace, suites: Mapping[str, Mapping[str, object]]) -> str:
-    """Set members of suites in the config file, which need not exist; return its path."""
-    path = workspace.source or os.path.join(workspace.folder, JSON_NAME)
-    before = read(path)
-    form = formats.guess_format(path)
-    try:
-        text = formats.decode(before or b"")
-        for child, members in suites.items():
-            text = formats.set_object(text, form, ("suites",), child, members)
-    except UnsafeEditError as problem:
-        parts = "; ".join(f"suites.{child} = {encode(own).decode()}" for child, own in suites.items())
-        raise refused("setup_refused", f"{path} {problem}", hint=f"Set it by hand: {parts}.") from None
     after = text.encode()
     if after != before:
         write(path, after, 0o644)

@@ -11,7 +11,7 @@ from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import SandboxWords, describe_network
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.sandbox.packages import (
+from switchboard_mcp.sandbox.installations import (
     Installation,
     find_installation,
     installed_program,

@@ -22,7 +22,7 @@ from msgspec import Raw, Struct, structs
 
 from switchboard_mcp.config.sandbox import CONTAINERS, SandboxWords
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.sandbox import packages
+from switchboard_mcp.sandbox import installations
 from switchboard_mcp.sandbox.denials import (
     MAX_CHARS,
     NETWORK_REFUSALS,
@@ -251,12 +251,12 @@ class SandboxRunner:
         self, child: str, words: SandboxWords, launch: Launch
     ) -> tuple[Launch, SandboxWords] | Failure:
         """Install the package of a package runner, unless it is installed already; return what is to be run."""
-        folder = packages.packages_folder(self.places(child))
-        installation = packages.find_installation(launch, folder, self._home)
+        folder = installations.packages_folder(self.places(child))
+        installation = installations.find_installation(launch, folder, self._home)
         mechanism = mechanism_of(words, await self.support_for(words))
         if installation is None or mechanism not in ("linux", "bubblewrap"):
             return launch, words
-        program = await asyncio.to_thread(packages.installed_program, installation)
+        program = await asyncio.to_thread(installations.installed_program, installation)
         if not program:
             # It goes on if this start is given up: the next one then waits for the rest of it only.
             task = self._installing.get(folder)
@@ -273,20 +273,20 @@ class SandboxRunner:
             if isinstance(outcome, Failure):
                 return outcome
             program = outcome
-        return packages.second_phase(installation, program, launch, words)
+        return installations.second_phase(installation, program, launch, words)
 
-    async def _install(self, child: str, installation: packages.Installation) -> str | Failure:
+    async def _install(self, child: str, installation: installations.Installation) -> str | Failure:
         """Install a package, one process on this machine at a time; return the installed program."""
-        lock = await asyncio.to_thread(packages.lock, installation)
+        lock = await asyncio.to_thread(installations.lock, installation)
         try:
-            program = await asyncio.to_thread(packages.installed_program, installation)
+            program = await asyncio.to_thread(installations.installed_program, installation)
             return program or await self._first_phase(child, installation)
         finally:
             os.close(lock)
 
-    async def _first_phase(self, child: str, installation: packages.Installation) -> str | Failure:
+    async def _first_phase(self, child: str, installation: installations.Installation) -> str | Failure:
         """Run the command that installs a package in its sandbox."""
-        await asyncio.to_thread(packages.begin, installation)
+        await asyncio.to_thread(installations.begin, installation)
         launch, places = installation.launch, Places(installation.folder, self._home, installation.folder)
         # All variables count as inherited: install scripts get none of the child's secrets.
         started = await self._start(child, installation.words, launch, launch.env, places, lambda _: None)
@@ -302,7 +302,7 @@ class SandboxRunner:
         finally:
             process.end()
             sandbox.close()
-        return await asyncio.to_thread(packages.finish, installation) or failure(
+        return await asyncio.to_thread(installations.finish, installation) or failure(
             "child_start_failed",
             f"Child '{child}': the package {installation.request.spec} could not be installed.",
             child=child,

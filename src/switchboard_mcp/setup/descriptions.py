@@ -52,7 +52,7 @@ def load_library() -> Library:
 
 def find_known_server(command: str, args: Sequence[str], url: str = "") -> KnownServer | None:
     """Return the known server with this command line or URL, or None."""
-    names = {name for word in (command, *args) for name in (package_name(word), _installed_package(word))}
+    names = {name for word in (command, *args) for name in _names(word)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
     for known in load_library().mcps.values():
         if names.intersection(known.packages) or (host and host in known.urls):
@@ -82,10 +82,21 @@ def propose_sandbox(
     if known is None or known.sandbox is None or preset == "off":
         return SandboxProposal(SandboxSettings(preset=preset))
     settings = known.sandbox
-    if known.sandbox_folders and (named := list(_named_paths(args, cwd))):
+    if known.sandbox_folders and (named := list(_named_paths(_own_arguments(known, command, args), cwd))):
         files = SandboxFiles(read=settings.files.read, write=[*settings.files.write, *named])
         settings = structs.replace(settings, files=files)
     return SandboxProposal(settings, known.sandbox_note, is_known=True)
+
+
+def _own_arguments(known: KnownServer, command: str, args: Sequence[str]) -> Sequence[str]:
+    """Return the arguments of the server itself, which follow the word that names it."""
+    words = (command, *args)
+    index = next((at for at, word in enumerate(words) if _names(word).intersection(known.packages)), 0)
+    return words[index + 1 :]
+
+
+def _names(word: str) -> set[str]:
+    return {package_name(word), _installed_package(word)}
 
 
 def _named_paths(args: Sequence[str], cwd: str) -> Iterator[str]:

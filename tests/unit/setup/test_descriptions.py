@@ -60,7 +60,10 @@ def test_the_needs_of_servers_are_settings_without_mistakes() -> None:
 
 def test_a_proposal_has_the_known_needs_and_the_folders_that_arguments_name(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
-    server = "/x/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+    script = tmp_path / "node_modules" / "@modelcontextprotocol" / "server-filesystem" / "index.js"
+    script.parent.mkdir(parents=True)
+    script.write_text("")
+    server = str(script)
     proposed = propose_sandbox(
         "node", [server, str(tmp_path / "served"), "/nowhere", "."], str(tmp_path / "w")
     )

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from msgspec import to_builtins
 
 from switchboard_mcp.app import project_folder
-from switchboard_mcp.cli.allow_list import write_suites
 from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.init_view import show_discovery
@@ -56,6 +55,7 @@ from switchboard_mcp.setup.journal import (
 )
 from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import NewChild, SecretStore, move_secrets
+from switchboard_mcp.setup.suite_settings import write_suites
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system.atomic_write import GITIGNORE
 from switchboard_mcp.system.user_folders import user_workspace

@@ -13,7 +13,7 @@ from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.cli.sandbox.learn import learn
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import describe_network
-from switchboard_mcp.sandbox.packages import packages_folder
+from switchboard_mcp.sandbox.installations import packages_folder
 from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import Promise, Support

@@ -22,18 +22,18 @@ from msgspec import Struct, structs
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import running
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.cli.allow_list import write_suites
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.config.models import ChildSpec, SuiteSettings, Workspace
 from switchboard_mcp.config.sandbox import PRESETS, Preset, SandboxFiles, SandboxSettings
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.sandbox.packages import installed_program
+from switchboard_mcp.sandbox.installations import installed_program
 from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.report import installation_of, plan_of
 from switchboard_mcp.setup.descriptions import SandboxProposal, propose_sandbox
+from switchboard_mcp.setup.suite_settings import write_suites
 from switchboard_mcp.transport.rpc import AwaitedRequest
 
 CALLS = (

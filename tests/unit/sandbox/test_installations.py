@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.config.sandbox import PRESETS
-from switchboard_mcp.sandbox.packages import (
+from switchboard_mcp.sandbox.installations import (
     Installation,
     begin,
     find_installation,
