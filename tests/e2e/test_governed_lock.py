@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.config.approvals import Approvals, approvals_path, read_approvals, write_approvals
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.policy.approved_settings import approve_settings, section_statuses
 from switchboard_mcp.suites import sanitize
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.servers import Servers
@@ -57,7 +60,13 @@ def govern(workspace: Path, *children: str, allow: Sequence[str] = ("*",), **sui
     # The child notes its starts in its own folder, where Switchboard finds children: such files are protected.
     sandbox: Json = {"files": {"protect": []}}
     settings = {"expose": {"allow": list(allow)}, "sandbox": sandbox, **suite}
-    configure(workspace, {"governance": {"mode": "governed"}, "suites": dict.fromkeys(children, settings)})
+    # On a loaded machine a start takes longer than the health gate allows, which is not what is tested here.
+    config = {"governance": {"mode": "governed"}, "health": {"spawnFailMs": 60_000}}
+    configure(workspace, {**config, "suites": dict.fromkeys(children, settings)})
+    file = approvals_path(str(workspace))
+    statuses = section_statuses(load_workspace(str(workspace), None, {}), Approvals())
+    health = [status for status in statuses if status.name == "health"]
+    write_approvals(file, approve_settings(read_approvals(file), health))
     for name in children:
         cli(workspace, "approve", name, "--data", f"{workspace}/mcps/{name}", "--yes")
 
