@@ -101,7 +101,7 @@ class GateRule(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     """Annotations of the tool."""
     args: dict[str, Condition] = {}
     """Conditions on arguments, by name (at any depth) or by path from the top, such as `file.path`. `*` matches any
-    part of a name, `**` any number of names."""
+    part of a name, `**` any number of names. `path|source` is any of these."""
     client: Names = []
     """Names of client programs, such as `claude-code`, or globs."""
     principal: Names = []
@@ -118,6 +118,8 @@ class GateRule(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
             raise ValueError('`ask` must be "always", "session" or a time such as "10m"')
         if (self.resource or self.prompt) and (self.subtool or self.hints is not UNSET):
             raise ValueError("a rule for resources or prompts has no `subtool` and no `hints`")
+        if any(not name.strip() for names in self.args for name in names.split("|")):
+            raise ValueError("`args` has an empty name")
         if self.resource and self.args:
             raise ValueError("a rule for resources has no `args`")
 

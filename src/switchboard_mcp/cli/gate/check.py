@@ -40,10 +40,10 @@ class GateCase(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Checked(Struct, frozen=True):
-    """The decision about a case. `known` is False if the annotations of the tool are assumed."""
+    """The decision about a case. `unknown` says why the annotations of the tool are assumed; empty if they are not."""
 
     decision: Decision
-    known: bool = True
+    unknown: str = ""
 
 
 def run(invocation: Invocation) -> int:
@@ -107,28 +107,43 @@ def _check(case: GateCase, invocation: Invocation) -> int:
                 "decision": decision.effect,
                 "rule": None if decision.rule == OTHERWISE else decision.rule,
                 "reason": decision.reason,
-                "hintsKnown": checked.known,
+                "hintsKnown": not checked.unknown,
             }
         )
         return 0
     out.line(f"{decision.effect}: {_because(decision, settings)}", STYLES[decision.effect])
     if decision.reason:
         out.line(f"Reason: {decision.reason}")
-    if not checked.known:
-        out.line("The child has not run here yet, so its annotations are assumed: not read-only.", "dim")
+    if checked.unknown:
+        out.line(f"{checked.unknown}, so its annotations are assumed: not read-only.", "dim")
     return 0
 
 
 def _because(decision: Decision, settings: GateSettings) -> str:
+    if decision.rule == OTHERWISE and decision.reason:
+        return "no rule, but the call would fail."
     if decision.rule == OTHERWISE:
         return f"no rule matches, and `otherwise` is {settings.otherwise}."
     return f"gate.rules[{decision.rule}], {_show_rule(settings.rules[decision.rule])}"
 
 
 def _show_rule(rule: GateRule) -> str:
-    written = msgspec.json.decode(msgspec.json.encode(rule))
-    kept = {name: value for name, value in written.items() if value not in (False, "", [], {}, None)}
-    return msgspec.json.encode(kept).decode()
+    return msgspec.json.encode(_without_defaults(msgspec.json.decode(msgspec.json.encode(rule)))).decode()
+
+
+def _without_defaults(written: dict[str, object]) -> dict[str, object]:
+    """Return the parts of a rule that somebody has written."""
+    kept: dict[str, object] = {}
+    for name, value in written.items():
+        if name == "args" and isinstance(value, dict) and value:
+            kept[name] = {each: _condition(parts) for each, parts in value.items()}
+        elif value not in (False, "", [], {}, None):
+            kept[name] = value
+    return kept
+
+
+def _condition(parts: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in parts.items() if name == "equals" or value not in ("", [])}
 
 
 def _test(path: str, invocation: Invocation) -> int:
@@ -199,13 +214,24 @@ def _decide(rules: GateRules, case: GateCase, suite: ChildSuite, switchboard: Sw
     hints = hints_of(suite, tool)
     if case.hints is not None:
         hints = tool_hints(case.hints.read_only or None, case.hints.destructive, case.hints.open_world)
-    known = not found.needs_hints or tool is not None or case.hints is not None
+    unknown = ""
+    if found.needs_hints and tool is None and case.hints is None:
+        unknown = (
+            f"Child '{suite.source}' has no subtool '{case.subtool}'"
+            if suite.child.snapshot is not None
+            else "The child has not run here yet"
+        )
+    refusal = (
+        suite.twins.refusal(case.suite, suite, tool) if suite.twins is not None and tool is not None else None
+    )
+    if refusal is not None:
+        return Checked(Decision("deny", reason=refusal.message))
     if found.settled is not None:
-        return Checked(found.settled, known)
+        return Checked(found.settled, unknown)
     around = surroundings(suite.child, switchboard.context)
     try:
         args = readings(bytes(case.args), tool.input_schema if tool is not None else UNSET)
         decision = rules.strictest(found, "tool", hints, args, around)
     except AmbiguousArgumentsError as problem:
         decision = Decision("deny", reason=f"The arguments are ambiguous: {problem}.")
-    return Checked(decision, known)
+    return Checked(decision, unknown)

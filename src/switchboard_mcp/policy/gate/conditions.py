@@ -68,7 +68,13 @@ class Arguments:
         >>> arguments = Arguments({"file": {"path": ["a", "b"]}, "path": None})
         >>> arguments.values("PATH"), arguments.values("file.*"), arguments.values("x.path")
         (['a', 'b', None], ['a', 'b'], [])
+        >>> arguments.values("file.* | x")
+        ['a', 'b']
         """
+        if ALTERNATIVE in name:
+            every = [self.values(each) for each in split_names(name)]
+            found = [value for values in every for value in values or ()]
+            return found if None not in every and len(found) <= MAX_VALUES else None
         if is_argument_path(name):
             masks = compile_masks((name,))
             assert masks is not None
@@ -116,6 +122,14 @@ NO_VALUES: list[object] = []
 TOO_DEEP: dict[str, list[object]] = {"": []}
 
 
+ALTERNATIVE = "|"
+
+
+def split_names(name: str) -> list[str]:
+    """Return the names of a condition: one, or several that are separated by `|`."""
+    return [each.strip() for each in name.split(ALTERNATIVE)]
+
+
 def is_argument_path(name: str) -> bool:
     """Return whether a condition names its argument by a path or a pattern, not by the name alone."""
     return "." in name or "*" in name
@@ -128,10 +142,11 @@ class _TooDeepError(Exception):
 class CompiledCondition:
     """A condition on one argument, with the parts that are set."""
 
-    __slots__ = ("_checks", "_condition", "_equals", "name")
+    __slots__ = ("_checks", "_condition", "_equals", "name", "names")
 
     def __init__(self, name: str, condition: Condition) -> None:
         self.name = name
+        self.names = tuple(each.casefold() for each in split_names(name))
         self._condition = condition
         self._equals = condition.equals
         parts = ((check, getattr(condition, part)) for part, check in _CHECKS.items())

@@ -143,17 +143,17 @@ class CompiledRule(Struct, frozen=True):
 
     def step(self) -> Step:
         """Return what is left to compare when name and annotations match."""
-        names = [condition.name.casefold() for condition in self.conditions if condition.needs_argument]
-        return Step(names[0] if names else "", self.conditions, self.effect == "allow", self.decision)
+        needed = [condition.names for condition in self.conditions if condition.needs_argument]
+        return Step(needed[0] if needed else (), self.conditions, self.effect == "allow", self.decision)
 
 
 class Step(Struct, frozen=True):
-    """A rule whose name and annotations match. `needs` is an argument without which it cannot apply, if not empty.
+    """A rule whose name and annotations match. Without any of the arguments in `needs` it cannot apply, if not empty.
 
     `strict` is for a rule that allows.
     """
 
-    needs: str
+    needs: tuple[str, ...]
     conditions: tuple[CompiledCondition, ...]
     strict: bool
     decision: Decision
@@ -182,7 +182,7 @@ class Plan(Struct, frozen=True):
         """Return the decision of the first rule whose conditions all hold."""
         names = args.names()
         for step in self.steps:
-            if step.needs and step.needs not in names and names is not TOO_DEEP:
+            if step.needs and names.keys().isdisjoint(step.needs) and names is not TOO_DEEP:
                 continue
             for condition in step.conditions:
                 if not condition.holds(args, around, strict=step.strict):
@@ -273,8 +273,9 @@ class GateRules:
                         last = rule.decision
                         break
                     steps.append(rule.step())
-            every = all(step.needs.isascii() and step.needs for step in steps)
-            needs = frozenset(step.needs.encode() for step in steps) if every else None
+            needed = [name for step in steps for name in step.needs]
+            every = all(step.needs for step in steps) and all(map(str.isascii, needed))
+            needs = frozenset(map(str.encode, needed)) if every else None
             known = found.plans[hints] = Plan(tuple(steps), last, needs)
         return known
 

@@ -133,6 +133,30 @@ def test_a_rule_that_denies_matches_any_value(condition: object, value: object, 
     assert (decide(gate, args={"deep": [{"X": value}]}) == "deny") is matches
 
 
+@pytest.mark.parametrize(
+    ("args", "denied"),
+    [
+        ({"path": "/etc/x"}, True),
+        ({"Source": "a", "destination": "/etc/x"}, True),
+        ({"edit": {"paths": ["a", "/etc/x"]}}, True),
+        ({"to": {"file": "/etc/x"}}, True),
+        ({"source": "a", "destination": "b"}, False),
+        ({"other": "/etc/x"}, False),
+        ({"file": "/etc/x"}, False),
+        ({}, False),
+    ],
+)
+def test_a_condition_may_name_several_arguments(args: object, denied: bool) -> None:
+    gate = rules({"deny": True, "args": {"path|paths|source | destination|to.file": {"outside": "."}}})
+    assert (decide(gate, args=args) == "deny") is denied
+    simple = rules({"deny": True, "args": {"path|paths|source|destination": {"outside": "."}}})
+    found = simple.candidates(GateCall("tool", "files", "files_suite", "x"))
+    skipped = simple.decide_by_names(found, "tool", WRITE, json.dumps(args).encode())
+    assert (skipped is None) is any(
+        name in json.dumps(args).lower() for name in ("path", "source", "destination")
+    )
+
+
 OUTSIDE = [
     "/etc/passwd",
     "../x",
