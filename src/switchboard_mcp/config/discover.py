@@ -56,7 +56,7 @@ def discover(
     source = source or os.path.join(folder, "switchboard.config.json")
     result = _Result({}, [], set(), originals)
     if config.mail.enabled:
-        _add(_mail_child(source), result)
+        _add(_mail_child(source, config), result)
     if config.find.enabled:
         _add(_switchboard_child(source), result)
     _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), result)
@@ -70,7 +70,7 @@ def discover(
     return list(result.children.values()), disabled, result.warnings
 
 
-def _mail_child(source: str) -> ChildSpec:
+def _mail_child(source: str, config: Config) -> ChildSpec:
     """Return the built-in mail child."""
     return ChildSpec(
         name=sections.MAIL_NAME,
@@ -79,6 +79,7 @@ def _mail_child(source: str) -> ChildSpec:
         kind="builtin",
         description=sections.MAIL_DESCRIPTION,
         rpc_timeout_ms=sections.MAIL_LONGEST_CALL_MS,
+        channel=config.mail.channel,
     )
 
 

@@ -414,7 +414,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     `source` and `key` are its file and the key path in it, for messages. `nested` is true if `cmd`, `args` and `env`
     are inside a `command` object in that file. `stored` has the variables that it references and the workspace stores.
     `incomplete` says what the entry lacks: such a child is listed, and its calls fail with this text. `scope` is `user`
-    if a project includes it from the user workspace.
+    if a project includes it from the user workspace. `channel` is true if its events may start turns of hosts.
     """
 
     name: str
@@ -433,6 +433,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     rpc_timeout_ms: int | None = None
     nested: bool = False
     wraps: str = ""
+    channel: bool = False
     stored: StoredVariables = field(default_factory=StoredVariables)
     incomplete: str = ""
     disabled: bool = False

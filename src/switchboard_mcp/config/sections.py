@@ -261,6 +261,8 @@ def resolve_bus(settings: BusSettings, environ: Mapping[str, str], folder: str =
 DEFAULT_MODEL = "claude-haiku-5-5"
 ASK_SUBTOOL = "natural_language"
 # Notification by which a wrapper reports the cost of a request to Switchboard.
+# Of Claude Code: an event that starts a turn of an idle session, if the server has the capability.
+CHANNEL, CHANNEL_CAPABILITY = "notifications/claude/channel", "claude/channel"
 USAGE_NOTIFICATION = "notifications/switchboard/used"
 
 

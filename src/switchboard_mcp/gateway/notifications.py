@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp.children.context import ChildHandle
 from switchboard_mcp.children.resource_subscriptions import UPDATED
-from switchboard_mcp.config.sections import USAGE_NOTIFICATION
+from switchboard_mcp.config.sections import CHANNEL, USAGE_NOTIFICATION
 from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests_in_flight, session_owner
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import ReplyChannel, Session, SubscribedResource, meets_level
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOOLS_CHANGED = "notifications/tools/list_changed"
 ELICITED = "notifications/elicitation/complete"
 # Notifications that do not exist in the stateless protocol.
-LEGACY_ONLY = frozenset({ELICITED, "notifications/tasks/status"})
+LEGACY_ONLY = frozenset({ELICITED, "notifications/tasks/status", CHANNEL})
 
 
 class LogHead(Struct):
@@ -73,6 +73,15 @@ class NotificationRouter:
         suite = self._gateway.view_of(owner.session.viewer).suite_of(child.name)
         return suite is not None and suite.direct and suite.access.permits_uri(uri)
 
+    def _may_open_turns(self, child: ChildHandle) -> bool:
+        """Return True for a child whose text may start a turn of the host.
+
+        If mail does so, a host that was started for it must not take the same from any other child.
+        """
+        if any(suite.child.spec.channel for suite in self._gateway.all_suites.values()):
+            return child.spec.channel
+        return self._is_direct(child.name)
+
     def _is_direct(self, child: str) -> bool:
         """Return True if a child is exposed directly."""
         suite = self._suite_of(child)
@@ -93,6 +102,8 @@ class NotificationRouter:
             # To hosts that have not subscribed the URI means nothing, unless the child is direct.
             if not self._notify_subscribers(child, params) and self._may_see(owner, child, params):
                 self._relay(owner, method, params)
+        elif method == CHANNEL and not self._may_open_turns(child):
+            return
         elif method == ELICITED:
             session = self._broker.issued.session_of(
                 child, IdKind.ELICITATION, result_ids.elicitation(params)

@@ -8,12 +8,13 @@ failing tool from affecting others. Not aware of what tools do.
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, CancelledError, Task
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard_mcp.config.sections import CHANNEL
 from switchboard_mcp.errors import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -88,6 +89,10 @@ class InProcessServer:
         """Send a log message to the client."""
         params = {"level": level, "logger": self._tool_table.app.name, "data": text}
         self._peer.notify("notifications/message", jsonrpc.encode(params))
+
+    def channel_event(self, text: str, meta: Mapping[str, str]) -> None:
+        """Send a channel event to the client."""
+        self._peer.notify(CHANNEL, jsonrpc.encode({"content": text, "meta": meta}))
 
     async def close(self) -> None:
         """Cancel all work for this client and close its session."""

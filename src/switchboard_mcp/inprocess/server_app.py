@@ -5,7 +5,7 @@ The descriptions sent to clients are encoded once for all of them. `mcp_server` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -113,6 +113,9 @@ class Notifier(Protocol):
 
     def log_message(self, level: str, text: str) -> None:
         """Send a log message to the client."""
+
+    def channel_event(self, text: str, meta: Mapping[str, str]) -> None:
+        """Send an event that wakes the session of a client that supports channels (Claude Code)."""
 
 
 class ClientIdentity(Struct, frozen=True):

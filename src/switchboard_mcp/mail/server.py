@@ -75,7 +75,7 @@ class MailServer:
         self.find_remote: Callable[[str], Coroutine[Any, Any, str]] | None = None
         self.workspace = workspace
         self._log = log
-        self._start_task = start_task
+        self.start_task = start_task
         self._store: MessageStore | None = None
         self._opening = asyncio.Lock()
         self._unsubscribe: Callable[[], None] | None = None
@@ -116,12 +116,16 @@ class MailServer:
                 )
                 self._store = store
                 self.watch_mailboxes()
-                self._maintenance = self._start_task(self._maintain())
+                self._maintenance = self.start_task(self._maintain())
             return self._store
 
     def watch_mailboxes(self) -> None:
-        """Watch the mailboxes of the sessions that are subscribed to resources."""
-        agents = {session.name for session in self.sessions if session.name and session.subscribed}
+        """Watch the mailboxes of the sessions that are subscribed to resources, or woken by events."""
+        agents = {
+            session.name
+            for session in self.sessions
+            if session.name and (session.subscribed or self.settings.channel)
+        }
         if self._store is not None and agents != self._watched:
             stop, self._watched = self._unsubscribe, agents
             self._unsubscribe = self._store.subscribe(self._on_change, agents=agents)
@@ -171,7 +175,7 @@ class MailServer:
 
     def note_notified(self, agent: str) -> None:
         """Record that an agent was notified of its mail, or has looked."""
-        self._start_task(asyncio.to_thread(self.presence.record_notified, agent))
+        self.start_task(asyncio.to_thread(self.presence.record_notified, agent))
 
     def _on_change(self, change: MailboxChange) -> None:
         """Pass a file change, by any process, to the sessions."""
@@ -187,7 +191,7 @@ class MailServer:
                 "mail.refused", agent=delivery.agent, file=delivery.file, problem=delivery.problem.message
             )
         else:
-            self._start_task(self.send_workflow_notices())
+            self.start_task(self.send_workflow_notices())
 
     async def send_workflow_notices(self) -> None:
         """Send workflow notices left unsent by a dropped message or a process that died."""

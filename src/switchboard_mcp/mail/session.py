@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier
-from switchboard_mcp.mail import agent_registry, location, presence, resources
+from switchboard_mcp.mail import agent_registry, hooks, location, presence, resources
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Claimed
 from switchboard_mcp.mail.presence import PresenceLock
 from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.store import MailboxChange
+from switchboard_mcp.mail.wake_rules import WakeRecord, next_announcement
 
 if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ACTIVITY_S = 5.0
 # More claims than any client works on at once.
 MAX_FENCES = 1_000
+# Unread messages that an announcement looks at.
+MAX_ANNOUNCED = 100
 
 
 class AgentSession:
@@ -43,6 +46,9 @@ class AgentSession:
         self._lock: PresenceLock | None = None
         self._replaced = False
         self.subscribed: frozenset[str] = frozenset()
+        self.waiting = 0  # calls of wait_for_mail in progress: they report new mail themselves
+        self.announced = WakeRecord()
+        self._announcing: asyncio.Task[None] | None = None
         self._active_at = 0.0
         self._registering = asyncio.Lock()
 
@@ -173,8 +179,35 @@ class AgentSession:
                 if change.kind == "inbox":
                     self.server.note_notified(self.name)
 
+        if change.kind == "inbox" and change.agent in ("", self.name) and self.server.settings.channel:
+            self._announce()
+
+    def _announce(self) -> None:
+        """Wake the client's session with a channel event, unless that is under way."""
+        if self.name and (self._announcing is None or self._announcing.done()):
+            self._announcing = self.server.start_task(self._announce_mail())
+
+    async def _announce_mail(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self.name and not self.waiting:
+            store = await self.server.store()
+            unread = await store.peek(self.name, limit=MAX_ANNOUNCED)
+            orders = [stored.order for stored in unread] or [0]
+            decided = next_announcement(self.announced, min(orders), max(orders), loop.time())
+            if isinstance(decided, float):
+                if not decided:
+                    return
+                await asyncio.sleep(decided)
+                continue
+            self.announced = decided
+            waiting = hooks.Unread(len(unread), unread[: hooks.MAX_LISTED])
+            self.notifier.channel_event(hooks.format_notice(self.name, waiting), {"agent": self.name})
+            self.server.note_notified(self.name)
+
     async def close(self) -> None:
         """End the session."""
+        if self._announcing is not None:
+            self._announcing.cancel()
         if self in self.server.sessions:
             self.server.sessions.remove(self)
             self.server.watch_mailboxes()

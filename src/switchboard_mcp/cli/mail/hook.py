@@ -19,11 +19,13 @@ from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.system.terminal_text import write_clean
 
 # The reply format by host and event. `block` and `deny`: the turn continues, with the text as its next instruction.
+# `plain`: the text itself, which opencode's plugin sends as the next prompt.
 # `nested block`: the same, as VS Code reads it. `context`: the text is added to the prompt. Other events get no reply.
 REPLY_FORMATS: dict[str, dict[str, str]] = {
     "claude-code": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
     "codex": {"Stop": "block", "UserPromptSubmit": "context", "SessionStart": "context"},
     "vscode": {"Stop": "nested block", "SessionStart": "context"},
+    "opencode": {"session.idle": "plain"},
     "gemini": {"AfterAgent": "deny", "BeforeAgent": "context", "SessionStart": "context"},
 }
 PROMPT_EVENTS = frozenset({"UserPromptSubmit", "BeforeAgent"})
@@ -110,7 +112,7 @@ def detect_host(environ: Mapping[str, str], call: hooks.HookInput) -> str:
 
 def format_reply(form: str, event: str, text: str) -> str:
     """Return the text in the format of the host's event."""
-    if form == "text":
+    if form in ("text", "plain"):
         return text
     answer: dict[str, object] = {"decision": form, "reason": text}
     if form == "nested block":

@@ -56,7 +56,11 @@ COMMAND = Command(
         AS,
         option("--timeout", "SECONDS", "give up after this long (default: never)", 0.0),
         flag("--new", "ignore mail that is already there"),
-        choice("--host", ("claude-code",), "run as a hook that wakes this host (see docs/messaging.md)"),
+        choice(
+            "--host",
+            ("claude-code", "opencode"),
+            "run as a hook that wakes this host (see docs/messaging.md)",
+        ),
     ],
 )
 

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import ServerSnapshot
+from switchboard_mcp.config.sections import CHANNEL_CAPABILITY
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.capabilities import server_capabilities
 from switchboard_mcp.gateway.suites.app_pages import page_tool, tools_of_pages, tools_with_page
@@ -236,6 +237,10 @@ class ToolListCache:
         )
         if "extensions" not in capabilities and tools_of_pages(self._suites.values()):
             capabilities["extensions"] = {EXTENSION: {}}
+        if not stateless and any(suite.child.spec.channel for suite in self._suites.values()):
+            others = capabilities.get("experimental")
+            kept = others if isinstance(others, dict) else {}
+            capabilities["experimental"] = {**kept, CHANNEL_CAPABILITY: {}}
         return capabilities
 
 

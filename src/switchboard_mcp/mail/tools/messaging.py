@@ -315,7 +315,11 @@ async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolR
             request.progress(round(waited, 3), args.seconds, f"Waiting for mail to '{agent}'")
         await session.agent()  # raises if the name was taken over
         remaining = args.seconds - waited
-        messages = await store.wait(agent, max(0.0, min(TICK_S, remaining)), after=args.after)
+        session.waiting += 1
+        try:
+            messages = await store.wait(agent, max(0.0, min(TICK_S, remaining)), after=args.after)
+        finally:
+            session.waiting -= 1
         if messages or remaining <= TICK_S:
             break
     if messages:

@@ -223,7 +223,7 @@ class A2aClient:
     async def updates(self, task: A2aTask) -> AsyncIterator[A2aTask]:
         """Yield the task when it has changed, until it rests."""
         store = await self._mail.store()
-        with _changes(store) as changed:
+        with _changes(store, {self._sender, task.recipient}) as changed:
             while task.state not in a2a_tasks.RESTING:
                 changed.clear()
                 latest = await self.task(task.id)
@@ -257,13 +257,13 @@ class A2aClient:
 
 
 @contextmanager
-def _changes(store: MessageStore) -> Iterator[asyncio.Event]:
+def _changes(store: MessageStore, agents: set[str]) -> Iterator[asyncio.Event]:
     changed = asyncio.Event()
 
     def listen(change: MailboxChange) -> None:
         changed.set()
 
-    unsubscribe = store.subscribe(listen)
+    unsubscribe = store.subscribe(listen, agents=agents)
     try:
         yield changed
     finally:
