@@ -38,3 +38,8 @@ class ResultSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         if self.compact == "on":
             return MIN_COMPACT_BYTES
         return self.max_tokens or float("inf")
+
+    @property
+    def passed_up_to(self) -> float:
+        """Size in bytes up to which no result is looked at, unless a call selects from it."""
+        return self.shaped_above if self.compact == "off" else min(self.shaped_above, MIN_COMPACT_BYTES)

@@ -76,6 +76,7 @@ class ChildSuite:
         self.observer: RequestObserver | None = None  # None without telemetry
         self.redact_args = settings.redact_args
         self.results = results = settings.results or config.results
+        self.passed_up_to = results.passed_up_to
         self.shaped_above = results.shaped_above
         self.compacts = results.compact != "off"
         self._shaper: ResultShaper | None = None

@@ -14,7 +14,6 @@ from msgspec import UNSET, Raw, UnsetType
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
-from switchboard_mcp.config.results import MIN_COMPACT_BYTES
 from switchboard_mcp.errors import (
     CORRECT_ARGUMENTS,
     INVALID_PARAMS,
@@ -240,19 +239,25 @@ class SubtoolCall(HostRequest):
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result: as it is, unless it is selected from, compacted or too long."""
-        suite, arguments = self.suite, self.params.arguments
-        size = len(memoryview(result))
+        arguments = self.params.arguments
+        # Most results are small, so one comparison must be enough for them.
         if (
-            arguments.select
-            or arguments.find
-            or size > suite.shaped_above
-            or (suite.compacts and size > MIN_COMPACT_BYTES and b'"structuredContent"' in bytes(result))
-        ) and not self.session.whole_results:
+            len(memoryview(result)) > self.suite.passed_up_to or arguments.select or arguments.find
+        ) and self._may_be_shaped(result):
             session, client = self.session, (self.client, self.client_version)
             finish = partial(HostRequest.finish, self)
-            suite.shaper(session).deliver(arguments, session, client, bytes(result), finish)
+            self.suite.shaper(session).deliver(arguments, session, client, bytes(result), finish)
         else:
             HostRequest.finish(self, result)
+
+    def _may_be_shaped(self, result: Raw | bytes) -> bool:
+        """Return whether a result above the smallest limit, or one that the call selects from, may be changed."""
+        arguments, suite = self.params.arguments, self.suite
+        return not self.session.whole_results and (
+            bool(arguments.select or arguments.find)
+            or len(memoryview(result)) > suite.shaped_above
+            or (suite.compacts and b'"structuredContent"' in bytes(result))
+        )
 
     def timeout_failure(self) -> Failure:
         """Return the failure for a call that took too long."""
