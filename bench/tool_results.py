@@ -126,6 +126,7 @@ def run(options: Options) -> Report:
             f"{picked[f'{key} results']:.0f}",
             f"{picked[f'{key} saved %']:.1f}",
             f"{picked[f'{key} found %']:.1f}",
+            f"{picked[f'{key} us per KB']:.0f}",
         ]
         for name, key in (("JSON, by select", "select"), ("text, by find", "find"))
     ]
@@ -133,7 +134,7 @@ def run(options: Options) -> Report:
         Table(title, heads, rows),
         Table(
             f"Results above {LARGE_TOKENS} tokens, if the call asks for what is needed",
-            ["results", "number", "saved %", "needed words found %"],
+            ["results", "number", "saved %", "needed words found %", "µs per KB"],
             selected,
         ),
     ]
@@ -225,6 +226,8 @@ def measure_select(calls: list[Recorded], count: Count) -> dict[str, float]:
     number = {**before}
     needed = {**before}
     found = {**before}
+    spent = {**before}
+    kib = {**before}
     for call in calls:
         size = count(call.text)
         if size <= LARGE_TOKENS:
@@ -238,7 +241,12 @@ def measure_select(calls: list[Recorded], count: Count) -> dict[str, float]:
         words = " ".join(sorted(call.needed, key=len)[-MAX_WORDS:]) or "the"
         way = "select" if expression else "find"
         asked = SuiteCall(select=expression, find="" if expression else words)
-        text = shown_text(shaper.shape(encoded(call.text), asked, HANDLE, HOST))
+        body = encoded(call.text)
+        began = time.perf_counter()
+        shaped = shaper.shape(body, asked, HANDLE, HOST)
+        spent[way] += (time.perf_counter() - began) * 1e6
+        kib[way] += len(body) / 1024
+        text = shown_text(shaped)
         before[way] += size
         after[way] += count(text) + count(expression or words)
         number[way] += 1
@@ -247,6 +255,7 @@ def measure_select(calls: list[Recorded], count: Count) -> dict[str, float]:
     figures: dict[str, float] = {}
     for way in before:
         figures[f"{way} results"] = number[way]
+        figures[f"{way} us per KB"] = spent[way] / max(kib[way], 1)
         figures[f"{way} saved %"] = 100 * (1 - after[way] / max(before[way], 1))
         figures[f"{way} found %"] = 100 * found[way] / max(needed[way], 1)
     return figures

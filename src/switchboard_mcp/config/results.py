@@ -41,5 +41,5 @@ class ResultSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     @property
     def passed_up_to(self) -> float:
-        """Size in bytes up to which no result is looked at, unless a call selects from it."""
+        """Size in bytes up to which a result is not looked at, unless a call selects from it."""
         return self.shaped_above if self.compact == "off" else min(self.shaped_above, MIN_COMPACT_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 
@@ -123,3 +124,21 @@ def test_no_expression_takes_long(expression: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(SelectError):
         compile_select(text).apply(VALUE)
+
+
+DIALECTS = ("items[?{f}=={v}]", "$.items[?{f} == {v}]", ".items[?(@.{f}=={v})]", "items[?@.{f} = {v}]")
+values = st.integers(-50, 50) | st.booleans() | st.text(alphabet="abé '|xyz-0", max_size=5)
+
+
+@given(st.lists(values, min_size=1, max_size=6), st.data())
+def test_every_dialect_of_a_filter_finds_the_same_and_a_wrong_name_is_never_an_empty_list(
+    states: list[object], data: st.DataObject
+) -> None:
+    document = {"items": [{"state": state} for state in states]}
+    wanted = data.draw(st.sampled_from(states))
+    literal = json.dumps(wanted, ensure_ascii=False)
+    same = [row for row in document["items"] if json.dumps(row["state"]) == json.dumps(wanted)]
+    for dialect in DIALECTS:
+        assert compile_select(dialect.format(f="state", v=literal)).apply(document) == same
+        with pytest.raises(SelectError, match=r'no field "stat" here\. Nearest: "state"'):
+            compile_select(dialect.format(f="stat", v=literal)).apply(document)
