@@ -191,6 +191,16 @@ def attach_memory_of_others() -> None:
         raise OSError(ctypes.get_errno(), "")
 
 
+@attempt
+def write_to_terminal_of_others() -> None:
+    os.close(os.open(TARGETS["terminal"], os.O_RDWR | os.O_NOCTTY))
+
+
+@attempt
+def create_protected_folder() -> None:
+    os.makedirs(inside(".switchboard", "mcps"))
+
+
 # Other processes
 
 

@@ -41,7 +41,8 @@ SECUREBITS = 0b1010_1111  # NOROOT and NO_SETUID_FIXUP, no ambient capabilities,
 LAST_CAPABILITY = 40
 # The same on every architecture.
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-OPEN_TREE, MOVE_MOUNT, CLOSE_RANGE, MOUNT_SETATTR = 428, 429, 436, 442
+OPEN_TREE, MOVE_MOUNT, CLOSE_RANGE, OPENAT2, MOUNT_SETATTR = 428, 429, 436, 437, 442
+RESOLVE_NO_SYMLINKS = 4
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 CAPSET = {"x86_64": 126, "aarch64": 91}
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -149,8 +150,9 @@ def write(path: str, data: bytes) -> None:
 def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
     """Build a root folder from the plan's mounts and make it ours.
 
-    Each mount is (kind, path, argument): `ro` and `rw` show the folder or file of that path, `dev` a device, `tmp` is
-    an empty file system of so many bytes, `empty` one that stays empty, `link` a symbolic link, `dir` a folder.
+    Each mount is (kind, path, argument): `ro` and `rw` show the folder or file of that path, `pin` also does and is
+    writable, `dev` shows a device, `pts` is for new terminals, `tmp` an empty file system of so many bytes, `empty` one
+    that stays empty, `link` a symbolic link, `dir` a folder.
     """
     if not mounts:
         return
@@ -172,9 +174,14 @@ def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
 
 def open_tree(kind: str, path: bytes) -> int:
     """Return a detached copy of the mounts at a path, or -1 if the mount does not show a path."""
-    if kind not in ("ro", "rw", "dev"):
+    if kind not in ("ro", "rw", "pin", "dev"):
         return -1
-    tree = call(OPEN_TREE, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)
+    # The plan has real paths. A link there now was put there meanwhile, and may lead anywhere.
+    how = struct.pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+    place = call(OPENAT2, AT_FDCWD, path, how, len(how))
+    clone = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
+    tree = call(OPEN_TREE, place, b"", clone)
+    os.close(place)
     flags = ATTR_NOSUID | (ATTR_RDONLY if kind == "ro" else 0) | (0 if kind == "dev" else ATTR_NODEV)
     set_flags(tree, flags, recursive=True)
     return tree
@@ -193,6 +200,12 @@ def mount_tmpfs(path: bytes, size: int, mode: int = 0o755) -> None:
     check(_libc.mount(b"tmpfs", path, b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options))
 
 
+def mount_terminals(path: bytes) -> None:
+    """Mount new terminals. A system that does not let us has none in the sandbox."""
+    options = b"newinstance,ptmxmode=0666,mode=0620"
+    _libc.mount(b"devpts", path, b"devpts", ctypes.c_ulong(MS_NOSUID), options)
+
+
 def place(target: bytes, kind: str, tree: int, argument: Any, made: set[bytes]) -> None:
     """Put one mount of the plan at its place in the new root folder. `made` are the folders that exist."""
     if kind == "link":
@@ -203,9 +216,14 @@ def place(target: bytes, kind: str, tree: int, argument: Any, made: set[bytes]) 
             pass
     elif kind == "dir":
         make_folder(target, made)
+    elif kind == "pts":  # of its own: the system's has the terminals of all programs of the user
+        make_folder(target, made)
+        mount_terminals(target)
     elif kind in ("tmp", "empty"):
         make_folder(target, made)
         mount_tmpfs(target, argument or 4096, 0o1777 if kind == "tmp" else 0o755)
+        if kind == "empty":
+            set_flags(os.open(target, os.O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
     else:
         if not os.path.lexists(target):
             make_target(target, stat.S_ISDIR(os.fstat(tree).st_mode), made)
@@ -433,6 +451,7 @@ def run_inside(number: int) -> None:
         size = int.from_bytes(read_exactly(channel, 4), "big")
         argv, env, cwd, plan = marshal.loads(read_exactly(channel, size))
         where = "sandbox"
+        mount_terminals(b"/dev/pts")
         confine(plan, channel)
         where = "chdir"
         os.chdir(cwd)

@@ -17,8 +17,8 @@ from switchboard_mcp.sandbox.programs import is_system
 
 MIB = 1 << 20
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
-# What `confine` needs inside bubblewrap until it gives all of it up: routes, ports below 1024, its own privileges.
-CAPABILITIES = ("CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP")
+# What `confine` needs inside bubblewrap until it gives all of it up: routes, ports below 1024, terminals, privileges.
+CAPABILITIES = ("CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP", "CAP_SYS_ADMIN")
 # Variables of the client of Docker or podman itself. A child's own value is passed by value, not by name.
 CLIENT_ENV = ("HOME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR")
 CLIENT_PREFIXES = ("CONTAINER_", "CONTAINERS_", "DOCKER_", "REGISTRY_AUTH_FILE")
@@ -44,11 +44,14 @@ def _bubblewrap_mount(kind: str, path: str, argument: Any) -> list[str]:
         return ["--perms", "1777", "--size", str(argument), "--tmpfs", path]
     if kind == "empty":
         return ["--perms", "0755", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
-    if kind == "dir":
+    if kind in (
+        "dir",
+        "pts",
+    ):  # `confine` mounts the terminals: `--dev` would take away its rights to the network
         return ["--dir", path]
     if kind == "link":
         return ["--symlink", os.fsdecode(argument), path]
-    return [{"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind"}[kind], path, path]
+    return [{"ro": "--ro-bind", "rw": "--bind", "pin": "--bind", "dev": "--dev-bind"}[kind], path, path]
 
 
 def container_argv(

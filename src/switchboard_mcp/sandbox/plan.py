@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -23,7 +24,14 @@ from switchboard_mcp.config.sandbox import (
     parse_host,
 )
 from switchboard_mcp.sandbox import seccomp
-from switchboard_mcp.sandbox.programs import LOADERS, SYSTEM_FOLDERS, ProgramFiles, find_program, is_system
+from switchboard_mcp.sandbox.programs import (
+    LOADERS,
+    SYSTEM_FOLDERS,
+    ProgramFiles,
+    find_program,
+    is_python,
+    is_system,
+)
 from switchboard_mcp.sandbox.promises import Promise, Support, inside, mechanism_of, promises
 from switchboard_mcp.system.star_patterns import matches_stars
 
@@ -87,6 +95,8 @@ class SandboxPlan(Struct, frozen=True):
     executables: list[str] = []
     mechanism: str = "linux"
     home: str = ""
+    dropped: list[str] = []
+    """Listed paths that are links which the child may change, to what it may not use."""
 
     @property
     def broken(self) -> list[Promise]:
@@ -120,11 +130,16 @@ def make_plan(
         "tmp": tmp,
         "package": program.package,
     }
-    write = _paths(words.write, known)
-    read = [*_paths(words.read, known), *program.read]
+    write = _within(_paths(words.write, known), [])
+    listed = _within(_paths(words.read, known), write)
+    read = [*listed, *_trusted(program, write)]
     protect = [path for path in _paths(words.protect, known) if os.path.lexists(path)]
+    protect += _own_programs(program, write) if words.protect else []
+    dropped = [path for path in _paths([*words.write, *words.read], known) if path not in (*write, *listed)]
     folders = [path for path in (*write, *([] if tmp == TMP else [tmp])) if _is_below(path, known["cache"])]
-    hidden = [path for name in HIDDEN if os.path.isdir(path := os.path.join(known["workspace"], name))]
+    hidden = [os.path.join(known["workspace"], name) for name in HIDDEN]
+    hidden = [path for path in hidden if os.path.isdir(path) or _is_writable(path, write)]
+    folders += hidden
     env = _environment(words, launch.env, inherited, known)
     rules = [rule for text in words.hosts if isinstance(rule := parse_host(text), HostRule)]
     flags = NEWUSER | NEWIPC if support.user else 0
@@ -162,11 +177,47 @@ def make_plan(
         program.executables,
         mechanism,
         known["home"],
+        dropped,
     )
 
 
 def _paths(paths: Iterable[str], known: Mapping[str, str]) -> list[str]:
     return [path for text in paths if (path := fill_path(text, known))]
+
+
+def _within(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
+    """Return the paths without those that a child could turn to any place: through a link in what it may write."""
+    accepted: list[str] = []
+    for path in paths:
+        roots = [os.path.realpath(root) for root in (*writable, *accepted)]
+        real = os.path.realpath(path)
+        is_turned = any(_is_writable(place, roots) for place, _ in _links_on(path))
+        if not is_turned or any(_is_below(real, root) for root in roots):
+            accepted.append(path)
+    return accepted
+
+
+def _is_writable(path: str, roots: Iterable[str]) -> bool:
+    return any(path != root and _is_below(path, root) for root in roots)
+
+
+def _trusted(program: ProgramFiles, writable: Sequence[str]) -> list[str]:
+    """Return the files of a program without those that a child could have named in an environment that it may write."""
+    return [
+        path
+        for path in program.read
+        if path not in program.named
+        or not _is_writable(program.named[path], writable)
+        or is_system(path)
+        or any(_is_below(os.path.realpath(path), root) for root in writable)
+        or is_python(path)
+    ]
+
+
+def _own_programs(program: ProgramFiles, writable: Sequence[str]) -> list[str]:
+    """Return what decides which code runs for the child and for Switchboard, within what the child may write."""
+    own = (*program.own, sys.prefix, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [path for path in dict.fromkeys(own) if _is_writable(os.path.realpath(path), writable)]
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -250,7 +301,9 @@ def _landlock(
     folders, files = _system_files()
     rules: list[tuple[str, int]] = [(path, READ | run) for path in (*folders, *read)]
     rules += [(path, READ) for path in files]
-    rules += [(f"/dev/{name}", READ | WRITE_FILE | IOCTL_DEV) for name in (*DEVICES, "ptmx", "pts")]
+    # Without a view, /dev/pts has the terminals of all programs of the user.
+    devices = (*DEVICES, "ptmx", "pts") if support.mount else DEVICES
+    rules += [(f"/dev/{name}", READ | WRITE_FILE | IOCTL_DEV) for name in devices]
     rules += [("/proc", READ)]
     if words.preset == "browser":
         rules += [(path, READ) for path in BROWSER_FILES]
@@ -305,6 +358,13 @@ class _View:
         """Add a mount as it is."""
         self.mounts[path] = (kind, path, argument)
 
+    def pin_parents(self, path: str, root: str) -> None:
+        """Mount the folders between a path and its root: mounts cannot be renamed, and the path with them."""
+        for parent in _parents(path):
+            if not _is_below(parent, root) or parent == root:
+                return
+            self.mounts.setdefault(parent, ("pin", parent, None))
+
     def sorted(self) -> list[Mount]:
         """Return the mounts, parents first."""
         # Nothing may be put below a link: it leads out of the folder in which the view is built.
@@ -336,15 +396,17 @@ def _view(
             view.put("empty", path)
     for path in protect:
         real = os.path.realpath(path)
-        if any(_is_below(real, one) for one in write):
+        above = [one for one in map(os.path.realpath, write) if _is_below(real, one)]
+        if above:
             view.put("ro", real)
+            view.pin_parents(real, max(above, key=len))
     return view.sorted()
 
 
 def _show_system(view: _View, words: SandboxWords, support: Support) -> None:
     """Show programs, libraries and devices, and new temporary folders."""
     is_browser = words.preset == "browser"
-    system = _system(is_browser)
+    system = _system(is_browser, bool(support.landlock))
     view.mounts.update(system.mounts)
     view.links.update(system.links)
     # A browser's own sandbox writes its uid map; a view of root shows no writable /proc.
@@ -358,12 +420,15 @@ def _show_system(view: _View, words: SandboxWords, support: Support) -> None:
 
 
 @cache
-def _system(is_browser: bool) -> _View:
+def _system(is_browser: bool, has_landlock: bool) -> _View:
     """Return the part of a view that changes with the system only. Looked at once: it takes a millisecond."""
     view = _View()
-    for path in (*SYSTEM_FOLDERS, "/etc", *KERNEL_FILES, *(BROWSER_FILES if is_browser else ())):
+    # Landlock picks the files of /etc, which is quicker than a mount for each.
+    etc = ["/etc"] if has_landlock else [f"/etc/{name}" for name in ETC]
+    for path in (*SYSTEM_FOLDERS, *etc, *KERNEL_FILES, *(BROWSER_FILES if is_browser else ())):
         view.show(path, "ro")
-    for name in (*DEVICES, "pts"):
+    view.put("pts", "/dev/pts")
+    for name in DEVICES:
         if os.path.exists(f"/dev/{name}"):
             view.put("dev", f"/dev/{name}")
     streams = enumerate(("stdin", "stdout", "stderr"))
@@ -396,7 +461,9 @@ def _without_repeats(mounts: Iterable[Mount]) -> Iterator[Mount]:
         above = next((shown[parent] for parent in _parents(path) if parent in shown), "")
         if kind == above and kind in ("ro", "rw"):
             continue
-        if kind == "link" and above in ("ro", "rw"):
+        if kind == "link" and above in ("ro", "rw", "pin"):
+            continue
+        if kind == "pin" and above == "ro":
             continue
         if kind not in ("link", "dir"):
             shown[path] = kind

@@ -26,11 +26,16 @@ _MARKS = ("package.json", "pyproject.toml", "node_modules")
 class ProgramFiles(Struct, frozen=True):
     """`executables` are run, first the program itself; `read` are the folders and files they need; `package` is the
     folder of the program's own package, or empty.
+
+    `named` are paths of `read` that a virtual environment names: by environment. `own` are the files of the program
+    that decide which code runs.
     """
 
     executables: list[str]
     read: list[str]
     package: str
+    named: dict[str, str] = {}
+    own: list[str] = []
 
 
 def find_program(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ProgramFiles:
@@ -50,7 +55,27 @@ def find_program(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Progr
         module = argv[list(argv).index("-m") + 1].partition(".")[0]
         read += [path for path in (f"{cwd}/{module}", f"{cwd}/{module}.py") if os.path.exists(path)]
     package = next((path for path in packages if path and not is_system(path)), "")
-    return ProgramFiles(executables, list(dict.fromkeys(path for path in read if path)), package)
+    environments = [prefix for path in executables if (prefix := _prefix_of(path))]
+    named = {path: prefix for prefix in environments for path in _environment(prefix)}
+    modules = [path for path in packages if path.endswith("/node_modules")]
+    own = [path for path in (*executables, *scripts, *environments, *modules) if not is_system(path)]
+    found = list(dict.fromkeys(path for path in read if path))
+    return ProgramFiles(executables, found, package, named, list(dict.fromkeys(own)))
+
+
+def _prefix_of(program: str) -> str:
+    """Return the virtual environment of an executable, or an empty string."""
+    prefix = os.path.dirname(os.path.dirname(program))
+    return prefix if os.path.exists(os.path.join(prefix, "pyvenv.cfg")) else ""
+
+
+def is_python(prefix: str) -> bool:
+    """Return True for the folder of a Python: its standard library is there, which no folder of a user has."""
+    library = os.path.join(prefix, "lib")
+    return any(
+        name.startswith("python3") and os.path.isfile(os.path.join(library, name, "os.py"))
+        for name in _names(library)
+    )
 
 
 def which(command: str, path: str, cwd: str) -> str:

@@ -31,7 +31,7 @@ class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     write: list[str] = []
     protect: list[str] = []
     missing: list[str] = []
-    """Listed paths that do not exist, so nothing is allowed or protected there."""
+    """Listed paths that do not exist, or that are links which the child could change: nothing is allowed there."""
     env: list[str] = []
     """Names of the variables that the child gets."""
     package: str = ""
@@ -64,6 +64,7 @@ def describe_child(
     plan = plan_of(words, expanded, environ, places, support)
     listed = (*plan.read, *plan.write)
     missing = [path for path in listed if not os.path.lexists(path) and path not in plan.folders]
+    missing += plan.dropped
     return SandboxReport(
         spec.name,
         words,

@@ -104,6 +104,9 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
         shm = stack.enter_context(tempfile.NamedTemporaryFile(dir="/dev/shm"))
         file = stack.enter_context(open(outside / "file"))
         os.set_inheritable(file.fileno(), True)
+        terminal = os.openpty()
+        for end in terminal:
+            stack.callback(os.close, end)
         victim = subprocess.Popen(["/bin/sleep", "1000"])
         stack.callback(victim.wait)
         stack.callback(victim.kill)
@@ -117,6 +120,7 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
             "unix": unix,
             "abstract": abstract,
             "dbus": _session_bus(stack, folder) or unix,
+            "terminal": os.ttyname(terminal[1]),
             "sysv": _shared_memory(stack),
             "address": _own_address(socket.AF_INET, "192.0.2.1", "127.0.0.2"),
             "address6": _own_address(socket.AF_INET6, "2001:db8::1", "::1"),

@@ -47,6 +47,8 @@ OPEN_IN: dict[str, set[str]] = {
     "see_shared_memory_of_others": NONE,
     "read_inherited_descriptor": NONE,
     "have_open_descriptors": NONE,
+    "write_to_terminal_of_others": NONE,
+    "create_protected_folder": NONE,
     "attach_memory_of_others": NONE,
     "read_environ_of_others": NONE,
     "write_memory_of_others": NONE,
@@ -152,7 +154,11 @@ def surprises(text: str, preset: str, targets: dict[str, Any]) -> dict[str, str]
         found["write_inside"] = "no effect"
     if (workspace / "switchboard.config.json").read_text() == "{}":
         found["write_config"] = "no effect"
+    if not (workspace / ".switchboard" / "mcps").exists():
+        found["create_protected_folder"] = "no effect"
     assert not (Path(targets["outside"]) / "new").exists()
+    if preset in WRITERS:  # it is there, and empty
+        assert outcomes(text).get("create_protected_folder") != "open"
     return {name: result for name, result in found.items() if (result == "open") != (preset in OPEN_IN[name])}
 
 

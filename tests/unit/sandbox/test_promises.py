@@ -22,7 +22,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock, secco
 ATTEMPTS = {
     "files": [
         "read_ssh_key", "list_home", "write_outside", "truncate_outside", "rename_outside", "read_through_symlink",
-        "read_through_proc_root", "hardlink_outside",
+        "read_through_proc_root", "read_through_cwd_of_parent", "read_etc_shadow", "hardlink_outside",
+        "write_to_terminal_of_others",
     ],
     "attributes": ["stat_outside", "chmod_outside", "utime_outside"],
     "protect": ["write_git_hooks", "rename_git", "write_config"],
