@@ -86,15 +86,26 @@ async def join(store: MessageStore, sender: str, draft: Draft, recipient: str = 
 
 
 async def read_thread(store: MessageStore, agent: str, id: str) -> Thread:
-    """Return the thread of a message that `agent` sent or received, or of a workflow it has a part in."""
+    """Return the thread of a message that `agent` sent or received, or a thread or workflow it has a part in, by id."""
     run = engine.runs(await store.state()).get(id)
     if run is not None and agent in {*run.members, run.started_by}:
         return await _collect(store, notices.thread_of(run.id), {*run.members, run.started_by}, run)
-    first = (await find_message(store, agent, id)).message
+    first = (await _own_message(store, agent, id)).message
     workflow = first.metadata.get("workflow")
     if run is None and isinstance(workflow, str):
         run = engine.runs(await store.state()).get(workflow)
     return await _collect(store, first.thread, {agent, *people_of(first)}, run)
+
+
+async def _own_message(store: MessageStore, agent: str, id: str) -> StoredMessage:
+    """Return a message that shows that `agent` takes part: the one of this id, or another of the thread of this id."""
+    try:
+        return await find_message(store, agent, id)
+    except SwitchboardError:
+        received = await store.search(agent, thread=id, places=PLACES, limit=1)
+        if not received:
+            raise
+        return received[0]
 
 
 async def _collect(

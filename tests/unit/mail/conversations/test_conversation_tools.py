@@ -40,6 +40,7 @@ async def test_a_thread_holds_task_copy_question_answer_and_result_and_only_its_
         for reader in (lead, coder, late):
             thread = await reader.call("read_thread", id=(await newest(reader))["id"])
             assert thread["thread"] == task["id"]
+            assert thread == await reader.call("read_thread", id=task["id"])
             assert (thread["subject"], thread["members"]) == ("Parser", ["coder", "late", "lead"])
             said = [each["payload"] for each in thread["messages"]]
             assert said == ["Write the parser", "Which one?", "The second", "Done"]
