@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +28,9 @@ from switchboard_mcp.mail.store.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import write_gitignore
+
+if TYPE_CHECKING:
+    import sqlite3
 
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
@@ -232,6 +236,8 @@ class Transaction:
         self._changes: dict[str, InboxChanges] = {}
         # State of an inbox for which its index was found to be right.
         self._trusted: dict[str, int] = {}
+        # Open indexes of segments, by place and agent.
+        self.segment_indexes: dict[tuple[str, str], sqlite3.Connection] = {}
 
     def close(self) -> None:
         """Remove unpublished temporary files and close the folders."""
@@ -245,6 +251,8 @@ class Transaction:
             self._write_journal(sync=False)
         except OSError:
             pass
+        for index in self.segment_indexes.values():
+            index.close()
         for descriptor in self._folders.values():
             os.close(descriptor)
 

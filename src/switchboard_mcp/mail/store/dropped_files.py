@@ -25,6 +25,7 @@ from switchboard_mcp.mail.store import (
     message_lookup,
     message_validation,
     receipts,
+    segments,
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction, VerifiedMessage
@@ -275,7 +276,10 @@ def is_settled(tx: Transaction, sender: str, stem: Stem) -> bool:
     """Return True if there is a receipt with an outcome. Dropped files to several agents may share an id."""
     if not tx.has("outbox", sender):
         return False
-    return any(tx.exists("outbox", sender, receipt_name(stem.id, outcome)) for outcome in OUTCOMES)
+    outbox, names = tx.folder("outbox", sender), [receipt_name(stem.id, outcome) for outcome in OUTCOMES]
+    if any(file_operations.exists(outbox, name) for name in names):
+        return True
+    return any(packed.name in names for packed in segments.find(tx, "outbox", sender, stem.id))
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:

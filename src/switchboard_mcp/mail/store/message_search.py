@@ -20,7 +20,7 @@ from switchboard_mcp.mail.store.index.word_index import IndexedMessage, WordInde
 from switchboard_mcp.suites.fuzzy import rank
 
 # Messages that are read and ranked for one search; in a larger mailbox the index chooses some.
-MAX_RANKED = 5_000
+MAX_RANKED = 1_000
 MAX_CANDIDATES = 200
 # A larger archive is searched with the index.
 MAX_SEGMENT_BYTES = 1_048_576

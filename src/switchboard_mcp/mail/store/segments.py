@@ -13,7 +13,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -110,6 +109,7 @@ def pack(tx: Transaction, place: str, agent: str, days: Mapping[str, str]) -> in
     for packed in by_segment.values():
         for name, _ in packed:
             tx.remove(folder, name)
+    forget_index(tx, place, agent)
     tx.sync_folders()
     return sum(map(len, by_segment.values()))
 
@@ -124,6 +124,7 @@ def remove_segments(tx: Transaction, place: str, agent: str, until: float) -> It
             for _, _, line in lines(folder, segment):
                 yield line.name, bytes(line.content)
             tx.remove(folder, segment)
+    forget_index(tx, place, agent)
 
 
 def _line(name: str, content: file_operations.FileContent) -> bytes | None:
@@ -235,34 +236,45 @@ def _select(tx: Transaction, place: str, agent: str, column: str, value: str) ->
     if place not in PACKED_PLACES or not tx.has(place, agent, DAYS):
         return []
     folder = tx.folder(place, agent, DAYS)
-    present = names_in(folder)
     try:
-        with _opened(tx.directory.path, place, agent) as connection:
-            _catch_up(connection, folder, place, present)
-            query = f"SELECT name, segment, offset, length FROM lines WHERE {column} = ?"
-            return [PackedFile(*row) for row in connection.execute(query, (value,))]
+        connection = _index(tx, place, agent, folder)
+        query = f"SELECT name, segment, offset, length FROM lines WHERE {column} = ?"
+        return [PackedFile(*row) for row in connection.execute(query, (value,))]
     except database_errors():
+        forget_index(tx, place, agent, remove=True)
         return [
             PackedFile(line.name, segment, offset, length)
-            for segment in present
+            for segment in names_in(folder)
             for offset, length, line in lines(folder, segment)
             if value == (line.name if column == "name" else id_of(place, line.name))
         ]
 
 
-@contextmanager
-def _opened(path: str, place: str, agent: str) -> Iterator[sqlite3.Connection]:
-    file = os.path.join(path, INDEX_FOLDER, f"{agent}.{place}.db")
-    connection = open_database(file, _SCHEMA, durable=True)
-    try:
-        yield connection
-    except database_errors():
-        for name in (file, f"{file}-journal"):
-            if os.path.lexists(name):
-                os.unlink(name)
-        raise
-    finally:
-        connection.close()
+def _index(tx: Transaction, place: str, agent: str, folder: int) -> sqlite3.Connection:
+    """Return the index, opened and brought up to date once in a transaction. Raises one of `database_errors`."""
+    known = tx.segment_indexes.get((place, agent))
+    if known is None:
+        known = tx.segment_indexes[place, agent] = open_database(
+            _index_file(tx, place, agent), _SCHEMA, durable=True
+        )
+        _catch_up(known, folder, place, names_in(folder))
+    return known
+
+
+def _index_file(tx: Transaction, place: str, agent: str) -> str:
+    return os.path.join(tx.directory.path, INDEX_FOLDER, f"{agent}.{place}.db")
+
+
+def forget_index(tx: Transaction, place: str, agent: str, *, remove: bool = False) -> None:
+    """Close the index, because the segments have changed; remove it if it cannot be used."""
+    known = tx.segment_indexes.pop((place, agent), None)
+    if known is not None:
+        known.close()
+    for suffix in ("", "-journal") if remove else ():
+        try:
+            os.unlink(_index_file(tx, place, agent) + suffix)
+        except OSError:
+            continue
 
 
 def _catch_up(connection: sqlite3.Connection, folder: int, place: str, present: Sequence[str]) -> None:
