@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from bench import durable
+from bench import durable, processes
 from bench.broker_kills import SWITCHBOARD
 from bench.bus import redis_server
 from bench.client import BenchError
@@ -41,8 +41,11 @@ TITLES = {
     SQLITE: "SQLite, WAL, synchronous=FULL",
     REDIS: "Redis stream, appendfsync always",
 }
-# Rates and milliseconds of each act.
-Taken = dict[str, tuple[float, list[float]]]
+# The rate of each act, the milliseconds of each, and the processor time of one in microseconds.
+Measured = tuple[float, list[float], float]
+Taken = dict[str, Measured]
+# Each host does this much before the clock runs: it loads what it needs with its first calls.
+WARM_S = 0.5
 
 
 def fsyncs_per_s(folder: Path) -> float:
@@ -126,9 +129,10 @@ def payload_of(line: bytes) -> dict[str, Any]:
 
 def drive(
     hosts: list[Host], seconds: float, act: Callable[[Host], bool], check: Callable[[Host, bytes], bool]
-) -> Any:
-    """Let each host do one thing after the other for so long; returns the rate and the milliseconds of each."""
+) -> Measured:
+    """Let each host do one thing after the other for so long."""
     taken: list[float] = []
+    cpu = sum(map(cpu_ns, hosts))
     with selectors.DefaultSelector() as ready:
         begin = time.perf_counter()
         until = begin + seconds
@@ -147,7 +151,13 @@ def drive(
                 if now >= until or not act(host):
                     ready.unregister(host.back)
         passed = time.perf_counter() - begin
-    return len(taken) / passed, taken
+    cpu = sum(map(cpu_ns, hosts)) - cpu
+    return len(taken) / passed, taken, cpu / 1000 / max(1, len(taken))
+
+
+def cpu_ns(host: Host) -> int:
+    process = processes.lookup(host.process.pid)
+    return process.cpu_ns() if process is not None else 0
 
 
 def started(folder: Path, clients: int) -> list[Host]:
@@ -204,11 +214,12 @@ def measure_hosts(folder: Path, clients: int, seconds: float) -> Taken:
         return True
 
     try:
-        return {
-            "send": drive(hosts, seconds, send, sent),
-            "claim": drive(hosts, seconds / 2, claim, claimed),
-            "settle": drive(hosts, seconds, settle, settled),
-        }
+        drive(hosts, WARM_S, send, sent)
+        sending = drive(hosts, seconds, send, sent)
+        drive(hosts, WARM_S / 4, claim, claimed)
+        claiming = drive(hosts, seconds / 2, claim, claimed)
+        drive(hosts, WARM_S / 8, settle, settled)
+        return {"send": sending, "claim": claiming, "settle": drive(hosts, seconds, settle, settled)}
     finally:
         for host in hosts:
             host.stop()
@@ -223,16 +234,17 @@ def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
     names = [f"agent-{number}" for number in range(clients)]
     draft = Draft(action="delegate_task", payload=PAYLOAD)
 
-    async def timed(act: Callable[[int], Any], limit: float) -> tuple[float, list[float]]:
+    async def timed(act: Callable[[int], Any], limit: float) -> Measured:
         taken: list[float] = []
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
 
         async def one(number: int) -> None:
             while (begin := time.perf_counter()) < start + limit and await act(number):
                 taken.append((time.perf_counter() - begin) * 1000)
 
         await asyncio.gather(*map(one, range(clients)))
-        return len(taken) / (time.perf_counter() - start), taken
+        cpu = time.process_time() - cpu
+        return len(taken) / (time.perf_counter() - start), taken, cpu * 1e6 / max(1, len(taken))
 
     async def work() -> Taken:
         async with await MessageStore.open(str(folder), watch=False) as store:
@@ -273,9 +285,9 @@ def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
 # --- the others ------------------------------------------------------------------------------------------------------
 
 
-def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> tuple[float, list[float]]:
+def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> Measured:
     taken: list[float] = []
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
 
     def work(number: int) -> None:
         while (begin := time.perf_counter()) < start + seconds and act(number):
@@ -286,7 +298,8 @@ def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> tupl
         thread.start()
     for thread in threads:
         thread.join()
-    return len(taken) / (time.perf_counter() - start), taken
+    cpu = time.process_time() - cpu
+    return len(taken) / (time.perf_counter() - start), taken, cpu * 1e6 / max(1, len(taken))
 
 
 def measure_sqlite(folder: Path, clients: int, seconds: float) -> Taken:
@@ -409,10 +422,10 @@ def run(options: Options) -> Report:
                 for key, measure in MEASURES.items():
                     if not options.wants(key):
                         continue
-                    for act, (rate, taken) in measure(
-                        folder / f"{key}-{clients}-{turn}", clients, seconds
-                    ).items():
+                    found = measure(folder / f"{key}-{clients}-{turn}", clients, seconds)
+                    for act, (rate, taken, cpu_us) in found.items():
                         durable.note(samples, f"{key} {clients} {act}", rate, taken or [0.0])
+                        samples.add(f"{key} {clients} {act}", "cpu_us", cpu_us)
     figures = samples.medians()
     tables = [_table(act, figures) for act in ACTS]
     notes = [
@@ -425,13 +438,14 @@ def run(options: Options) -> Report:
 def _table(act: str, figures: Figures) -> Table:
     heads = [""]
     for clients in CLIENTS:
-        heads += [f"{clients}: /s", "p50 ms", "p99 ms"]
+        heads += [f"{clients}: /s", "p50 ms", "p99 ms", "CPU µs"]
     rows = []
     for key, title in TITLES.items():
         row = [title]
         for clients in CLIENTS:
             found = figures.get(f"{key} {clients} {act}", {})
             row += [cell(found.get("per_s"), 0), cell(found.get("p50_ms"), 1), cell(found.get("p99_ms"), 1)]
+            row.append("" if key == REDIS else cell(found.get("cpu_us"), 0))
         rows.append(row)
     return Table(f"{act.capitalize()}, clients that wait for each answer, medians", heads, rows)
 

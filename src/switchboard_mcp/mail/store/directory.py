@@ -81,6 +81,8 @@ class StoreDirectory:
         self.index = InboxIndex(self.path, clocks.boot)
         # Messages with a valid signature, by agent and file name.
         self.verified: dict[str, dict[str, VerifiedMessage]] = {}
+        # The signing key, and the state of its file before it was read.
+        self._key: tuple[tuple[int, ...], bytes] | None = None
         # Files without a valid signature that were found by an incomplete listing: their inodes by agent and name.
         self.unsigned: dict[str, dict[str, int]] = {}
         # File under which a message was claimed, by agent and id. A hint only: other processes move files too.
@@ -156,6 +158,14 @@ class StoreDirectory:
         finally:
             os.close(descriptor)
 
+    def known_key(self, state: tuple[int, ...]) -> bytes | None:
+        """Return the key used to sign messages, if its file is in the state in which it was read before."""
+        return self._key[1] if self._key is not None and self._key[0] == state else None
+
+    def remember_key(self, state: tuple[int, ...], key: bytes) -> None:
+        """Remember the key until its file changes."""
+        self._key = (state, key) if state else None
+
     def stay_alive(self, tx: Transaction) -> None:
         """Lock again if the lock file was deleted: other processes would remove our temporary files."""
         if self._alive >= 0 and not file_operations.exists(tx.folder("tmp"), f"{self.writer}.lock"):
@@ -190,6 +200,15 @@ class StoreDirectory:
             tx = Transaction(self, root, numbers, journaled=journaled)
             stack.callback(tx.close)
             yield tx
+
+
+def _state_of(root: int) -> tuple[int, ...]:
+    """Return what changes with the file of the signing key; empty if there is none."""
+    try:
+        info = os.stat(SIGNING_KEY, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return ()
+    return info.st_ino, info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
 class VerifiedMessage(Struct, frozen=True):
@@ -593,6 +612,10 @@ class Transaction:
 
     def signing_key(self) -> bytes:
         """Return the key used to sign messages."""
+        if self._key is not None:
+            return self._key
+        state = _state_of(self.root)
+        self._key = self.directory.known_key(state)
         if self._key is None:
             content = file_operations.read(self.root, SIGNING_KEY, 1024)
             if isinstance(content, file_operations.RejectedFile):
@@ -605,6 +628,7 @@ class Transaction:
                     hint="Delete it. A new one is created, and messages until then count as unverified.",
                 )
             self._key = content.data.strip()[:64]
+            self.directory.remember_key(state, self._key)
         return self._key
 
     def _create_key(self, rejected: file_operations.RejectedFile) -> file_operations.FileContent:

@@ -265,21 +265,25 @@ def _is_copy(
     Looks into the other places only if the file came later than its order number, or has other names; so new messages
     cost no listing.
     """
-    settled = is_settled(tx, sender, entry.stem)
+    came_later = content.links > 1 or abs(content.changed - entry.stem.order / 1e6) > PUBLISHED_WITHIN_S
+    # A receipt is packed long after its message was moved.
+    settled = is_settled(tx, sender, entry.stem, packed=came_later)
     if settled and is_store_id(entry.stem.id):
         return True
-    came_later = content.links > 1 or abs(content.changed - entry.stem.order / 1e6) > PUBLISHED_WITHIN_S
     return (settled or came_later) and elsewhere.has(entry.stem)
 
 
-def is_settled(tx: Transaction, sender: str, stem: Stem) -> bool:
-    """Return True if there is a receipt with an outcome. Dropped files to several agents may share an id."""
+def is_settled(tx: Transaction, sender: str, stem: Stem, *, packed: bool = True) -> bool:
+    """Return True if there is a receipt with an outcome, in segments too if `packed`.
+
+    Dropped files to several agents may share an id.
+    """
     if not tx.has("outbox", sender):
         return False
     outbox, names = tx.folder("outbox", sender), [receipt_name(stem.id, outcome) for outcome in OUTCOMES]
     if any(file_operations.exists(outbox, name) for name in names):
         return True
-    return any(packed.name in names for packed in segments.find(tx, "outbox", sender, stem.id))
+    return packed and any(each.name in names for each in segments.find(tx, "outbox", sender, stem.id))
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:

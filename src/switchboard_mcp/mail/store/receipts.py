@@ -44,9 +44,12 @@ def encode(receipt: Receipt) -> bytes:
 
 def publish_first(tx: Transaction, file: TempFile, sender: str, message_id: str) -> None:
     """Publish the first receipt of a message, unless one already says that it was accepted."""
-    existing = read(tx, sender, message_id)
+    folder, name = tx.folder("outbox", sender, make=True), receipt_name(message_id)
+    # A packed receipt belongs to a settled message, of which this would be a duplicate.
+    content = file_operations.read(folder, name, MAX_RECEIPT_BYTES)
+    existing = None if isinstance(content, file_operations.RejectedFile) else decode(content.data)
     if existing is None or existing.status == "refused":
-        tx.put(file, tx.folder("outbox", sender, make=True), receipt_name(message_id))
+        tx.put(file, folder, name)
 
 
 def restore(tx: Transaction, sender: str, receipt: Receipt, outcome: Outcome | None = None) -> None:
