@@ -21,9 +21,13 @@ from bench.durable import PAYLOAD
 from bench.report import Goal, Options, Report, Table, cell
 from switchboard_mcp.cli.mail import hook
 from switchboard_mcp.mail.messages import Draft, MailMessage
-from switchboard_mcp.mail.store import receipts, segments, signing
+from switchboard_mcp.mail.store import (
+    receipts,
+    signing,
+)
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import Quotas, StoreDirectory, Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import Stem, receipt_name, settled_name, waiting_name
 from switchboard_mcp.mail.store.store import MessageStore
 

@@ -18,9 +18,14 @@ from types import ModuleType
 from typing import Any
 
 from switchboard_mcp.mail.store import directory as trees
-from switchboard_mcp.mail.store import file_operations, group_commit, journal, message_lookup
+from switchboard_mcp.mail.store import (
+    file_operations,
+    group_commit,
+    message_lookup,
+)
 from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.disk import commit_journal
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.maintenance.verify import verify
@@ -97,7 +102,7 @@ def arm(fuse: Fuse) -> None:
     mined = _MinedOs(fuse)
     file_operations.os = mined  # type: ignore[attr-defined]
     trees.os = mined  # type: ignore[attr-defined]
-    journal.os = mined  # type: ignore[attr-defined]
+    commit_journal.os = mined  # type: ignore[attr-defined]
     for name in ("_renameat2", "_syncfs"):
         call = getattr(file_operations, name)
         if call is not None:

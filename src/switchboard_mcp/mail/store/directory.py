@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.store import file_operations, journal, segments
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import Clocks
+from switchboard_mcp.mail.store.disk import commit_journal, segments
+from switchboard_mcp.mail.store.disk.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
 from switchboard_mcp.mail.store.filenames import MessageFile
-from switchboard_mcp.mail.store.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import write_gitignore
@@ -75,7 +76,7 @@ class StoreDirectory:
         self._alive = -1
         self._files = 0
         self.fsync = FsyncBatcher()
-        self.journal = journal.Journal(self.path, self.writer)
+        self.journal = commit_journal.Journal(self.path, self.writer)
         # Folders that were reported once as not ours alone.
         self.unsafe: set[str] = set()
         self.index = InboxIndex(self.path, clocks.boot)
@@ -139,7 +140,9 @@ class StoreDirectory:
             return 0
         folder = file_operations.open_folder("tmp", root)
         try:
-            return journal.replay(root, self.path, self.writer, lambda writer: self.is_dead(folder, writer))
+            return commit_journal.replay(
+                root, self.path, self.writer, lambda writer: self.is_dead(folder, writer)
+            )
         finally:
             os.close(folder)
 
@@ -238,7 +241,7 @@ class Transaction:
         self.directory = directory
         self._journaled = journaled
         # Changes that are not in the journal yet.
-        self._journal: list[journal.Change] = []
+        self._journal: list[commit_journal.Change] = []
         self._sync_all = False
         self.root = root
         self.clocks = directory.clocks
@@ -340,7 +343,7 @@ class Transaction:
         if not self._temp_files:
             self.directory.stay_alive(self)
         name = self.directory.next_temporary()
-        kept = data if self._journaled and len(data) <= journal.MAX_DATA_BYTES else b""
+        kept = data if self._journaled and len(data) <= commit_journal.MAX_DATA_BYTES else b""
         file = TempFile(name, file_operations.create(self.folder("tmp"), name, data), kept)
         self._temp_files.append(file)
         return file
@@ -391,7 +394,7 @@ class Transaction:
     def _published(self, file: TempFile, folder: int, name: str) -> None:
         self._temp_files.remove(file)
         if file.data:
-            self._journal.append(journal.published(self._parts[folder], name, file.data))
+            self._journal.append(commit_journal.published(self._parts[folder], name, file.data))
         else:
             self._dirty.add(folder)
 
@@ -406,10 +409,10 @@ class Transaction:
         self._before_change(target_folder)
         file_operations.move(folder, name, target_folder, target)
         if self._journaled:
-            content = file_operations.read(target_folder, target, journal.MAX_DATA_BYTES)
+            content = file_operations.read(target_folder, target, commit_journal.MAX_DATA_BYTES)
             data = content.data if isinstance(content, file_operations.FileContent) else None
             source = (*self._parts[folder], name)
-            self._journal.append(journal.moved(source, self._parts[target_folder], target, data))
+            self._journal.append(commit_journal.moved(source, self._parts[target_folder], target, data))
             if data is None:
                 self._dirty |= {folder, target_folder}
         else:
@@ -431,7 +434,7 @@ class Transaction:
         """Keep a replay from writing or moving a file again."""
         parts = self._parts[folder]
         if parts and parts != ("tmp",) and self.directory.journal.exists():
-            self._journal.append(journal.removed(parts, name))
+            self._journal.append(commit_journal.removed(parts, name))
 
     def _write_journal(self, *, sync: bool) -> None:
         changes, self._journal = self._journal, []

@@ -25,10 +25,10 @@ from switchboard_mcp.mail.store import (
     message_lookup,
     message_validation,
     receipts,
-    segments,
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction, VerifiedMessage
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,

@@ -7,8 +7,13 @@ from collections.abc import Iterator, Sequence
 from switchboard_mcp.config.agent_names import RESERVED_FOR, agent_name, is_agent_name
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import MailMessage, StoredMessage
-from switchboard_mcp.mail.store import dead_letter_reasons, file_operations, segments, signing
+from switchboard_mcp.mail.store import (
+    dead_letter_reasons,
+    file_operations,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import (
     MAX_RETURNS,
     ORDER_DIGITS,

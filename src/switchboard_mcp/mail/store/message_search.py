@@ -12,8 +12,12 @@ from itertools import islice
 from msgspec import Struct
 
 from switchboard_mcp.mail.messages import MailMessage, StoredMessage
-from switchboard_mcp.mail.store import message_lookup, segments, signing
+from switchboard_mcp.mail.store import (
+    message_lookup,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
 from switchboard_mcp.mail.store.index import inbox_index, word_index
 from switchboard_mcp.mail.store.index.word_index import IndexedMessage, WordIndex

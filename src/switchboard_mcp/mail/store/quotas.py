@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import file_operations, segments
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Quotas, Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
 
 STORED = "stored.usage"

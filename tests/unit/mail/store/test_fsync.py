@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.fsync import RETRY_BATCHES, FsyncBatcher
+from switchboard_mcp.mail.store.disk.fsync import RETRY_BATCHES, FsyncBatcher
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.messages import Draft, Sent
-from switchboard_mcp.mail.store import file_operations, journal
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory
+from switchboard_mcp.mail.store.disk import commit_journal
 from switchboard_mcp.mail.store.store import MessageStore
 
 pytestmark = pytest.mark.skipif(not file_operations.can_sync_all(), reason="there is no syncfs here")
@@ -24,9 +25,9 @@ def draft(payload: str = "work") -> Draft:
 @pytest.fixture
 async def store(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MessageStore]:
     """A store whose files are never synced, so that a test can take them away."""
-    monkeypatch.setattr(journal, "DIRECT_GROUPS", 0)
-    monkeypatch.setattr(journal, "CHECKPOINT_S", 3600.0)
-    monkeypatch.setattr(journal, "MAX_DIRTY_KB", -1)
+    monkeypatch.setattr(commit_journal, "DIRECT_GROUPS", 0)
+    monkeypatch.setattr(commit_journal, "CHECKPOINT_S", 3600.0)
+    monkeypatch.setattr(commit_journal, "MAX_DIRTY_KB", -1)
     async with await MessageStore.open(str(workspace), watch=False) as opened:
         for name in ("lead", "coder"):
             await opened.register(name)
@@ -154,8 +155,8 @@ async def test_a_torn_or_foreign_journal_stops_nobody(store: MessageStore, works
 
 
 async def test_a_checkpoint_removes_the_journal(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "DIRECT_GROUPS", 0)
-    monkeypatch.setattr(journal, "CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(commit_journal, "DIRECT_GROUPS", 0)
+    monkeypatch.setattr(commit_journal, "CHECKPOINT_BYTES", 1)
     async with await MessageStore.open(str(workspace), watch=False) as store:
         await store.register("coder")
         for number in range(3):
@@ -176,8 +177,8 @@ async def test_a_journal_that_was_removed_under_its_process_is_written_anew(
 def test_a_short_command_leaves_no_journal(workspace: Path) -> None:
     tree = StoreDirectory(str(workspace), system_clocks())
     tree.make()
-    assert [tree.journal.begins() for _ in range(journal.DIRECT_GROUPS + 1)] == [
-        *[False] * journal.DIRECT_GROUPS,
+    assert [tree.journal.begins() for _ in range(commit_journal.DIRECT_GROUPS + 1)] == [
+        *[False] * commit_journal.DIRECT_GROUPS,
         True,
     ]
     tree.close()

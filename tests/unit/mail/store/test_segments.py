@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.messages import Claimed, Draft
-from switchboard_mcp.mail.store import quotas, segments
+from switchboard_mcp.mail.store import quotas
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.maintenance import packing, retention
 from switchboard_mcp.mail.store.store import MessageStore
 

@@ -6,8 +6,9 @@ It is done in pieces, between which other jobs run.
 
 from __future__ import annotations
 
-from switchboard_mcp.mail.store import file_operations, segments
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import parse, parse_receipt_name, receipt_name
 
 # For this long a settled message and its receipts are files of their own, for programs that read files.

@@ -17,11 +17,11 @@ from switchboard_mcp.mail.store import (
     message_lookup,
     quotas,
     receipts,
-    segments,
     sending,
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,

@@ -11,8 +11,13 @@ from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import file_operations, receipts, segments, signing
+from switchboard_mcp.mail.store import (
+    file_operations,
+    receipts,
+    signing,
+)
 from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
+from switchboard_mcp.mail.store.disk import segments
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,
