@@ -27,7 +27,7 @@ from switchboard_mcp.mail.store import (
 )
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import Quotas, StoreDirectory, Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import Stem, receipt_name, settled_name, waiting_name
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -72,7 +72,7 @@ def _message(key: bytes, number: int, order: int) -> tuple[Stem, bytes]:
 
 def _settled(tx: Transaction, key: bytes, count: int, since: int) -> None:
     """Write the segments of one day."""
-    segment = segments.day_of(since / 1e6)
+    segment = day_segments.day_of(since / 1e6)
     at = since // 1_000_000
     archive = os.open(
         segment, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=tx.folder("archive", AGENT, "days", make=True)
@@ -92,7 +92,7 @@ def _settled(tx: Transaction, key: bytes, count: int, since: int) -> None:
 
 
 def _line(name: str, at: int, data: bytes) -> bytes:
-    return msgspec.json.encode(segments.SegmentLine(name, at, msgspec.Raw(data.strip()))) + b"\n"
+    return msgspec.json.encode(day_segments.SegmentLine(name, at, msgspec.Raw(data.strip()))) + b"\n"
 
 
 async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[str, float]]:

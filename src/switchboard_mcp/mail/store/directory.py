@@ -22,7 +22,7 @@ from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.clocks import Clocks
-from switchboard_mcp.mail.store.disk import commit_journal, segments
+from switchboard_mcp.mail.store.disk import commit_journal, day_segments
 from switchboard_mcp.mail.store.disk.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
 from switchboard_mcp.mail.store.filenames import MessageFile
@@ -320,13 +320,13 @@ class Transaction:
     def all_names(self, place: str, agent: str) -> list[str]:
         """List the names in a mailbox folder with those in its segments, unordered."""
         found = self.names(place, agent)
-        return list({*found, *packed}) if (packed := list(segments.names(self, place, agent))) else found
+        return list({*found, *packed}) if (packed := list(day_segments.names(self, place, agent))) else found
 
     def read(self, place: str, agent: str, name: str, limit: int) -> FileContent | RejectedFile:
         """Read a file of a mailbox, wherever it is: on its own or in a segment."""
         content = file_operations.read(self.folder(place, agent), name, limit)
         if isinstance(content, RejectedFile) and content.gone:
-            return segments.read(self, place, agent, name) or content
+            return day_segments.read(self, place, agent, name) or content
         return content
 
     def exists(self, place: str, agent: str, name: str) -> bool:
@@ -335,7 +335,7 @@ class Transaction:
             return False
         return (
             file_operations.exists(self.folder(place, agent), name)
-            or segments.read(self, place, agent, name) is not None
+            or day_segments.read(self, place, agent, name) is not None
         )
 
     def write(self, data: bytes) -> TempFile:

@@ -28,7 +28,7 @@ from switchboard_mcp.mail.store import (
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction, VerifiedMessage
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,
@@ -283,7 +283,7 @@ def is_settled(tx: Transaction, sender: str, stem: Stem, *, packed: bool = True)
     outbox, names = tx.folder("outbox", sender), [receipt_name(stem.id, outcome) for outcome in OUTCOMES]
     if any(file_operations.exists(outbox, name) for name in names):
         return True
-    return packed and any(each.name in names for each in segments.find(tx, "outbox", sender, stem.id))
+    return packed and any(each.name in names for each in day_segments.find(tx, "outbox", sender, stem.id))
 
 
 def is_delivered(tx: Transaction, agent: str, entry: MessageFile) -> bool:

@@ -13,7 +13,7 @@ from switchboard_mcp.mail.store import (
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import (
     MAX_RETURNS,
     ORDER_DIGITS,
@@ -122,7 +122,7 @@ def locate(
 
 def _find_packed(tx: Transaction, agent: str, message_id: str) -> MessageFile | None:
     """Find a message in the segments of the archive."""
-    found = (parse("archive", packed.name) for packed in segments.find(tx, "archive", agent, message_id))
+    found = (parse("archive", packed.name) for packed in day_segments.find(tx, "archive", agent, message_id))
     return next((entry for entry in found if entry is not None), None)
 
 

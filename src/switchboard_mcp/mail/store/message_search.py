@@ -17,7 +17,7 @@ from switchboard_mcp.mail.store import (
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
 from switchboard_mcp.mail.store.index import inbox_index, word_index
 from switchboard_mcp.mail.store.index.word_index import IndexedMessage, WordIndex
@@ -76,7 +76,7 @@ def _is_large(tx: Transaction, agent: str, places: Sequence[Place]) -> bool:
     view = message_lookup.inbox_view(tx, agent) if "inbox" in places else None
     if view is not None and view.count() > MAX_RANKED:
         return True
-    return "archive" in places and segments.total_bytes(tx, "archive", agent) > MAX_SEGMENT_BYTES
+    return "archive" in places and day_segments.total_bytes(tx, "archive", agent) > MAX_SEGMENT_BYTES
 
 
 def _list(tx: Transaction, agent: str, places: Sequence[Place]) -> list[MessageFile]:
@@ -130,7 +130,7 @@ def _index_files(tx: Transaction, agent: str, index: WordIndex, others: list[Mes
 
 def _index_segments(tx: Transaction, agent: str, index: WordIndex) -> None:
     """Index what was appended to the archive since, in pieces."""
-    for segment, start, rows in segments.appended(tx, "archive", agent, index.segment_bytes):
+    for segment, start, rows in day_segments.appended(tx, "archive", agent, index.segment_bytes):
         batch: list[IndexedMessage] = []
         end = start
         for offset, length, line in rows:

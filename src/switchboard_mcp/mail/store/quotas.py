@@ -17,7 +17,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Quotas, Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
 
 STORED = "stored.usage"
@@ -189,7 +189,7 @@ def _sum(usages: Iterable[Usage]) -> Usage:
 def _count_place(tx: Transaction, place: Place, agent: str, *, attached: bool = True) -> Usage:
     names: Sequence[str] = [name for name in tx.names(place, agent) if parse(place, name)]
     if place == "archive":
-        packed = segments.sizes(tx, place, agent)
+        packed = day_segments.sizes(tx, place, agent)
         return _sum([packed_usage(packed), _usage_of(tx, place, agent, names, attached=attached)])
     return _usage_of(tx, place, agent, names, attached=attached)
 

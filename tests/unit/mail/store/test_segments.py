@@ -11,7 +11,7 @@ import pytest
 from switchboard_mcp.mail.messages import Claimed, Draft
 from switchboard_mcp.mail.store import quotas
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.maintenance import packing, retention
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -157,6 +157,6 @@ async def test_a_packed_message_takes_little_room(store: MessageStore, workspace
 
 
 def test_a_day_ends_at_midnight() -> None:
-    assert segments.day_of(0) == "1970-01-01.jsonl"
-    assert segments.ends_before("1970-01-01.jsonl", DAY_S)
-    assert not segments.ends_before("1970-01-01.jsonl", DAY_S - 1)
+    assert day_segments.day_of(0) == "1970-01-01.jsonl"
+    assert day_segments.ends_before("1970-01-01.jsonl", DAY_S)
+    assert not day_segments.ends_before("1970-01-01.jsonl", DAY_S - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import parse, parse_receipt_name, receipt_name
 
 # For this long a settled message and its receipts are files of their own, for programs that read files.
@@ -22,7 +22,7 @@ PIECE = 256
 
 def next_agent(tx: Transaction, after: tuple[str, str]) -> tuple[str, str] | None:
     """Return the place and agent that follow these, in a fixed order; None at the end."""
-    every = ((place, agent) for place in segments.PACKED_PLACES for agent in tx.agents(place))
+    every = ((place, agent) for place in day_segments.PACKED_PLACES for agent in tx.agents(place))
     return min((each for each in every if each > after), default=None)
 
 
@@ -39,7 +39,7 @@ def pack(tx: Transaction, place: str, agent: str, *, after_s: float | None = Non
     if not days:
         return 0
     with tx.locked(agent):
-        return segments.pack(tx, place, agent, days)
+        return day_segments.pack(tx, place, agent, days)
 
 
 def _old_messages(folder: int, names: list[str], until: float) -> dict[str, str]:
@@ -48,7 +48,7 @@ def _old_messages(folder: int, names: list[str], until: float) -> dict[str, str]
     for name in names:
         changed = file_operations.mtime(folder, name) if parse("archive", name) else None
         if changed is not None and changed < until:
-            days[name] = segments.day_of(changed)
+            days[name] = day_segments.day_of(changed)
             if len(days) >= PIECE:
                 break
     return days
@@ -65,7 +65,7 @@ def _old_receipts(folder: int, names: list[str], until: float) -> dict[str, str]
         changed = file_operations.mtime(folder, name)
         if changed is None or changed >= until:
             continue
-        days[name] = segments.day_of(changed)
+        days[name] = day_segments.day_of(changed)
         if (first := receipt_name(receipt[0])) in present:
             days[first] = days[name]
         if len(days) >= PIECE:

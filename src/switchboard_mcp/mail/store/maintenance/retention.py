@@ -21,7 +21,7 @@ from switchboard_mcp.mail.store import (
     signing,
 )
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,
@@ -84,7 +84,7 @@ def _packed_before(tx: Transaction, until: float) -> list[int]:
     return [
         size
         for agent in tx.agents("archive")
-        for size in segments.sizes(tx, "archive", agent, until=until - segments.DAY_S)
+        for size in day_segments.sizes(tx, "archive", agent, until=until - day_segments.DAY_S)
     ]
 
 
@@ -94,11 +94,11 @@ def remove_packed(tx: Transaction, until: float, done: Pruned) -> None:
     A receipt may be written on the day after its message was settled, so messages are kept for one more day.
     """
     for sender in tx.agents("outbox"):
-        done.receipts += sum(1 for _ in segments.remove_segments(tx, "outbox", sender, until))
+        done.receipts += sum(1 for _ in day_segments.remove_segments(tx, "outbox", sender, until))
     tx.sync_folders()
     for agent in tx.agents("archive"):
         with tx.locked(agent):
-            for name, data in segments.remove_segments(tx, "archive", agent, until - segments.DAY_S):
+            for name, data in day_segments.remove_segments(tx, "archive", agent, until - day_segments.DAY_S):
                 done.messages += 1
                 done.bytes += len(data)
                 entry, message = parse("archive", name), signing.decode(data)

@@ -17,7 +17,7 @@ from switchboard_mcp.mail.store import (
     signing,
 )
 from switchboard_mcp.mail.store.directory import AGENT_FOLDERS, Transaction
-from switchboard_mcp.mail.store.disk import segments
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import (
     PLACES,
     MessageFile,
@@ -62,7 +62,9 @@ def verify(tx: Transaction) -> StoreVerdict:
             # A crash while packing leaves a file and its line, which are one message.
             own = {name for place, name, _ in names if place == "archive"}
             names += [
-                ("archive", name, 0) for name in set(segments.names(tx, "archive", agent)) if name not in own
+                ("archive", name, 0)
+                for name in set(day_segments.names(tx, "archive", agent))
+                if name not in own
             ]
         # Read without the lock: this can take long, and a message moved meanwhile was still in one place.
         entries, agent_findings, senders = _check_agent(tx, agent, names)
@@ -168,7 +170,7 @@ def _check_message(
 def _check_other_file(place: str, name: str, path: str) -> StoreFinding | None:
     if place == "deadletter" or name.startswith(".") or name.endswith(".tmp"):
         return None
-    if place == "archive" and name == segments.DAYS:
+    if place == "archive" and name == day_segments.DAYS:
         return None
     text = "is not a message that belongs here"
     if place == "inbox":
