@@ -99,6 +99,8 @@ class PipeTransport:
         self.paused = False
         self._closing_write = False
         self._pollable = _pollable(read_fd)
+        # uvloop reports an error only once, even if more can be read: a socket that was closed with data unread.
+        self._hang_ups = _hang_ups(read_fd) if stat.S_ISSOCK(os.fstat(read_fd).st_mode) else None
         self.write_buffer_size = 0
         self._on_message: OnMessage
         self._on_closed: OnClosed
@@ -144,6 +146,13 @@ class PipeTransport:
             cork.release()
         if not data and self._read_fd >= 0 and not self.paused:
             self._end_reading()
+        elif data and self._hang_ups is not None and self._hang_ups.poll(0):
+            self._loop.call_soon(self._read_rest)
+
+    def _read_rest(self) -> None:
+        """Read on from a socket that has ended."""
+        if self._read_fd >= 0 and not self.paused:
+            self._readable()
 
     def _read_file(self) -> None:
         """Read a regular file, which is always readable, without starving other callbacks."""
@@ -313,10 +322,15 @@ class PipeTransport:
             self._write_fd = -1
 
 
-def _hung_up(fd: int) -> bool:
+def _hang_ups(fd: int) -> select.poll:
+    """Return an object whose `poll` reports errors and hang-ups only."""
     poll = select.poll()
     poll.register(fd, 0)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    return poll
+
+
+def _hung_up(fd: int) -> bool:
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in _hang_ups(fd).poll(0))
 
 
 def _pollable(fd: int) -> bool:

@@ -469,3 +469,17 @@ class TestCork:
 async def test_a_pipe_we_write_to_does_not_block_and_one_we_read_from_is_left_as_it_is(wire: Wire) -> None:
     assert not os.get_blocking(wire.link._write_fd)
     assert fcntl.fcntl(wire.link._read_fd, fcntl.F_GETFL) & os.O_NONBLOCK == 0
+
+
+async def test_the_end_of_a_socket_is_seen_although_its_other_side_has_left_data_unread() -> None:
+    ours, theirs = socket.socketpair()
+    heard = Recorder()
+    read_fd = ours.detach()
+    link = PipeTransport(asyncio.get_running_loop(), read_fd, os.dup(read_fd), Cork(), on_error=heard.fail)
+    link.send(PING)
+    theirs.sendall((PING + b"\n") * 3000)  # more than is read at once
+    theirs.close()
+    heard.listen(link)
+    await heard.until_closed()
+    assert len(heard.received) == 3000
+    link.close()
