@@ -8,8 +8,7 @@ requests from the child to the host and cancellation work as without a pipeline.
 from __future__ import annotations
 
 from abc import abstractmethod
-from asyncio import CancelledError, Future, Task, Timeout, timeout
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -18,10 +17,11 @@ from msgspec.structs import replace
 from switchboard_mcp.errors import INVALID_REQUEST, Failure, failure
 from switchboard_mcp.gateway.forward import RESOURCES, TOOLS, ForwardedRequest
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS
+from switchboard_mcp.gateway.pipeline.interception import CALL, Interception
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.suites.suite_calls import SubtoolCall
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
-from switchboard_mcp.middleware import Answer, ToolCall, is_error
+from switchboard_mcp.middleware import is_error
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.method_traits import traits_of
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
-CALL = "tools/call"
 # Methods whose params have an item and its arguments.
 WITH_ARGUMENTS = frozenset({CALL, "prompts/get"})
 # Methods that the rules of the gate apply to. The others continue what was let through, such as a task.
@@ -41,8 +40,6 @@ COMPLETION = "completion/complete"
 GATED_METHODS = frozenset(
     {CALL, "prompts/get", "resources/read", "resources/subscribe", "subscriptions/listen", COMPLETION}
 )
-# Outcomes of results that came from the child. Any other result is the middleware's own.
-FROM_CHILD = frozenset({"ok", "cached"})
 _STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
 
 
@@ -261,205 +258,17 @@ class PipelineRequest(HostRequest):
             limiters.for_principal(self.session.principal).abandon(self)
         self.release_slot()
 
+    def admit_again(self, settle: Callable[[Failure | None], None]) -> bool:
+        """Let the gate decide the call that middleware made of it; return False if there is no gate."""
+        if self.pipeline.gate is None:
+            return False
+        self.pipeline.gate.admit(self, lambda: settle(None), settle)
+        return True
+
     def fingerprint(self) -> bytes:
         """Identify the call as the host sent it, since the host will repeat that and not what middleware made of it."""
         original = self.interception.original_fingerprint if self.interception is not None else b""
         return original or super().fingerprint()
-
-
-class Interception:
-    """Passes one call through the middleware and the result cache of its suite.
-
-    While middleware waits for `next`, the result of the child goes to the middleware; otherwise to the host.
-    """
-
-    __slots__ = (
-        "_cache_key",
-        "_deadline",
-        "_generation",
-        "_request",
-        "_result",
-        "_task",
-        "answered_rule",
-        "gate_input",
-        "original_fingerprint",
-    )
-
-    _deadline: Timeout  # limits the middleware's own time; the child has a limit of its own
-
-    def __init__(self, request: PipelineRequest) -> None:
-        self._request = request
-        self._task: Task[None] | None = None
-        self._result: Future[Answer] | None = None  # awaited by the middleware's `next`
-        self._cache_key: Hashable | None = None
-        self._generation = 0  # of the cache when the call began; negative if the call may change something
-        self.answered_rule: int | None = None  # the rule of the gate whose question the user has answered
-        self.gate_input: tuple[str, Raw | UnsetType] | None = None  # what a stateless host answers the gate
-        self.original_fingerprint = b""  # set once middleware has changed the call
-
-    def begin(self) -> None:
-        """Start the middleware, or go on if there is only a cache."""
-        pipeline = self._request.pipeline
-        if pipeline.middleware:
-            self._task = pipeline.start_task(self._run_middleware())
-        else:
-            self._proceed()
-
-    def takes(self, body: bytes) -> bool:
-        """Store a result in the cache, and hand it to middleware that waits for it; return whether there is any."""
-        request = self._request
-        request.release_slot()
-        if not request.outcome:
-            request.outcome = "error" if is_error(body) else "ok"
-            if self._generation < 0 or self._cache_key is not None:
-                self._store(body)
-        if self._result is None or self._result.done():
-            return False
-        self._result.set_result(body)
-        return True
-
-    def on_failure(self, problem: Failure) -> bool:
-        """Hand a failure to middleware that waits for the child; return whether there is any."""
-        if self._result is None or self._result.done():
-            return False
-        self._request.release_slot()
-        self._result.set_result(problem)
-        return True
-
-    def close(self) -> None:
-        """Clear the cache after a call that may have changed something, and stop middleware that still waits."""
-        cache = self._request.pipeline.cache
-        if self._generation < 0 and cache is not None:
-            cache.clear()
-        if self._result is not None and not self._result.done():
-            self.cancel()
-
-    def cancel(self) -> None:
-        """Stop the middleware."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def _proceed(self) -> None:
-        request = self._request
-        if request.kind != "call" or request.pipeline.cache is None or not self._answer_from_cache():
-            request.proceed(request.pipeline.now())
-
-    def _answer_from_cache(self) -> bool:
-        """Answer from the cache and return True if possible. A call that may change something clears it."""
-        request, pipeline = self._request, self._request.pipeline
-        cache = pipeline.cache
-        assert cache is not None
-        subtool, args = request.target()
-        read_only = pipeline.is_read_only(subtool)
-        if read_only is False:
-            cache.clear()
-            self._generation = -1
-            return False
-        self._cache_key = pipeline.cache_key(request.session, subtool, args, stateless=request.is_stateless)
-        self._generation = cache.generation
-        cached = (
-            cache.get(self._cache_key, pipeline.now()) if read_only and self._cache_key is not None else None
-        )
-        if cached is None:
-            return False
-        self._cache_key, request.outcome = None, "cached"
-        request.record_issued_ids(Raw(cached))  # another session of the principal may have made the call
-        request.finish(cached)
-        return True
-
-    def _store(self, body: bytes) -> None:
-        request, pipeline = self._request, self._request.pipeline
-        cache = pipeline.cache
-        if cache is None:
-            return
-        if self._generation < 0 or not pipeline.is_read_only(request.target()[0]):
-            cache.clear()
-        elif self._cache_key is not None:
-            cache.put(self._cache_key, body, self._generation, pipeline.now())
-
-    async def _run_middleware(self) -> None:
-        """Run the middleware, and answer the host with its result."""
-        request, pipeline = self._request, self._request.pipeline
-        subtool, args = request.target()
-        call = ToolCall(
-            principal=request.session.principal,
-            suite=pipeline.suite.name,
-            child=pipeline.suite.source,
-            subtool=subtool,
-            args=args,
-            meta=request.meta if isinstance(request.meta, dict) else {},
-            read_only=request.kind == "call" and pipeline.is_read_only(subtool) is True,
-            method=CALL if request.kind == "call" else request.kind,
-        )
-        try:
-            async with timeout(request.call_timeout_s(request.child)) as self._deadline:
-                answer = await pipeline.run(call, self._call_child)
-        except TimeoutError:
-            answer = self._timeout_failure()
-        except CancelledError:
-            if not request.finished:  # the host did not cancel, so the server is stopping
-                request.cancel("Switchboard is stopping")
-            raise
-        if request.finished:
-            return
-        self._result = None
-        if isinstance(answer, Failure):
-            request.on_failed(answer)
-        else:
-            known = request.outcome if request.outcome in FROM_CHILD else "answered"
-            request.outcome = "error" if is_error(answer) else known
-            request.finish(answer)
-
-    async def _call_child(self, call: ToolCall) -> Answer:
-        """Send the call to the child: the innermost `next`."""
-        request, pipeline = self._request, self._request.pipeline
-        if self._result is not None and not self._result.done():
-            raise RuntimeError("`next` was called while an earlier call of it is still running")
-        if not request.permits(call.subtool):
-            return pipeline.suite.refusal(call.subtool)
-        if (call.subtool, call.args) != request.target():
-            self.original_fingerprint = self.original_fingerprint or request.fingerprint()
-            request.replace_call(call.subtool, call.args)
-            refusal = await self._gate_changed_call()
-            if refusal is not None:
-                return refusal
-        request.outcome = ""
-        self._result = pipeline.loop.create_future()
-        self._deadline.reschedule(None)
-        try:
-            self._proceed()
-            return await self._result
-        except CancelledError:
-            # The middleware gave up waiting, or the host has gone: the child's result is no longer needed.
-            request.withdraw()
-            if not request.finished:
-                request.stop_child("no longer needed")
-            raise
-        finally:
-            if not self._deadline.expired():
-                self._deadline.reschedule(pipeline.now() + request.call_timeout_s(request.child))
-
-    async def _gate_changed_call(self) -> Failure | None:
-        """Return the refusal if the gate does not let the call through that middleware made of it."""
-        request, gate = self._request, self._request.pipeline.gate
-        if gate is None:
-            return None
-        outcome: Future[Failure | None] = request.pipeline.loop.create_future()
-
-        def settle(refusal: Failure | None = None) -> None:
-            if not outcome.done():
-                outcome.set_result(refusal)
-
-        self._deadline.reschedule(None)
-        gate.admit(request, settle, settle)
-        return await outcome
-
-    def _timeout_failure(self) -> Failure:
-        request, pipeline = self._request, self._request.pipeline
-        names = ", ".join(f"'{named.name}'" for named in pipeline.middleware)
-        limit_s = request.call_timeout_s(request.child)
-        message = f"Middleware ({names}) took longer than {limit_s:g} s, the timeout of a call."
-        return failure("middleware_failed", message, child=pipeline.suite.source, subtool=request.target()[0])
 
 
 class PipelineCall(PipelineRequest, SubtoolCall):
