@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // An MCP server without dependencies, as a package on a registry has it. Its tool reports what this process can reach.
 import { createInterface } from "node:readline";
-import { appendFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
 import { createConnection } from "node:net";
 import { fileURLToPath } from "node:url";
 
@@ -24,7 +24,8 @@ const answers = {
         package: attempt(() => appendFileSync(fileURLToPath(import.meta.url), "// changed\n")),
         workspace: attempt(() => appendFileSync(file, "x")),
         registry: await connect(port),
-        token: process.env.NPM_TOKEN ?? null,
+        secret: process.env.SECRET ?? null,
+        installation: JSON.parse(readFileSync(new URL("installed.json", import.meta.url))),
         args: process.argv.slice(2),
       }),
     }],

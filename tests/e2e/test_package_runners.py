@@ -24,12 +24,25 @@ from tests.e2e.workspaces import add_child, configure
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("npx") is None, reason="sandboxes are Linux; needs npx"
 )
-PACKAGE = {"name": "tiny-server", "version": "1.0.0", "type": "module", "bin": {"tiny-server": "index.js"}}
+PACKAGE = {
+    "name": "tiny-server",
+    "version": "1.0.0",
+    "type": "module",
+    "bin": {"tiny-server": "index.js"},
+    "scripts": {"postinstall": "node install.js"},
+}
+# What the script of a package finds while it is installed.
+INSTALL = """
+import { existsSync, writeFileSync } from "node:fs";
+const seen = { secret: process.env.SECRET ?? null, workspace: existsSync(process.env.npm_config_probe) };
+writeFileSync("installed.json", JSON.stringify(seen));
+"""
 
 
 def tarball() -> bytes:
     files = {
         "package/package.json": json.dumps(PACKAGE).encode(),
+        "package/install.js": INSTALL.encode(),
         "package/index.js": (REPO / "tests/children/tiny_server.js").read_bytes(),
     }
     data = io.BytesIO()
@@ -74,17 +87,23 @@ def registry() -> Iterator[int]:
 
 
 def test_a_package_is_downloaded_once_and_runs_without_the_network_it_came_through(workspace: Path) -> None:
-    add_child(workspace, "tiny", ["npx", "-y", "tiny-server@1.0.0", "--flag"], env={"NPM_TOKEN": "mine"})
+    add_child(workspace, "tiny", ["npx", "-y", "tiny-server@1.0.0", "--flag"], env={"SECRET": "mine"})
     configure(workspace, {"suites": {"tiny": {"sandbox": "workspace"}}})
     with registry() as port:
-        variables = {"npm_config_registry": f"http://127.0.0.1:{port}", "HOME": str(workspace)}
+        variables = {
+            "npm_config_registry": f"http://127.0.0.1:{port}",
+            "npm_config_probe": str(workspace / "switchboard.config.json"),
+            "npm_config_ignore_scripts": "false",
+            "HOME": str(workspace),
+        }
         question = ("call", "tiny", "probe", json.dumps({"port": port, "file": str(workspace / "written")}))
         first = json.loads(answered(run(workspace, *question, **variables)))
         assert first["args"] == ["--flag"]
         assert first["package"] in ("EROFS", "EACCES")
         assert first["workspace"] == "done"
         assert first["registry"] == "ECONNREFUSED"  # its loopback is its own
-        assert first["token"] == "mine"
+        assert first["secret"] == "mine"
+        assert first["installation"] == {"secret": None, "workspace": False}
     again = json.loads(answered(run(workspace, *question, **variables)))
     assert again == first
     updated = answered(run(workspace, "sandbox", "update", "tiny", **variables))
