@@ -21,7 +21,7 @@ from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
 from switchboard_mcp.config.gate import GateRule
 from switchboard_mcp.config.lockfile import LockFile
-from switchboard_mcp.config.models import Expose
+from switchboard_mcp.config.models import Config, Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.methods import METHODS
@@ -180,7 +180,7 @@ def lock(board: Board, kid: FakeChild) -> None:
     known = ServerSnapshot(tools=listed.pop("tools/list"), lists=listed, capabilities=capabilities)
     locked = LockFile(schema_version=1, children={kid.name: lock_child(kid.spec, FOLDER, known)})
     board.services.pins = Pins(locked, FOLDER, board.services.log, governed=True)
-    kid.inventory.__init__(kid.spec, board.services, kid.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
+    kid.inventory.__init__(kid.spec, Config(), board.services, kid.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
 
 
 @pytest.fixture(name="scene")

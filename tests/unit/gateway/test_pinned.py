@@ -13,6 +13,7 @@ from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.lock import lock_child
 from switchboard_mcp.children.pinning import Pins
 from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.config.models import Config
 from switchboard_mcp.observability.call_record import CallRecord
 from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json
 
@@ -28,7 +29,7 @@ class PinnedBoard(Board):
         known = ServerSnapshot(tools=[Raw(json.dumps(tool).encode()) for tool in tools], **more)
         locked = LockFile(schema_version=1, children={child.name: lock_child(child.spec, FOLDER, known)})
         self.services.pins = Pins(locked, FOLDER, self.services.log, governed=governed)
-        child.inventory.__init__(child.spec, self.services, child.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
+        child.inventory.__init__(child.spec, Config(), self.services, child.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def test_a_child_of_ones_own_is_looked_at_without_a_process(board: PinnedBoard) 
     known = ServerSnapshot(tools=[Raw(json.dumps(ECHO).encode())])
     locked = LockFile(schema_version=1, children={"kid": lock_child(child.spec, FOLDER, known)})
     board.services.pins = Pins(locked, FOLDER, board.services.log, governed=True)
-    child.inventory.__init__(child.spec, board.services, child.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
+    child.inventory.__init__(child.spec, Config(), board.services, child.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
     assert names(introspect(board)) == ["echo"]
     assert child.made == []
 
