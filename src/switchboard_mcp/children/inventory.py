@@ -6,7 +6,7 @@ when the child is ready; prompts and resources follow in the background, since n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,9 +22,10 @@ from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.policy.resource_uris import matches_template
-from switchboard_mcp.protocol import message_meta, versions
+from switchboard_mcp.protocol import message_meta, skills, versions
 from switchboard_mcp.protocol.apps import NO_UI, ToolUi
 from switchboard_mcp.protocol.jsonrpc import decode_members
+from switchboard_mcp.protocol.skills import Skill
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system import work_thread
 
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 CHANGES = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
-    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list", skills.LIST),
 }
-PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
+TOOLS, PROMPTS = "tools/list", "prompts/list"
+RESOURCES, TEMPLATES = "resources/list", "resources/templates/list"
 CAPABILITY = {
     "prompts/list": "prompts",
     "resources/list": "resources",
@@ -47,7 +49,19 @@ CAPABILITY = {
 
 
 # The member that identifies an entry of a list.
-KEYS = {"prompts/list": "name", "resources/list": "uri", "resources/templates/list": "uriTemplate"}
+KEYS = {
+    "prompts/list": "name",
+    "resources/list": "uri",
+    "resources/templates/list": "uriTemplate",
+    skills.LIST: "uri",
+}
+
+
+def is_announced(method: str, capabilities: Mapping[str, Raw]) -> bool:
+    """Return True if a child with these capabilities says that it has a list, other than that of its tools."""
+    if method == skills.LIST:
+        return skills.offers_skills(capabilities)
+    return CAPABILITY.get(method) in capabilities
 
 
 class ListSource(Protocol):
@@ -232,8 +246,7 @@ class Inventory:
         snapshot = self.snapshot
         if snapshot is None:
             return False
-        capability = CAPABILITY.get(method)
-        return capability is None or capability not in snapshot.capabilities or method in snapshot.lists
+        return method in (TOOLS, *snapshot.lists) or not is_announced(method, snapshot.capabilities)
 
     def when_fetched(self, method: str, callback: Callable[[], None], *, refetch: bool = False) -> None:
         """Call back once a list of the running child is known; with `refetch`, once it was fetched in this run."""
@@ -265,6 +278,25 @@ class Inventory:
         """The pages that tools name; a child need not list them as resources."""
         return frozenset(ui.uri for ui in self.ui_tools().values() if ui.uri)
 
+    @property
+    def has_skills(self) -> bool:
+        """True if the child has skills, as far as is known."""
+        snapshot = self.snapshot
+        return snapshot is not None and (
+            skills.offers_skills(snapshot.capabilities) or bool(self.listed(skills.LIST))
+        )
+
+    def skills(self) -> list[Skill]:
+        """Return the skills that can be read; of a governed child, the locked ones."""
+        entries = map(skills.read_skill, self.listed(skills.LIST))
+        return [skill for skill in entries if skill is not None]
+
+    def _has_skill_file(self, uri: str) -> bool:
+        """Return True for a file of a skill, and for a folder above or in one."""
+        return self.has_skills and any(
+            skill.has_file(uri) or skill.has_folder(uri) for skill in self.skills()
+        )
+
     def offers_resource(self, uri: str) -> bool:
         """Return True if the child lists a resource or a template under this URI, or a template that it fits."""
         templates = self.names(TEMPLATES)
@@ -272,14 +304,14 @@ class Inventory:
             uri in self.names(RESOURCES)
             or uri in templates
             or uri in self.ui_uris
+            or self._has_skill_file(uri)
             or any(matches_template(template, uri) for template in templates)
         )
 
     def announces(self, method: str) -> bool:
         """Return True if the running child says that it has such a list."""
-        capability = CAPABILITY.get(method)
-        return capability is None or (
-            self._snapshot is not None and capability in self._snapshot.capabilities
+        return method == TOOLS or (
+            self._snapshot is not None and is_announced(method, self._snapshot.capabilities)
         )
 
     def tool(self, name: str) -> Tool:
@@ -335,7 +367,7 @@ class Inventory:
         capabilities = self._snapshot.capabilities
         try:
             for notification, methods in CHANGES.items():
-                announced = [method for method in methods if CAPABILITY.get(method) in capabilities]
+                announced = [method for method in methods if is_announced(method, capabilities)]
                 first = not any(method in self._snapshot.lists for method in announced)
                 changed = [await self.fetch(source, method) for method in announced]
                 if any(changed):
@@ -388,7 +420,8 @@ class Inventory:
     async def _refresh(self, source: ListSource, notification: str) -> None:
         try:
             for method in CHANGES[notification]:
-                await self.fetch(source, method)
+                if method != skills.LIST or self.announces(method):
+                    await self.fetch(source, method)
         finally:
             self._refreshing.discard(notification)
         self._notify(notification)

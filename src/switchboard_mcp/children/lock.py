@@ -20,7 +20,7 @@ from switchboard_mcp.config.sandbox import SandboxSettings, brief
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused, shell_word
 from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
-from switchboard_mcp.protocol import message_meta
+from switchboard_mcp.protocol import message_meta, skills
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system.atomic_write import write_atomically
@@ -75,6 +75,7 @@ LISTS = {
     TEMPLATES: LockedList(
         "resource_templates", "resource template", "uriTemplate", tool_hash.RESOURCE_MEMBERS, "resources"
     ),
+    skills.LIST: LockedList("skills", "skill", "uri", tool_hash.SKILL_MEMBERS, "extensions"),
 }
 
 
@@ -352,6 +353,8 @@ def _raw(name: str, tool: LockedTool, key: str = "name") -> Raw:
     members.pop(tool_hash.UNREADABLE, None)
     if "displayName" in members:
         members["name"] = members.pop("displayName")
+    if tool_hash.UI in members:
+        members["_meta"] = {tool_hash.UI: members.pop(tool_hash.UI)}
     schema = members.get("inputSchema")
     if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
         # The file sorts them by name; a model should read the required ones first.

@@ -37,6 +37,12 @@ class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tru
     """Arguments of a prompt."""
     mime_type: Any | UnsetType = UNSET
     """MIME type of a resource."""
+    ui: Any | UnsetType = UNSET
+    """User interface of a tool: its page, and whether a model, a page or both may call it."""
+    frontmatter: Any | UnsetType = UNSET
+    """Head of a skill."""
+    resources: Any | UnsetType = UNSET
+    """Files of a skill with their digests and sizes, or `dynamic`."""
     unreadable: str | UnsetType = UNSET
     """Checksum of a definition that cannot be parsed."""
 
@@ -83,6 +89,8 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     """All resources, by URI. If not set, the child did not list any, and governed mode shows none."""
     resource_templates: dict[str, LockedTool] | UnsetType = UNSET
     """All resource templates, by URI template. If not set, the child did not list any, and governed mode shows none."""
+    skills: dict[str, LockedTool] | UnsetType = UNSET
+    """All skills, by URI. If not set, the child has none, or they were not listed, and governed mode shows none."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):

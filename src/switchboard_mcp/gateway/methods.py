@@ -16,7 +16,7 @@ from switchboard_mcp.gateway.call_path import send
 from switchboard_mcp.gateway.forward import AS_IT_IS, PROMPTS, RESOURCES, Relay, unknown_item, unknown_tool
 from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest
 from switchboard_mcp.gateway.subscriptions import SubscribeRelay, listen, unsubscribe
-from switchboard_mcp.gateway.suites.app_pages import find_page, is_page, resolve_page_call
+from switchboard_mcp.gateway.suites.app_pages import find_page, resolve_page_call
 from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
@@ -24,6 +24,7 @@ from switchboard_mcp.gateway.task_methods import PAGED, TOOL_CALL, holds_cursor,
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.apps import declares_apps
 from switchboard_mcp.protocol.jsonrpc import decode_members
+from switchboard_mcp.protocol.kept_schemes import keeps_scheme
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.protocol.method_traits import PROMPT_REF, traits_of
 from switchboard_mcp.suites import suite_arguments
@@ -240,6 +241,24 @@ def read_resource(gateway: Gateway, inbound: IncomingRequest) -> None:
         _send_item(inbound, match, prompts_resources.ReadRelay())
 
 
+def list_skills(gateway: Gateway, inbound: IncomingRequest) -> None:
+    """List the skills of all children."""
+    suites = gateway.view_of(inbound.session.viewer).suites.values()
+    if not any(suite.child.inventory.has_skills for suite in suites):
+        forward_unknown(gateway, inbound)
+    else:
+        inbound.answer(prompts_resources.build_skill_list(suites))
+
+
+def read_skill(gateway: Gateway, inbound: IncomingRequest) -> None:
+    """Forward to the child that has the skill or the folder."""
+    suites = gateway.view_of(inbound.session.viewer).suites.values()
+    if not any(suite.child.inventory.has_skills for suite in suites):
+        forward_unknown(gateway, inbound)
+    elif (match := _resolve_resource(gateway, inbound)) is not None:
+        _send_item(inbound, match, prompts_resources.SkillRelay())
+
+
 def subscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Subscribe to changes of a resource."""
     match = _resolve_resource(gateway, inbound)
@@ -251,7 +270,7 @@ def _resolve_resource(gateway: Gateway, inbound: IncomingRequest) -> ResolvedNam
     """Return the resource a request names; if there is none, answer with an error and return None."""
     uri = inbound.text("uri")
     suites = gateway.view_of(inbound.session.viewer).suites.values()
-    find = find_page if is_page(uri) else prompts_resources.find_resource
+    find = find_page if keeps_scheme(uri) else prompts_resources.find_resource
     match = find(suites, uri) or prompts_resources.find_link(suites, uri, inbound.session)
     if match is None:
         _refuse_unknown(gateway, inbound, RESOURCES)
@@ -326,6 +345,9 @@ METHODS: dict[str, Method] = {
     "resources/list": Method(list_items, reaches_child=False),
     "resources/templates/list": Method(list_items, reaches_child=False),
     "resources/read": Method(read_resource, reaches_child=True),
+    "resources/directory/read": Method(read_skill, reaches_child=True),
+    "skills/list": Method(list_skills, reaches_child=False),
+    "skills/get": Method(read_skill, reaches_child=True),
     "resources/subscribe": Method(subscribe, reaches_child=True, stateless=False),
     "resources/unsubscribe": Method(unsubscribe, reaches_child=True, stateless=False),
     "completion/complete": Method(complete, reaches_child=True),

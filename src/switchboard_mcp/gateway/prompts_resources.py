@@ -8,6 +8,7 @@ listing does not start one, except a directly exposed child that has never been 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,8 +19,9 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suites.app_pages import clean_pages, is_page
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.policy.resource_uris import matches_template
-from switchboard_mcp.protocol import apps, jsonrpc, message_meta
+from switchboard_mcp.protocol import jsonrpc, kept_schemes, message_meta, skills
 from switchboard_mcp.protocol.jsonrpc import decode_members
+from switchboard_mcp.protocol.kept_schemes import keeps_scheme
 from switchboard_mcp.suites import sanitize
 
 SCHEME = "switchboard://"
@@ -50,8 +52,8 @@ def display_name(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) 
 
 
 def host_uri(suite: ChildSuite, uri: str) -> str:
-    """Return the URI that hosts use for a resource of a suite. A page keeps its scheme: hosts know it by that."""
-    return apps.host_uri(suite.child.name, uri) if is_page(uri) else resource_prefix(suite) + uri
+    """Return the URI that hosts use for a resource of a suite. Pages and skills keep their schemes."""
+    return kept_schemes.host_uri(suite.child.name, uri) if keeps_scheme(uri) else resource_prefix(suite) + uri
 
 
 def resource_prefix(suite: ChildSuite) -> str:
@@ -87,6 +89,27 @@ def build_list(
                 taken.add(name)
                 entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
     return jsonrpc.encode({**extra, kind.member: [*entries, *ours]})
+
+
+def build_skill_list(suites: Iterable[ChildSuite]) -> bytes:
+    """Return the result of `skills/list`: the known skills of all children that policy permits."""
+    entries = [
+        skills.rename_skill(raw, partial(host_uri, suite)) if not suite.direct else raw
+        for suite in suites
+        for raw in suite.child.inventory.listed(skills.LIST)
+        if (skill := skills.read_skill(raw)) is not None and suite.access.permits_uri(skill.uri)
+    ]
+    return jsonrpc.encode({"skills": entries})
+
+
+class SkillRelay(Relay):
+    """`skills/get` and `resources/directory/read`: the entries have the URIs that the host uses."""
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Rename the files."""
+        if request.inbound.text("uri") == request.match.name:
+            return result
+        return skills.rename_result(result, partial(host_uri, request.suite))
 
 
 def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:

@@ -32,6 +32,8 @@ MAX_COMPARED_BYTES = 64 * 1024
 PROSE_PARTS = frozenset({"description", "title", "$comment"})
 # The texts of an entry, and the words for each.
 TEXTS = {"displayName": "name", "title": "title", "description": "description", "mimeType": "MIME type"}
+# Members that are compared as a whole, and the words for each.
+PLAIN = {"arguments": "arguments", "frontmatter": "frontmatter", "resources": "files", "ui": "user interface"}
 _WORD = re.compile(r"[^\W_]+")
 ROOTS = {"inputSchema": "parameter", "outputSchema": "result"}
 
@@ -105,9 +107,10 @@ def compare(tool: str, before: Members, after: Members) -> Iterator[ToolChange]:
             continue
         yield from _Schemas(tool, noun).compare(before.get(name), after.get(name), "", 0)
     yield from _members(tool, "annotation", before.get("annotations"), after.get("annotations"))
-    old, new = _json(before.get("arguments")), _json(after.get("arguments"))
-    if old != new:
-        yield ToolChange(tool, "arguments", "changed", old, new)
+    for name, part in PLAIN.items():
+        old, new = _json(before.get(name)), _json(after.get(name))
+        if old != new:
+            yield ToolChange(tool, part, "changed", old, new)
 
 
 def compare_text(part: str, before: str, after: str) -> Iterator[ToolChange]:

@@ -21,11 +21,14 @@ from msgspec import Raw
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites.schema import MAPS, MAX_DEPTH, ONE
 
-# The members that are locked. Icons, `_meta` and the like are for programs: no model reads them.
+# The members that are locked. Icons, `_meta` and the like are for programs: no model reads them. But `ui` in `_meta` is
+# locked: it says whether a model may see the tool at all.
 MEMBERS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_MEMBERS = ("title", "description", "arguments")
 RESOURCE_MEMBERS = ("name", "title", "description", "mimeType")
+SKILL_MEMBERS = ("frontmatter", "resources")
 UNREADABLE = "unreadable"
+UI = "ui"
 # Decoding more takes too long: five times the largest of 4,315 published tools.
 MAX_TOOL_BYTES = 512 * 1024
 PROSE = frozenset({"title", "description", "$comment"})
@@ -67,6 +70,8 @@ def normalize(raw: Raw | bytes, names: tuple[str, ...] = MEMBERS) -> dict[str, o
         for name in names:
             if name in decoded:
                 members[name] = msgspec.json.decode(decoded[name])
+        if names is MEMBERS and "_meta" in decoded and "ui" in (meta := decode_members(decoded["_meta"])):
+            members[UI] = msgspec.json.decode(meta["ui"])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {UNREADABLE: _hash(bytes(raw))}
     return _members(members, kept_lines, flat=False)
@@ -117,7 +122,7 @@ def _members(members: Mapping[str, object], prose: Callable[[str], str], *, flat
             value = prose(member)
         elif name == "annotations" and isinstance(member, dict):
             value = {key: _plain(one) for key, one in member.items() if one is not None}
-        elif name == "arguments":
+        elif name in ("arguments", UI):
             value = _plain(member) or None
         # An empty member equals a missing one.
         if value is not None and value != "" and (value != {} or name.endswith("Schema")):

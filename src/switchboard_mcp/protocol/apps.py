@@ -73,23 +73,6 @@ def tool_ui(tool: Raw | UnsetType) -> ToolUi:
     return ToolUi(uri if uri.startswith(SCHEME) else "", MODEL in shown_to, APP in shown_to)
 
 
-def host_uri(child: str, uri: str) -> str:
-    """Return the URI that hosts use for a page of a child."""
-    return f"{_prefix(child)}{uri.removeprefix(SCHEME)}"
-
-
-def child_uri(child: str, uri: str) -> str | None:
-    """Return the child's own URI for one that hosts use, or None if it is not that child's."""
-    start = _prefix(child)
-    return SCHEME + uri.removeprefix(start) if uri.startswith(start) else None
-
-
-def _prefix(child: str) -> str:
-    from urllib.parse import quote  # only if a child has pages
-
-    return f"{SCHEME}{quote(child, safe='')}/"
-
-
 def rename_ui(tool: Raw, rename: Callable[[str], str]) -> Raw:
     """Return a tool whose page has another URI, in both forms that hosts read."""
     members = decode_members(tool)

@@ -373,7 +373,9 @@ class Board:
         script: Script | None,
     ) -> Callable[[], FakeChild]:
         listed = {"tools/list": [ECHO] if tools is None else tools, **(lists or {})}
-        listed_capabilities = {method.split("/")[0]: {"listChanged": True} for method in listed}
+        listed_capabilities: Json = {method.split("/")[0]: {"listChanged": True} for method in listed}
+        if listed_capabilities.pop("skills", None):
+            listed_capabilities["extensions"] = {PREFIX + "skills": {}}
 
         def make() -> FakeChild:
             child = FakeChild(_spec(name), self.config, self.services)

@@ -43,6 +43,7 @@ from switchboard_mcp.protocol import (
     message_meta,
     result_ids,
     session_record,
+    skills,
     sse,
     trace_context,
 )
@@ -319,6 +320,19 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     "protocol.apps.for_apps_only": lambda value, raw: apps.for_apps_only(
         Raw(json({"_meta": {"a": Raw(raw)}})), "a"
     ),
+    "protocol.skills.offers_skills": lambda value, raw: skills.offers_skills({"extensions": Raw(raw)}),
+    "protocol.skills.offers_directories": lambda value, raw: skills.offers_directories(
+        {"extensions": Raw(json({skills.EXTENSION: Raw(raw)}))}
+    ),
+    "protocol.skills.read_skill": lambda value, raw: skills.read_skill(
+        Raw(json({"uri": "skill://a/SKILL.md", "frontmatter": {"a": Raw(raw)}}))
+    ),
+    "protocol.skills.rename_skill": lambda value, raw: skills.rename_skill(
+        Raw(json({"uri": "skill://a", "resources": [{"uri": "skill://a", "a": Raw(raw)}]})), str.upper
+    ),
+    "protocol.skills.rename_result": lambda value, raw: skills.rename_result(
+        Raw(json({"skill": {"uri": "skill://a", "a": Raw(raw)}})), str.upper
+    ),
     "protocol.apps.without_domain": lambda value, raw: apps.without_domain(
         [{"_meta": Raw(json({"ui": {"domain": Raw(raw)}}))}]
     ),
@@ -412,7 +426,8 @@ EXEMPT = {
         mail.store.filenames.waiting_name mail.store.filenames.claimed_name mail.store.filenames.shipped_name
         mail.store.filenames.settled_name mail.store.filenames.foreign_stem mail.store.filenames.parse_foreign_name
         mail.store.filenames.receipt_name mail.store.filenames.parse_receipt_name""",
-    "a prefix": "protocol.apps.host_uri protocol.apps.child_uri",
+    "a prefix": """protocol.kept_schemes.keeps_scheme protocol.kept_schemes.host_uri
+        protocol.kept_schemes.child_uri""",
     "a few calls of functions with a row": """suites.introspect.answer suites.detail_levels.describe
         suites.detail_levels.decoded_schema suites.detail_levels.fit_each""",
     "runs in a command, or on tools up to 64 KiB": """

@@ -38,7 +38,16 @@ WITH_ARGUMENTS = frozenset({CALL, "prompts/get"})
 # Methods that the rules of the gate apply to. The others continue what was let through, such as a task.
 COMPLETION = "completion/complete"
 GATED_METHODS = frozenset(
-    {CALL, "prompts/get", "resources/read", "resources/subscribe", "subscriptions/listen", COMPLETION}
+    {
+        CALL,
+        "prompts/get",
+        "resources/read",
+        "resources/directory/read",
+        "skills/get",
+        "resources/subscribe",
+        "subscriptions/listen",
+        COMPLETION,
+    }
 )
 _STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
 

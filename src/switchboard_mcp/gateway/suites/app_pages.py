@@ -16,7 +16,7 @@ from msgspec import Raw
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suites.child_suite import RESOURCES, ChildSuite, ResolvedName
-from switchboard_mcp.protocol import apps
+from switchboard_mcp.protocol import apps, kept_schemes
 from switchboard_mcp.protocol.apps import SCHEME, rename_ui
 
 
@@ -44,7 +44,7 @@ def page_tool(tool: Raw, match: ResolvedName, suites: Iterable[ChildSuite]) -> R
     ui = match.suite.ui_tools().get(match.name, apps.NO_UI)
     if not ui.uri or keeps_own_uri(match.suite, ui.uri, suites):
         return tool
-    return rename_ui(tool, partial(apps.host_uri, match.suite.child.name))
+    return rename_ui(tool, partial(kept_schemes.host_uri, match.suite.child.name))
 
 
 def keeps_own_uri(suite: ChildSuite, uri: str, suites: Iterable[ChildSuite]) -> bool:
@@ -54,14 +54,14 @@ def keeps_own_uri(suite: ChildSuite, uri: str, suites: Iterable[ChildSuite]) -> 
 
 
 def find_page(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
-    """Return the child that has a page, by the URI that hosts use, or by its own if one child has it."""
+    """Return the child that has a page or a skill's file, by the URI that hosts use, or by its own if one has it."""
     candidates = list(suites)
     owners = [suite for suite in candidates if suite.child.inventory.offers_resource(uri)]
     direct = [suite for suite in owners if suite.direct]
     prefixed = [
         ResolvedName(suite, own, RESOURCES)
         for suite in candidates
-        if (own := apps.child_uri(suite.child.name, uri)) is not None
+        if (own := kept_schemes.child_uri(suite.child.name, uri)) is not None
     ]
     if direct:
         return ResolvedName(direct[0], uri, RESOURCES)

@@ -31,6 +31,7 @@ from switchboard_mcp.gateway.suites.twins import Twins, declared
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import message_meta, versions
 from switchboard_mcp.protocol.apps import NO_UI, ToolUi
+from switchboard_mcp.protocol.kept_schemes import host_uri, keeps_scheme
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.suite_names import suite_names, twin_names
@@ -179,6 +180,19 @@ class ChildSuite:
             return {}
         declared = self.child.inventory.ui_tools()
         return {name: ui for name, ui in declared.items() if self.access.permits(name)}
+
+    def describe_skills(self) -> list[str]:
+        """Return a line for each skill, for hosts that do not know skills: they can read it as a resource."""
+        shown = [skill for skill in self.child.inventory.skills() if self.access.permits_uri(skill.uri)]
+        if not shown:
+            return []
+        named = [
+            f"- {skill.frontmatter.name}: {summarise(skill.frontmatter.description, OWN_DESCRIPTION_CHARS)} "
+            f"({skill.uri if self.direct else host_uri(self.child.name, skill.uri)})"
+            for skill in shown
+            if keeps_scheme(skill.uri)
+        ]
+        return ["Skills, to be read as resources:", *map(sanitize.for_model, named)]
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are complete."""

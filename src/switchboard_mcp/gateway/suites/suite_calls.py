@@ -88,9 +88,10 @@ class IntrospectCall(HostRequest):
         request = introspect.IntrospectRequest(
             arguments.subtool, arguments.query, arguments.verbosity, arguments.cursor
         )
-        render = partial(
-            _render_tools, child.name, tools, request, suite.introspection, child.inventory.instructions
-        )
+        about = child.inventory.instructions
+        if child.inventory.has_skills:
+            about = "\n".join(filter(None, (about, *suite.describe_skills())))
+        render = partial(_render_tools, child.name, tools, request, suite.introspection, about)
         if suite.access.allows_nothing:
             render = partial(
                 render, f"{nothing_allowed(suite.source)} {nothing_allowed_remedy(suite.source)}"

@@ -30,7 +30,9 @@ from switchboard_mcp.gateway.suites.suite_tools import (
     split_pages,
 )
 from switchboard_mcp.observability.log import Log
+from switchboard_mcp.protocol import skills
 from switchboard_mcp.protocol.apps import EXTENSION, for_apps_only
+from switchboard_mcp.protocol.skills import offers_directories
 from switchboard_mcp.suites.suite_names import unique_tool_name
 
 INSTRUCTIONS = (
@@ -235,13 +237,24 @@ class ToolListCache:
         capabilities = server_capabilities(
             suite.child.snapshot if suite is not None else None, stateless=stateless
         )
-        if "extensions" not in capabilities and tools_of_pages(self._suites.values()):
-            capabilities["extensions"] = {EXTENSION: {}}
+        if "extensions" not in capabilities and (extensions := self._extensions()):
+            capabilities["extensions"] = extensions
         if not stateless and any(suite.child.spec.channel for suite in self._suites.values()):
             others = capabilities.get("experimental")
             kept = others if isinstance(others, dict) else {}
             capabilities["experimental"] = {**kept, CHANNEL_CAPABILITY: {}}
         return capabilities
+
+    def _extensions(self) -> dict[str, object]:
+        """Return the extensions that work behind the suites of this view."""
+        extensions: dict[str, object] = {}
+        if tools_of_pages(self._suites.values()):
+            extensions[EXTENSION] = {}
+        offers = [suite.child.snapshot for suite in self._suites.values() if suite.child.inventory.has_skills]
+        if offers:
+            lists_folders = any(one is not None and offers_directories(one.capabilities) for one in offers)
+            extensions[skills.EXTENSION] = {"directoryRead": True} if lists_folders else {}
+        return extensions
 
 
 def _rank_suite(suite: ChildSuite) -> int:
