@@ -427,7 +427,7 @@ EXEMPT = {
         mail.store.filenames.settled_name mail.store.filenames.foreign_stem mail.store.filenames.parse_foreign_name
         mail.store.filenames.receipt_name mail.store.filenames.parse_receipt_name""",
     "a prefix": """protocol.kept_schemes.keeps_scheme protocol.kept_schemes.host_uri
-        protocol.kept_schemes.child_uri""",
+        protocol.kept_schemes.child_uri suites.suite_names.twin_names""",
     "a few calls of functions with a row": """suites.introspect.answer suites.detail_levels.describe
         suites.detail_levels.decoded_schema suites.detail_levels.fit_each""",
     "runs in a command, or on tools up to 64 KiB": """
