@@ -43,6 +43,7 @@ LAST_CAPABILITY = 40
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 OPEN_TREE, MOVE_MOUNT, CLOSE_RANGE, OPENAT2, MOUNT_SETATTR = 428, 429, 436, 437, 442
 RESOLVE_NO_SYMLINKS = 4
+OF_SYSTEM = (b"/dev/", b"/etc", b"/proc", b"/sys/", b"/usr")  # no child may write there
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 CAPSET = {"x86_64": 126, "aarch64": 91}
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -176,12 +177,15 @@ def open_tree(kind: str, path: bytes) -> int:
     """Return a detached copy of the mounts at a path, or -1 if the mount does not show a path."""
     if kind not in ("ro", "rw", "pin", "dev"):
         return -1
-    # The plan has real paths. A link there now was put there meanwhile, and may lead anywhere.
-    how = struct.pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
-    place = call(OPENAT2, AT_FDCWD, path, how, len(how))
-    clone = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
-    tree = call(OPEN_TREE, place, b"", clone)
-    os.close(place)
+    clone = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
+    if kind in ("ro", "dev") and path.startswith(OF_SYSTEM):
+        tree = call(OPEN_TREE, AT_FDCWD, path, clone)
+    else:
+        # The plan has real paths. A link there now was put there meanwhile, and may lead anywhere.
+        how = struct.pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+        place = call(OPENAT2, AT_FDCWD, path, how, len(how))
+        tree = call(OPEN_TREE, place, b"", clone | AT_EMPTY_PATH)
+        os.close(place)
     flags = ATTR_NOSUID | (ATTR_RDONLY if kind == "ro" else 0) | (0 if kind == "dev" else ATTR_NODEV)
     set_flags(tree, flags, recursive=True)
     return tree

@@ -33,6 +33,8 @@ MAX_QUERY = 1232
 CONNECT_TIMEOUT_S = 20.0
 # A child that opens connections in a loop must not take our descriptors.
 MAX_CONNECTIONS = 256
+# Each takes a thread of ours while it waits for a name server; others need those threads too.
+MAX_LOOKUPS = 2
 COPY_BYTES = 65_536
 DNS_TTL_S = 30
 NO_SUCH_NAME = 3
@@ -175,6 +177,7 @@ class Egress:
         self._sockets = [*names, *listeners]
         self._on_denied = on_denied
         self._table = NameTable()
+        self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
         self._tasks: set[asyncio.Task[None]] = set()
         self.hosts: dict[str, int] = {}  # connections by host and port
         for one in names:
@@ -264,7 +267,8 @@ class Egress:
         elif parse_address(host) is not None:
             found = [host]
         else:
-            infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            async with self._lookups:
+                infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found = [str(info[4][0]) for info in infos]
             found = [address for address in found if is_public(address, self._rules, port)]
         problem: OSError | None = None

@@ -7,6 +7,7 @@ import shutil
 import socket
 import struct
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -125,6 +126,19 @@ for host, port in wanted:
         found[f"{host}:{port}"] = type(problem).__name__
 print(json.dumps(found))
 """
+FLOOD = """
+import socket, sys
+opened = []
+for number in range(20):
+    opened.append(socket.socket())
+    opened[-1].connect((socket.gethostbyname(f"{number}.example.com"), int(sys.argv[1])))
+for one in opened:
+    try:
+        one.recv(1)
+    except OSError:
+        pass
+print("ended")
+"""
 NODE_CLIENT = """
 import net from "node:net";
 const found = {};
@@ -199,6 +213,25 @@ class TestConnections:
         wanted = [(name, port) for name in names] + [(targets["address"], port)]
         found = json.loads(await sandboxed.run(words, OWN_PYTHON, "-c", CLIENT, json.dumps([wanted, {}])))
         assert {host for host, result in found.items() if result == "x"} == set()
+
+    async def test_a_child_that_asks_for_many_names_leaves_threads_for_others(
+        self, sandboxed: Sandboxed, targets: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        running: list[str] = []
+        most = 0
+
+        def resolve(host: str, *_more: Any, **_options: Any) -> Any:
+            nonlocal most
+            running.append(host)
+            most = max(most, len(running))
+            time.sleep(0.01)
+            running.remove(host)
+            raise OSError("no such name")
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        words = words_of("workspace", network="hosts", hosts=[f"*.example.com:{targets['tcp']}"])
+        await sandboxed.run(words, OWN_PYTHON, "-c", FLOOD, str(targets["tcp"]))
+        assert 0 < most <= egress.MAX_LOOKUPS
 
     @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
     async def test_a_program_on_node_is_treated_alike(
