@@ -420,7 +420,8 @@ EXEMPT = {
         mail.store.message_validation.from_draft""",
     "works on the config, or on names that this program has made": """
         config.agent_names.token_name_problem
-        suites.suite_names.suite_names suites.suite_names.twin_names redaction.arguments.compile_masks policy.access.access policy.access.patterns
+        suites.suite_names.suite_names suites.suite_names.twin_names
+        redaction.arguments.compile_masks policy.access.access policy.access.patterns
         policy.access.nothing_allowed policy.access.nothing_allowed_remedy
         mail.store.filenames.new_lease mail.store.filenames.is_store_id mail.store.filenames.name_patterns
         mail.store.filenames.waiting_name mail.store.filenames.claimed_name mail.store.filenames.shipped_name
