@@ -72,7 +72,7 @@ class LoadedHost:
         self._chance = random.Random(seed * 1000 + number)
         self._pending: dict[int, tuple[str, float]] = {}
         self._next = 0
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of this program
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of `run`
         self.answers = 0
         self.stopping = False
         self.killed = False
@@ -96,6 +96,7 @@ class LoadedHost:
                 self._log.seek(0)
                 last = self._log.read()[-1000:].decode(errors="replace")
                 self._problem(f"the pipe was closed, the exit code is {code}: {last}")
+        self._log.close()
 
     async def _converse(self, process: asyncio.subprocess.Process) -> bool:
         """Call until it is enough. Return True if the pipe was closed although nobody has killed the process."""
