@@ -48,13 +48,14 @@ from switchboard_mcp.gateway.reload import isolate
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
+from switchboard_mcp.mail.location import host_of
 from switchboard_mcp.observability.log import Log, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import CALLS, BrokerReport, WatchedCalls
 from switchboard_mcp.server.call_watch import CallWatch
 from switchboard_mcp.server.handed_over import HandedOverHost
-from switchboard_mcp.system.processes import started_at
+from switchboard_mcp.system.processes import list_ancestors, started_at
 from switchboard_mcp.system.user_folders import user_workspace
 from switchboard_mcp.transport.session_journal import Journal, JournalError
 
@@ -260,6 +261,8 @@ class Broker:
         if began := started_at(session.pid):
             session.started_at = began / 1000
         host.session.pid, host.session.opened_at = session.pid, session.started_at
+        parent = next(iter(list_ancestors(session.pid)), 0)
+        host.session.host_process = host_of(hello.environ, session.pid, parent)
         self._sessions.append(session)
         self._joined += 1
         if self._idle is not None:

@@ -539,6 +539,34 @@ def test_a_task_is_that_of_the_session_that_started_it(
     assert own.result("tasks/get", {"taskId": task})["taskId"] == task
 
 
+def test_the_sessions_of_a_broker_share_one_mail_store_and_are_agents_of_their_own(
+    desk: Path, hosts: ExitStack
+) -> None:
+    configure(desk, {**ON, "mail": {"enabled": True}})
+    one, two = joined(hosts, desk, CLAUDE_CODE_SESSION_ID="s1"), joined(hosts, desk, GEMINI_SESSION_ID="s2")
+
+    def mail(host: Host, subtool: str, **args: Any) -> str:
+        text: str = host.call("mail_suite", subtool, **args)["content"][0]["text"]
+        return text
+
+    mail(one, "register_chat_agent", name="ann")
+    mail(two, "register_chat_agent", name="bob")
+    taken = two.call("mail_suite", "register_chat_agent", name="ann")
+    assert taken["isError"], "a session cannot take the name of another"
+    state = json.loads((desk / ".switchboard" / "state.json").read_text())["agents"]
+    seen = [(state[name]["host"]["server"], state[name]["host"]["session"]) for name in ("ann", "bob")]
+    assert seen == [(one.process.pid, "s1"), (two.process.pid, "s2")], "hooks of the hosts find their agents"
+    assert {state[name]["host"]["pid"] for name in ("ann", "bob")} == {os.getpid()}
+    mail(one, "send_message", recipient="bob", action="status_update", payload="from a session")
+    assert command(desk, "mail", "send", "bob", "from a shell", "--as", "eve").returncode == 0
+    assert command(desk, "broker", "restart").returncode == 0
+    inbox = mail(two, "check_inbox")
+    assert "from a session" in inbox
+    assert "from a shell" in inbox
+    (report,) = reports(desk)
+    assert report["memory"]["children"] == {}, "mail needs no process"
+
+
 def test_a_process_with_fewer_rights_is_served_alone(desk: Path, hosts: ExitStack) -> None:
     joined(hosts, desk)
     pid = broker_pid(desk)

@@ -7,17 +7,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.host import SWITCHBOARD
-from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO, add_child
+from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO, add_child, configure
+from tests.e2e.workspaces import scripted as child_script
 from tests.hosts.model import scripted
-from tests.hosts.programs import HOSTS, NOWHERE, WITH_SSE, HostProgram, Http, Stdio
+from tests.hosts.programs import (
+    HOSTS,
+    NOWHERE,
+    WITH_SSE,
+    ClaudeCode,
+    Codex,
+    CopilotCli,
+    HostProgram,
+    Http,
+    Stdio,
+)
 from tests.hosts.road import watched
 from tests.patience import PATIENCE_S
 
@@ -109,6 +122,47 @@ def test_over_http_with_sse_too(host: HostProgram, web: Http) -> None:
     with watched(web.url.replace("/mcp", "/sse")) as road:
         use_a_suite(host, web._replace(url=road.url, kind="sse"))
     assert road.methods[0] == "initialize"
+
+
+# Answers when as many calls have come as hosts were started.
+MEETING = child_script(
+    """
+    import os
+    class Meeting(Child):
+        tools = ("meet",)
+        waiting = []
+        def call(self, request_id, params, line):
+            self.waiting.append(request_id)
+            if len(self.waiting) == 3:
+                for waiting in self.waiting:
+                    self.answer(waiting, text(f"met-{os.getpid()}"))
+    Meeting().serve()
+    """
+)
+# A few seconds for each host: the others run with ALL_HOSTS=1.
+SOME = {Codex, ClaudeCode}
+ONCE_MORE = pytest.mark.skipif(not os.environ.get("ALL_HOSTS"), reason="ALL_HOSTS=1 tests this host too")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [pytest.param(kind, marks=[] if kind in SOME else ONCE_MORE) for kind in (*HOSTS, CopilotCli)],
+    indirect=True,
+    ids=lambda kind: kind.name,
+)
+def test_a_host_started_three_times_at_once_has_one_broker_and_the_suites_in_each(
+    host: HostProgram, workspace: Path
+) -> None:
+    configure(workspace, {"broker": {"enabled": True, "lingerMs": 100}})
+    add_child(workspace, "meeting", MEETING)
+    call = {"action": "call", "subtool": "meet", "args": {}}
+    with scripted("meeting_suite", call) as model, ThreadPoolExecutor(3) as pool:
+        host.configure(Stdio([*SWITCHBOARD, "--workspace", str(workspace)]), model.url)
+        outputs = [told.out for told in pool.map(lambda _: host.prompt(), range(3))]
+    met = {word for out in outputs for word in re.findall(r"met-[0-9]+", out)}
+    assert len(met) == 1, outputs
+    assert all(next(iter(met)) in out for out in outputs), outputs
+    assert host.tool_prefix + "meeting_suite" in model.tools
 
 
 def use_a_suite(host: HostProgram, entry: Stdio | Http) -> None:

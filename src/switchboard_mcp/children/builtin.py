@@ -101,6 +101,7 @@ def _client_identity(owner: object) -> ClientIdentity:
         principal,
         is_single_client=bool(principal) or not isinstance(owner, EphemeralOwner),
         viewer="" if viewer == principal else viewer,
+        process=getattr(owner, "host_process", None),
     )
 
 

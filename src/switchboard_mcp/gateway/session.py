@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -110,6 +110,7 @@ class Session:
         self.client_version = ""
         self.opened_at = time.time()
         self.pid = 0  # the process that its host has started, if it is known
+        self.host_process: Mapping[str, object] | None = None  # for the mail of a host of the broker
         self.calls = 0  # calls of children that have ended, if they are recorded
         self.sent = 0  # requests that were sent to children
         self.in_flight: dict[bytes, Cancellable] = {}

@@ -122,12 +122,13 @@ class ClientIdentity(Struct, frozen=True):
     """The identity of a client, as its connection gives it.
 
     `is_single_client` is False if requests of several clients arrive over the same connection. `viewer` is the key of
-    the client's view, if that is not its principal.
+    the client's view, if that is not its principal. `process` describes its host, if that has not started this process.
     """
 
     principal: str = ""
     is_single_client: bool = True
     viewer: str = ""
+    process: Mapping[str, object] | None = None
 
 
 class ServerApp(Protocol):

@@ -32,7 +32,10 @@ def workspace_of(environ: Mapping[str, str], here: str) -> str:
 SESSIONS = ("CLAUDE_CODE_SESSION_ID", "GEMINI_SESSION_ID")
 
 
-def host_of(environ: Mapping[str, str]) -> dict[str, object]:
-    """Describe the host process, so that its hooks can find the agent registered from it."""
+def host_of(environ: Mapping[str, str], server: int = 0, host: int = 0) -> dict[str, object]:
+    """Describe the host process, so that its hooks can find the agent registered from it.
+
+    `server` is the process that the host has started, and `host` the host's own; by default this one and its parent.
+    """
     session = next((environ[name] for name in SESSIONS if environ.get(name)), "")
-    return {"server": os.getpid(), "pid": os.getppid(), "session": session}
+    return {"server": server or os.getpid(), "pid": host or os.getppid(), "session": session}

@@ -145,9 +145,15 @@ class MailServer:
                 await store.close()
 
     def take_over(self, agent: str, newcomer: AgentSession) -> PresenceLock | None:
-        """End the session that has this name in this process, and return its lock."""
+        """End the session of the same host that has this name in this process, and return its lock."""
         for session in self.sessions:
-            if session is not newcomer and session.name == agent and not session.caller.principal:
+            is_same_host = session.caller.process == newcomer.caller.process
+            if (
+                session is not newcomer
+                and session.name == agent
+                and is_same_host
+                and not session.caller.principal
+            ):
                 return session.release_name()
         return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -56,10 +56,21 @@ class AgentSession:
         """Return the client's agent name. Raises `mail_not_registered` or `mail_identity` if unknown."""
         if not self.name and self.caller.principal:
             await self.register(self.caller.principal, kind="chat", interface="http")
+        if not self.name and self.caller.process is not None:
+            await self._resume(self.caller.process)
         if not self.name:
             raise SwitchboardError(self._not_registered())
         await self._record_activity()
         return self.name
+
+    async def _resume(self, process: Mapping[str, object]) -> None:
+        """Be the agent again that this host has registered with an earlier broker."""
+        agents = (await (await self.server.store()).state()).get("agents", {})
+        for name, entry in agents.items() if isinstance(agents, dict) else ():
+            if isinstance(entry, dict) and entry.get("host") == process:
+                with suppress(SwitchboardError):  # another process has the name now
+                    await self.register(name)
+                return
 
     async def register(self, written: str, **details: object) -> agent_registry.Agent:
         """Register the client as the agent of this name."""
@@ -74,7 +85,7 @@ class AgentSession:
                     await self._acquire_name(name)
             await store.register(name)
             self._active_at = 0.0
-            host = location.host_of(os.environ)
+            host = self.caller.process or location.host_of(os.environ)
             return await store.update(
                 agent_registry.register(name, seenAt=agent_registry.now(), host=host, **details)
             )
