@@ -23,10 +23,10 @@ from tests.hosts.model import scripted
 from tests.hosts.programs import (
     HOSTS,
     NOWHERE,
+    PATIENCE_MS,
     WITH_SSE,
-    ClaudeCode,
-    Codex,
     CopilotCli,
+    Gemini,
     HostProgram,
     Http,
     Stdio,
@@ -139,8 +139,9 @@ MEETING = child_script(
     Meeting().serve()
     """
 )
-# A few seconds for each host: the others run with ALL_HOSTS=1.
-SOME = {Codex, ClaudeCode}
+# A few seconds for each host: the others run with ALL_HOSTS=1. Some of those ask their model before their servers have
+# started, if the machine is busy.
+SOME = {Gemini}
 ONCE_MORE = pytest.mark.skipif(not os.environ.get("ALL_HOSTS"), reason="ALL_HOSTS=1 tests this host too")
 
 
@@ -153,12 +154,20 @@ ONCE_MORE = pytest.mark.skipif(not os.environ.get("ALL_HOSTS"), reason="ALL_HOST
 def test_a_host_started_three_times_at_once_has_one_broker_and_the_suites_in_each(
     host: HostProgram, workspace: Path
 ) -> None:
-    configure(workspace, {"broker": {"enabled": True, "lingerMs": 100}})
+    configure(workspace, {"broker": {"enabled": True, "lingerMs": PATIENCE_MS}})
     add_child(workspace, "meeting", MEETING)
     call = {"action": "call", "subtool": "meet", "args": {}}
     with scripted("meeting_suite", call) as model, ThreadPoolExecutor(3) as pool:
         host.configure(Stdio([*SWITCHBOARD, "--workspace", str(workspace)]), model.url)
+        assert host.says_connected()  # its home is complete, and the broker runs
         outputs = [told.out for told in pool.map(lambda _: host.prompt(), range(3))]
+    shown = subprocess.run(
+        [*SWITCHBOARD, "broker", "status", "--json", "--workspace", str(workspace)],
+        capture_output=True,
+        check=True,
+    )
+    subprocess.run([*SWITCHBOARD, "broker", "stop", "--force", "--workspace", str(workspace)], check=True)
+    assert len(json.loads(shown.stdout)["brokers"]) == 1, shown.stdout
     met = {word for out in outputs for word in re.findall(r"met-[0-9]+", out)}
     assert len(met) == 1, outputs
     assert all(next(iter(met)) in out for out in outputs), outputs

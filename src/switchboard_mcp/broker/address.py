@@ -20,7 +20,7 @@ except ImportError:  # pragma: no cover - a build of Python without it
 NOISE = frozenset(
     """_ SHLVL PWD OLDPWD TERM TERM_PROGRAM TERM_PROGRAM_VERSION TERM_SESSION_ID TERMINFO TERMCAP COLORTERM COLUMNS
     LINES WINDOWID TTY STY SSH_TTY SSH_CLIENT SSH_CONNECTION CLAUDECODE AI_AGENT GEMINI_CLI GEMINI_SESSION_ID PS1
-    LS_COLORS INVOCATION_ID JOURNAL_STREAM CHROME_DESKTOP""".split()
+    LS_COLORS INVOCATION_ID JOURNAL_STREAM CHROME_DESKTOP OPENCODE_PID""".split()
 )
 NOISE_PREFIXES = (
     *("TMUX", "VSCODE_", "CURSOR_", "CLAUDE_CODE_", "CODEX_", "ITERM", "KITTY_", "ALACRITTY_", "WEZTERM_"),
@@ -28,6 +28,10 @@ NOISE_PREFIXES = (
 )
 # A name with one of these may be that of a credential, which is never noise.
 SECRET_WORDS = ("TOKEN", "SECRET", "KEY", "PASS", "AUTH", "CREDENTIAL")
+# Except for those that a host makes for each of its sessions: they open nothing but that session.
+SESSION_CREDENTIALS = frozenset({"CLAUDE_CODE_MESSAGING_TOKEN"})
+# Codex adds a folder with links to itself to PATH, a new one for each session.
+SESSION_FOLDER = "/codex-arg0"
 # The names of all sockets begin with it.
 PREFIX = "sb-"
 # Longest path of a Unix socket, without the final zero.
@@ -38,13 +42,18 @@ def is_noise(name: str) -> bool:
     """Return True if a variable does not count, because no server depends on it."""
     if name not in NOISE and not name.startswith(NOISE_PREFIXES):
         return False
+    if name in SESSION_CREDENTIALS:
+        return True
     upper = name.upper()
     return not any(word in upper for word in SECRET_WORDS)
 
 
 def without_noise(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a broker, and of every child it starts."""
-    return {name: value for name, value in environ.items() if not is_noise(name)}
+    kept = {name: value for name, value in environ.items() if not is_noise(name)}
+    if SESSION_FOLDER in kept.get("PATH", ""):
+        kept["PATH"] = ":".join(folder for folder in kept["PATH"].split(":") if SESSION_FOLDER not in folder)
+    return kept
 
 
 def runtime_folder(environ: Mapping[str, str], *, create: bool = False) -> str:

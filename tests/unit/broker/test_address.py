@@ -19,7 +19,11 @@ from switchboard_mcp.broker.hello import decode_hello
         ("VSCODE_PID", True),
         ("CLAUDE_CODE_SSE_PORT", True),
         ("npm_config_cache", True),
+        ("CLAUDE_CODE_MESSAGING_TOKEN", True),
+        ("GEMINI_SESSION_ID", True),
+        ("OPENCODE_PID", True),
         ("CLAUDE_CODE_OAUTH_TOKEN", False),
+        ("OPENCODE_API_KEY", False),
         ("npm_config__authToken", False),
         ("CODEX_API_KEY", False),
         ("PATH", False),
@@ -40,6 +44,12 @@ def test_variables_of_terminals_do_not_count_and_all_others_do(name: str, noise:
         "/w", None, without, reload=True
     )
     assert same is noise
+
+
+def test_a_folder_that_a_host_adds_to_the_path_for_each_session_does_not_count() -> None:
+    paths = [f"/home/u/.codex/tmp/arg0/codex-arg0{name}:/usr/bin:/bin" for name in ("Ab1", "Cd2")]
+    cleaned = [address.without_noise({"PATH": path}) for path in (*paths, "/usr/bin:/bin")]
+    assert cleaned == [{"PATH": "/usr/bin:/bin"}] * 3
 
 
 def test_each_workspace_config_file_and_umask_has_a_broker_of_its_own() -> None:
