@@ -43,6 +43,7 @@ LAST_CAPABILITY = 40
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 OPEN_TREE, MOVE_MOUNT, CLOSE_RANGE, OPENAT2, MOUNT_SETATTR = 428, 429, 436, 437, 442
 RESOLVE_NO_SYMLINKS = 4
+O_PATH = 0o10000000  # the same on every architecture here; other systems have none
 OF_SYSTEM = (b"/dev/", b"/etc", b"/proc", b"/sys/", b"/usr")  # no child may write there
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -166,7 +167,7 @@ def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
     made = {root}
     for (kind, path, argument), tree in zip(mounts, trees, strict=True):
         place(root + path, kind, tree, argument, made)
-    set_flags(os.open(root, os.O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
+    set_flags(os.open(root, O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
     os.chdir(root)
     call(PIVOT_ROOT[machine()], b".", b".")
     check(_libc.umount2(b".", MNT_DETACH))
@@ -182,7 +183,7 @@ def open_tree(kind: str, path: bytes) -> int:
         tree = call(OPEN_TREE, AT_FDCWD, path, clone)
     else:
         # The plan has real paths. A link there now was put there meanwhile, and may lead anywhere.
-        how = struct.pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+        how = struct.pack("QQQ", O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
         place = call(OPENAT2, AT_FDCWD, path, how, len(how))
         tree = call(OPEN_TREE, place, b"", clone | AT_EMPTY_PATH)
         os.close(place)
@@ -227,7 +228,7 @@ def place(target: bytes, kind: str, tree: int, argument: Any, made: set[bytes]) 
         make_folder(target, made)
         mount_tmpfs(target, argument or 4096, 0o1777 if kind == "tmp" else 0o755)
         if kind == "empty":
-            set_flags(os.open(target, os.O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
+            set_flags(os.open(target, O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
     else:
         if not os.path.lexists(target):
             make_target(target, stat.S_ISDIR(os.fstat(tree).st_mode), made)
@@ -346,7 +347,7 @@ def restrict_files(rules: tuple[bytes, list[tuple[bytes, int]]] | None) -> None:
     ruleset = call(LANDLOCK_CREATE, attributes, len(attributes), 0)
     for path, rights in paths:
         try:
-            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            fd = os.open(path, O_PATH | os.O_CLOEXEC)
         except OSError:  # it does not exist here, so nothing has to be allowed
             continue
         possible = handled if stat.S_ISDIR(os.fstat(fd).st_mode) else handled & FILE_RIGHTS
