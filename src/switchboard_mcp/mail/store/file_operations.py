@@ -110,7 +110,10 @@ def sync(descriptor: int) -> None:
 
 def sync_data(descriptor: int) -> None:
     """Sync a file's content to disk, with its size."""
-    (os.fdatasync if sys.platform == "linux" else os.fsync)(descriptor)
+    if sys.platform == "linux":
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
 
 
 def append(descriptor: int, data: bytes) -> None:
