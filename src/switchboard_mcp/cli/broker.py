@@ -163,7 +163,7 @@ def _show(paths: list[str], where: str, invocation: Invocation) -> int:
             show_report(broker.report, out, several=invocation.args.all)
         for path in hanging:
             out.line(f"The broker with the process {broker_pid(path) or '?'} does not answer.", "red")
-            out.line("→ switchboard broker restart --force")
+            out.line("Kill it, its sessions go on: switchboard broker restart --force")
     return 0 if brokers else 1
 
 
@@ -178,7 +178,7 @@ def show_report(report: BrokerReport, out: Screen, *, several: bool = False) -> 
         out.prose(memory_line(memory), style="dim")
     out.line(f"log: {report.log}", "dim")
     if report.version != __version__:
-        out.line(f"→ switchboard broker restart   (this is version {__version__})")
+        out.line(f"This is version {__version__}. Replace the broker: switchboard broker restart")
     show_sessions(report.sessions, out, now_s)
     children = [
         (
