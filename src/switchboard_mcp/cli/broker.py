@@ -268,7 +268,7 @@ def _end_one(broker: FoundBroker, action: str, *, force: bool) -> EndedBroker:
         raise refused("broker_busy", f"The broker was not stopped: {answer.removeprefix('no ')}.")
     if not _wait_until(lambda: has_ended(report.pid), END_TIMEOUT_S):
         message = f"The broker with the process {report.pid} has not ended within {END_TIMEOUT_S:.0f} s."
-        raise refused("broker_busy", message, hint="Kill it: switchboard broker restart --force")
+        raise refused("broker_busy", message, hint="Kill it with `switchboard broker restart --force`.")
     follower = _next_pid(broker.path) if action == "restart" and report.sessions else 0
     return EndedBroker(pid=report.pid, sessions=len(report.sessions), next_pid=follower)
 
