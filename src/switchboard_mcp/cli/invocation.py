@@ -153,7 +153,7 @@ def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSu
     if not suites:
         message = f"There is no suite '{name}': no children in {workspace.folder}."
         raise usage_error(message, HOW_TO_ADD_CHILDREN)
-    near = nearest(name, (*suites, *by_child))
+    near = nearest(name, dict.fromkeys((*switchboard.gateway.view.tools, *by_child)))
     message = f"There is no suite '{name}' in {workspace.folder}."
     problem = usage_failure(message, "`switchboard list` lists the suites.")
     raise SwitchboardError(msgspec.structs.replace(problem, nearest=near) if near else problem)

@@ -17,9 +17,11 @@ from switchboard_mcp.sandbox.plan import SandboxPlan, is_covered
 
 REFUSALS = re.compile(
     r"\b(EACCES|EPERM|EROFS|ENOENT|Permission denied|Operation not permitted|Read-only file system|"
-    r"No such file or directory|access denied)\b",
+    r"No such file or directory)\b",
     re.IGNORECASE,
 )
+# A server refuses by rules of its own, whatever its sandbox allows.
+OWN_RULES = re.compile(r"\b(outside|not in|not one of)\b.*\ballowed\b|\baccess denied\b", re.IGNORECASE)
 NETWORK_REFUSALS = re.compile(
     r"\b(ECONNREFUSED|ENETUNREACH|ENOTFOUND|EAI_AGAIN|ECONNRESET|getaddrinfo|Connection refused|"
     r"Network is unreachable|Name or service not known|Temporary failure in name resolution|fetch failed)\b"
@@ -36,6 +38,7 @@ STACK = re.compile(r"\s*(File \"|at )")
 # Beyond this a message is a result, not an error.
 MAX_CHARS = 20_000
 MAX_PATHS = 50
+MAX_RULE_CHARS = 500
 MISSING = ("ENOENT", "NO SUCH FILE OR DIRECTORY")
 # Folders with fewer parts, such as /home/me, hold too much to be proposed.
 MIN_FOLDER_PARTS = 3
@@ -78,6 +81,8 @@ def _refused_paths(text: str, cwd: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         if not STACK.match(line):
             refusal = REFUSALS.search(line)
+            if refusal is None and OWN_RULES.search(line[:MAX_RULE_CHARS]):
+                continue
             for match in PATH.finditer(line):
                 if refusal is not None or match[0].startswith("/"):
                     path = os.path.normpath(os.path.join(cwd, match[0].rstrip(".")))

@@ -40,10 +40,9 @@ def plan_in(tmp_path: Path) -> SandboxPlan:
         ("Error: ENOENT: no such file or directory, open '/no/such/folder/.x'", ""),
         ("Error: ENOENT: no such file or directory, mkdir '${outside}/.x'", "files.write"),
         ("Error executing tool git_status: ${outside}/file", "files.read"),
-        (
-            "Access denied - path outside allowed directories: ${outside}/new not in ${outside}/workspace",
-            "files.write",
-        ),
+        # The server's own rule, which it applies to paths that the sandbox allows too.
+        ("Access denied - path outside allowed directories: ${outside}/new not in ${outside}/workspace", ""),
+        ("Access denied - path outside allowed directories: ${outside}/file not in ${outside}/workspace", ""),
         ("failed: ${outside}/missing", ""),
         ("ENOENT: no such file or directory, open '${outside}/workspace/missing'", ""),
         ("File \"/srv/server.py\", line 3\nKeyError: 'x'", ""),

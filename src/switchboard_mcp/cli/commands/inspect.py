@@ -279,10 +279,16 @@ async def gather_introspection(invocation: Invocation) -> Introspection:
     """Introspect the suite as a host would."""
     async with open_switchboard(invocation) as switchboard:
         suite = find_suite(switchboard, invocation.args.suite, invocation.console)
-        return Introspection(suite.name, suite.child.name, await _introspect(switchboard, suite, invocation))
+        listed = suite.listed_names()
+        # Of a split suite the name of a twin shows that twin, and the name of the child both.
+        name = invocation.args.suite if invocation.args.suite in listed else suite.name
+        result = await _introspect(switchboard, suite, name, invocation)
+        return Introspection(name, suite.child.name, result)
 
 
-async def _introspect(switchboard: Switchboard, suite: ChildSuite, invocation: Invocation) -> ToolResult:
+async def _introspect(
+    switchboard: Switchboard, suite: ChildSuite, name: str, invocation: Invocation
+) -> ToolResult:
     filters = {name: getattr(invocation.args, name) for name in ("subtool", "query", "verbosity", "cursor")}
     arguments = {"action": "introspect", **{name: value for name, value in filters.items() if value}}
 
@@ -291,7 +297,7 @@ async def _introspect(switchboard: Switchboard, suite: ChildSuite, invocation: I
 
     with LiveDisplay(invocation.console.err, frame, enabled=invocation.may_draw):
         async with connected(switchboard.gateway) as host:
-            return await host.call(suite.name, arguments)
+            return await host.call(name, arguments)
 
 
 def _text(result: ToolResult) -> str:
