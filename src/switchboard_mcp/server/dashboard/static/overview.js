@@ -71,6 +71,11 @@ export function overviewView(view, go) {
       if (problem) items.unshift(h("li", {}, badge(word, "bad"), h("p", { class: "wrap" }, problem.message), problem.hint && h("p", { class: "remedy wrap" }, problem.hint)));
     }
     if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Add some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add NAME -- CMD"), ".")));
+    const waiting = known.overview.approvals;
+    if (waiting) {
+      items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("approvals") }, plural(waiting, "call")), " ", badge("waits", "warn"),
+        h("p", { class: "wrap" }, "A rule of the gate asks for your decision.")));
+    }
     clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
   };
   const drawTraffic = () => {
