@@ -451,7 +451,9 @@ class Transaction:
         if agent is None or agent in self._changes or f"{agent}.lock" not in self._held:
             return
         stamp = stamp_of(folder)
-        trusted = self._trusted.get(agent) == stamp or self.directory.index.view(agent, stamp) is not None
+        trusted = self._trusted.get(agent) == stamp or (
+            self.directory.index.view(agent, stamp, partial=True) is not None
+        )
         self._changes[agent] = InboxChanges(folder, trusted, {}, set())
 
     def _note_change(

@@ -8,7 +8,6 @@ files of other programs and are left alone. Not aware of who watches the folder.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Collection, Sequence
 from os import urandom
@@ -114,65 +113,121 @@ class Inbox(msgspec.Struct):
         return [waiting[place].entry for place in turns]
 
 
+class _Listing(msgspec.Struct):
+    """The files of an inbox by what is known about them; temporary files are left out."""
+
+    messages: dict[str, VerifiedMessage] = {}
+    dropped: list[str] = []
+    unread: dict[str, int] = {}
+    """Inodes of files that are named like messages and were not read yet, by name."""
+
+    def inbox(self) -> Inbox:
+        """Return the contents, up to the first file that was not read."""
+        # Names begin with the order number, so sorting by name sorts by order.
+        first = min(self.unread, default=None)
+        waiting = [each for name, each in self.messages.items() if first is None or name < first]
+        return Inbox(self.dropped, waiting=waiting, partial=first is not None)
+
+    def rows(self) -> dict[str, IndexRow]:
+        """Return everything for the index."""
+        rows = {
+            name: IndexRow(name, each.inode, each.sender, each.priority)
+            for name, each in self.messages.items()
+        }
+        rows |= {name: IndexRow(name, 0) for name in self.dropped}
+        return rows | {name: IndexRow(name, inode, unread=True) for name, inode in self.unread.items()}
+
+
 def scan(tx: Transaction, agent: str, *, listing: bool = False) -> Inbox:
-    """Return the delivered messages and the names of dropped files; from the folder itself if `listing`."""
+    """Return the delivered messages and the names of dropped files; from the folder itself if `listing`.
+
+    Reads at most MAX_READ files; then the answer is partial, and the next one has more. Until all are read, even
+    `listing` does not list the folder again.
+    """
     if not tx.has("inbox", agent):
         return Inbox([])
+    index = tx.directory.index
+    indexed = _scan_index(tx, agent, listing=listing)
+    if indexed is not None:
+        return indexed
+    found = _list(tx, agent, MAX_READ)
+    if not found.unread:
+        tx.directory.unsigned.pop(agent, None)
+    large = len(found.messages) + len(found.unread) >= MIN_INDEXED
+    if index.exact and (large or index.has(agent)) and not tx.holds(agent):
+        _write_index(tx, agent, found)
+    return found.inbox()
+
+
+def _scan_index(tx: Transaction, agent: str, *, listing: bool) -> Inbox | None:
+    """Return the contents from the index, after reading some files that it says are unread; None if it is not right."""
     index, folder = tx.directory.index, tx.folder("inbox", agent)
-    if not listing:
-        for pause_s in INDEX_PAUSES_S:
-            stamp = stamp_of(folder)
-            view = index.view(agent, stamp)
+    for pause_s in INDEX_PAUSES_S:
+        stamp = stamp_of(folder)
+        view = index.view(agent, stamp, partial=True)
+        if view is not None and view.partial and not tx.holds(agent):
+            _read_piece(tx, agent, view.unread(MAX_READ))
+            view = index.view(agent, stamp, partial=True)
             if view is not None:
                 tx.trust_index(agent, stamp)
-                return Inbox(view.dropped(), view)
-            if not index.has(agent):
-                break
-            # A writer may be between its change and the update of the index.
-            time.sleep(pause_s)
-    inbox = _list(tx, agent, MAX_READ)
-    large = len(inbox.waiting) >= MIN_INDEXED
-    if inbox.partial:
-        return inbox
-    if index.exact and (large or index.has(agent)) and not tx.holds(agent):
-        _write_index(tx, agent)
-    return inbox
+                return Inbox(view.dropped(), view, partial=view.partial or listing)
+        if listing:
+            return None
+        if view is not None:
+            tx.trust_index(agent, stamp)
+            return Inbox(view.dropped(), view, partial=view.partial)
+        if not index.has(agent):
+            return None
+        # A writer may be between its change and the update of the index.
+        time.sleep(pause_s)
+    return None
 
 
-def _list(tx: Transaction, agent: str, most: int = sys.maxsize) -> Inbox:
-    """List the folder, and read new files, so `most` of them. A file known by name and inode is not read again."""
-    inbox = Inbox([])
+def _read_piece(tx: Transaction, agent: str, files: Sequence[tuple[str, int]]) -> None:
+    """Read files that the index has by name alone."""
+    elsewhere = _OtherPlaces(tx, agent)
+    unsigned = tx.directory.unsigned.setdefault(agent, {})
+    rows = []
+    for name, inode in files:
+        known = _read_verified(tx, agent, name, elsewhere)
+        if known is None:
+            unsigned[name] = inode
+        rows.append(
+            IndexRow(name, 0) if known is None else IndexRow(name, known.inode, known.sender, known.priority)
+        )
+    tx.directory.index.mark_read(agent, rows)
+
+
+def _list(tx: Transaction, agent: str, most: int) -> _Listing:
+    """List the folder, and read new files, at most so many. A file known by name and inode is not read again."""
+    found = _Listing({}, [], {})
     before = tx.directory.verified.get(agent)
     if before is None:
         before = _from_index(tx.directory.index.known(agent))
     elsewhere = _OtherPlaces(tx, agent)
-    # Until a listing is complete, so that the next piece reads other files.
+    # Until all files are read, so that the next piece has others.
     unsigned = tx.directory.unsigned.setdefault(agent, {})
-    now: dict[str, VerifiedMessage] = {}
     for name, inode in sorted(file_operations.entries(tx.folder("inbox", agent))):
         known = before.get(name)
         if known is None or known.inode != inode:
             if name.startswith(".") or name.endswith(".tmp"):
                 continue
-            if unsigned.get(name) == inode:
-                inbox.dropped.append(name)
+            if unsigned.get(name) == inode or parse("inbox", name) is None:
+                found.dropped.append(name)
                 continue
             if most <= 0:
-                inbox.partial = True
+                found.unread[name] = inode
                 continue
             most -= 1
             known = _read_verified(tx, agent, name, elsewhere)
         if known is not None:
-            now[name] = known
+            found.messages[name] = known
         else:
-            inbox.dropped.append(name)
+            found.dropped.append(name)
             unsigned[name] = inode
-    if not inbox.partial:
-        tx.directory.unsigned.pop(agent, None)
-    # Names begin with the order number, so sorting by name sorts by order; entries of removed files are forgotten.
-    inbox.waiting = list(now.values())
-    tx.directory.verified[agent] = now
-    return inbox
+    # Entries of removed files are forgotten.
+    tx.directory.verified[agent] = found.messages
+    return found
 
 
 def _from_index(rows: dict[str, IndexRow]) -> dict[str, VerifiedMessage]:
@@ -184,15 +239,15 @@ def _from_index(rows: dict[str, IndexRow]) -> dict[str, VerifiedMessage]:
     return known
 
 
-def _write_index(tx: Transaction, agent: str) -> None:
-    """Write the index, then list again under the lock and add what has changed meanwhile."""
+def _write_index(tx: Transaction, agent: str, found: _Listing) -> None:
+    """Write what a listing has found, then list again under the lock and add what has changed meanwhile."""
     folder, index = tx.folder("inbox", agent), tx.directory.index
-    rows = _rows(_list(tx, agent))
+    rows = found.rows()
     try:
         index.write(agent, UNKNOWN_STAMP, rows.values())
         with tx.locked(agent):
             stamp = stamp_of(folder)
-            now = _rows(_list(tx, agent))
+            now = _list(tx, agent, 0).rows()
             added = [row for name, row in now.items() if rows.get(name) != row]
             index.update(agent, stamp, added, rows.keys() - now.keys())
     except (OSError, SwitchboardError):
@@ -201,31 +256,22 @@ def _write_index(tx: Transaction, agent: str) -> None:
     tx.directory.verified.pop(agent, None)
 
 
-def _rows(inbox: Inbox) -> dict[str, IndexRow]:
-    rows = {
-        each.entry.name: IndexRow(each.entry.name, each.inode, each.sender, each.priority)
-        for each in inbox.waiting
-    }
-    return rows | {name: IndexRow(name, 0) for name in inbox.dropped}
-
-
 class _OtherPlaces:
-    """The messages of an agent outside its inbox; listed when first needed, and only once."""
+    """The messages of an agent outside its inbox: in folders, which are listed once if needed, and in segments."""
 
     def __init__(self, tx: Transaction, agent: str) -> None:
         self._tx = tx
         self._agent = agent
-        self._stems: set[Stem] | None = None
+        self._stems: set[str] | None = None
 
     def has(self, stem: Stem) -> bool:
         if self._stems is None:
             places: tuple[Place, ...] = ("claimed", "shipped", "archive", "deadletter")
+            # A message's name is its stem in every place, and what follows a dot.
             self._stems = {
-                entry.stem
-                for place in places
-                for entry in message_lookup.entries(self._tx, place, self._agent)
+                name.partition(".")[0] for place in places for name in self._tx.names(place, self._agent)
             }
-        return stem in self._stems
+        return str(stem) in self._stems or message_lookup.is_packed(self._tx, self._agent, stem)
 
 
 def _read_verified(

@@ -177,6 +177,11 @@ def parse_receipt_name(name: str) -> tuple[str, Outcome | None] | None:
     return (match[1], _OUTCOMES.get(match[2])) if match else None
 
 
+def order_in(name: str) -> int:
+    """Return the order number in the name of a message in an inbox."""
+    return int(name[len("msg_") : len("msg_") + ORDER_DIGITS])
+
+
 def parse(place: Place, name: str) -> MessageFile | None:
     """Parse a file name in a place; None if it is not a message name there."""
     if place == "claimed":

@@ -126,6 +126,12 @@ def _find_packed(tx: Transaction, agent: str, message_id: str) -> MessageFile | 
     return next((entry for entry in found if entry is not None), None)
 
 
+def is_packed(tx: Transaction, agent: str, stem: Stem) -> bool:
+    """Return True if the message is in a segment of the archive."""
+    found = (parse("archive", packed.name) for packed in day_segments.find(tx, "archive", agent, stem.id))
+    return any(entry is not None and entry.stem == stem for entry in found)
+
+
 def exists(tx: Transaction, agent: str, stem: Stem) -> bool:
     """Return True if the message is in any place. Reliable only while its mailbox is locked."""
     return any(is_in(tx, place, agent, stem) for place in PLACES)
@@ -135,8 +141,7 @@ def is_in(tx: Transaction, place: Place, agent: str, stem: Stem) -> bool:
     """Return True if the message is in this place. Lists the place."""
     if _find_in(tx, place, agent, f"{stem}.") is not None:
         return True
-    packed = _find_packed(tx, agent, stem.id) if place == "archive" else None
-    return packed is not None and packed.stem == stem
+    return place == "archive" and is_packed(tx, agent, stem)
 
 
 def _find_in(tx: Transaction, place: Place, agent: str, text: str, offset: int = 0) -> MessageFile | None:

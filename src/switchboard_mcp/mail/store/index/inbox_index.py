@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.filenames import MessageFile, parse
+from switchboard_mcp.mail.store.filenames import MessageFile, order_in, parse
 from switchboard_mcp.mail.store.ordering import RANK
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ CREATE INDEX IF NOT EXISTS by_sender ON waiting (sender, ord);
 CREATE INDEX IF NOT EXISTS by_rank ON waiting (rank) WHERE rank != 1;
 CREATE INDEX IF NOT EXISTS by_id ON waiting (id);
 """
-# The rank of a file that was dropped and is not delivered yet.
+# The rank of a file that was dropped and is not delivered yet, and of one that was not read yet.
 DROPPED = -1
+UNREAD = -2
+_NO_LIMIT = 2**63 - 1
 
 
 class IndexRow(Struct, frozen=True):
@@ -54,9 +56,13 @@ class IndexRow(Struct, frozen=True):
     inode: int
     sender: str = ""
     priority: str = ""
+    unread: bool = False
+    """True for a file that is named like a message and was not read yet."""
 
 
 def _values(row: IndexRow) -> tuple[bytes, int, str, int, str, int]:
+    if row.unread:
+        return os.fsencode(row.name), order_in(row.name), "", row.inode, "", UNREAD
     entry = parse("inbox", row.name) if row.sender else None
     if entry is None:
         return os.fsencode(row.name), 0, "", row.inode, "", DROPPED
@@ -65,16 +71,34 @@ def _values(row: IndexRow) -> tuple[bytes, int, str, int, str, int]:
 
 
 _STATE = "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1) FROM folder"
+_FIRST_UNREAD = (
+    "SELECT ord FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank = -2 ORDER BY name LIMIT 1"
+)
+_READ = "UPDATE waiting SET ord = ?, id = ?, inode = ?, sender = ?, rank = ? WHERE name = ? AND rank = -2"
 _INSERT = "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class InboxView:
-    """The contents of an inbox at one moment, read from its index."""
+    """The contents of an inbox at one moment, read from its index.
+
+    While files are unread, it shows the messages before the first of them, so that the order is kept.
+    """
 
     def __init__(self, connection: sqlite3.Connection, *, plain: bool = False) -> None:
         """Initialize; `plain` if all files are delivered messages of normal priority."""
         self._connection = connection
         self._plain = plain
+        unread = None if plain else self._rows(_FIRST_UNREAD).fetchone()
+        self.partial = unread is not None
+        self._before: int = unread[0] if unread is not None else _NO_LIMIT
+
+    def unread(self, limit: int) -> list[tuple[str, int]]:
+        """Return the name and inode of the first files that were not read yet."""
+        query = (
+            "SELECT name, inode FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank = -2 "
+            "ORDER BY name LIMIT ?"
+        )
+        return [(os.fsdecode(name), inode) for name, inode in self._rows(query, (limit,))]
 
     def dropped(self) -> list[str]:
         """Return the names of dropped files."""
@@ -91,7 +115,8 @@ class InboxView:
         """Return True if a message has another priority than normal."""
         return not self._plain and bool(
             self._rows(
-                "SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank >= 0 LIMIT 1"
+                "SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank >= 0 AND ord < ? LIMIT 1",
+                (self._before,),
             ).fetchone()
         )
 
@@ -101,12 +126,15 @@ class InboxView:
 
     def newest(self) -> int:
         """Return the highest order number; 0 if there is no message."""
-        return int(self._rows("SELECT MAX(ord) FROM waiting").fetchone()[0] or 0)
+        return int(
+            self._rows("SELECT MAX(ord) FROM waiting WHERE ord < ?", (self._before,)).fetchone()[0] or 0
+        )
 
     def ordered(self) -> Iterator[str]:
         """Return the names of the messages in claim order."""
         if not self.has_special():
-            yield from self._names("SELECT name FROM waiting WHERE rank = 1 ORDER BY ord")
+            query = "SELECT name FROM waiting WHERE rank = 1 AND ord < ? ORDER BY ord"
+            yield from self._names(query, (self._before,))
             return
         taken: set[str] = set()
         for rank in (3, 2):
@@ -116,13 +144,15 @@ class InboxView:
                     yield name
         last = list(
             self._names(
-                "SELECT name FROM waiting AS low INDEXED BY by_rank WHERE rank != 1 AND rank = 0 AND NOT EXISTS "
-                "(SELECT 1 FROM waiting AS later WHERE later.sender = low.sender AND later.ord > low.ord "
-                "AND later.rank >= 1) ORDER BY ord"
+                "SELECT name FROM waiting AS low INDEXED BY by_rank WHERE rank != 1 AND rank = 0 AND ord < ?1 "
+                "AND NOT EXISTS (SELECT 1 FROM waiting AS later WHERE later.sender = low.sender "
+                "AND later.ord > low.ord AND later.ord < ?1 AND later.rank >= 1) ORDER BY ord",
+                (self._before,),
             )
         )
         skipped = {*taken, *last}
-        for name in self._names("SELECT name FROM waiting WHERE rank >= 0 ORDER BY ord"):
+        query = "SELECT name FROM waiting WHERE rank >= 0 AND ord < ? ORDER BY ord"
+        for name in self._names(query, (self._before,)):
             if name not in skipped:
                 yield name
         yield from (name for name in last if name not in taken)
@@ -133,7 +163,8 @@ class InboxView:
         ranks = "(3)" if rank == 3 else "(2, 3)"
         senders = self._rows(
             f"SELECT sender, MAX(ord) FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank IN {ranks} "
-            "GROUP BY sender"
+            "AND ord < ? GROUP BY sender",
+            (self._before,),
         ).fetchall()
         found: list[tuple[int, bytes]] = []
         for sender, order in senders:
@@ -159,7 +190,9 @@ class InboxView:
         """Return everything, by name."""
         priorities = {rank: priority for priority, rank in RANK.items()}
         return {
-            (text := os.fsdecode(name)): IndexRow(text, inode, sender, priorities.get(rank, ""))
+            (text := os.fsdecode(name)): IndexRow(
+                text, inode, sender, priorities.get(rank, ""), unread=rank == UNREAD
+            )
             for name, inode, sender, rank in self._rows("SELECT name, inode, sender, rank FROM waiting")
         }
 
@@ -227,20 +260,26 @@ class InboxIndex:
         # True once the folders' times were found to be exact; only then an index is created.
         self.exact = False
 
-    def view(self, agent: str, stamp: int, *, now: float | None = None) -> InboxView | None:
-        """Return the contents if the index was written for this state of the folder; else None."""
+    def view(
+        self, agent: str, stamp: int, *, now: float | None = None, partial: bool = False
+    ) -> InboxView | None:
+        """Return the contents if the index was written for this state of the folder; else None.
+
+        One that still has unread files is returned only if it may be `partial`.
+        """
         connection = self._connection(agent)
         if connection is None:
             return None
         try:
             row = connection.execute(_STATE).fetchone()
+            current = time.time() if now is None else now
+            if row is None or row[:2] != (self._boot, stamp) or abs(current - row[2]) > RELIST_S:
+                return None
+            view = InboxView(connection, plain=not row[3])
         except database_errors():
             self.discard(agent)
             return None
-        current = time.time() if now is None else now
-        if row is None or row[:2] != (self._boot, stamp) or abs(current - row[2]) > RELIST_S:
-            return None
-        return InboxView(connection, plain=not row[3])
+        return view if partial or not view.partial else None
 
     def has(self, agent: str) -> bool:
         """Return True if there is an index of this inbox, right or not."""
@@ -265,6 +304,22 @@ class InboxIndex:
     def update(self, agent: str, stamp: int, added: Iterable[IndexRow], removed: Iterable[str]) -> None:
         """Apply changes to an index that was trusted before them; the mailbox lock must be held."""
         self._change(agent, stamp=stamp, added=added, removed=removed)
+
+    def mark_read(self, agent: str, rows: Iterable[IndexRow]) -> None:
+        """Record unread files that were read. Right for any state of the folder, so it needs no lock."""
+        connection = self._connection(agent)
+        if connection is None:
+            return
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            found = 0
+            for name, *values in map(_values, rows):
+                changed = connection.execute(_READ, (*values, name)).rowcount
+                found += changed if values[-1] != DROPPED else 0
+            connection.execute("UPDATE folder SET messages = messages + ?", (found,))
+            connection.execute("COMMIT")
+        except database_errors():
+            self.discard(agent)
 
     def _change(
         self,

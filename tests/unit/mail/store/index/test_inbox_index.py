@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store import dropped_files, file_operations
 from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.disk import day_segments
+from switchboard_mcp.mail.store.disk.day_segments import SegmentLine
+from switchboard_mcp.mail.store.file_operations import RejectedFile
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
 from switchboard_mcp.mail.store.index import inbox_index
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, first_names
@@ -60,8 +65,9 @@ async def _is_right(store: MessageStore) -> None:
     """The index, if it is trusted, shows what a listing shows."""
 
     def compare(tx: Transaction) -> None:
-        indexed = dropped_files.scan(tx, "coder")
-        listed = dropped_files._list(tx, "coder")
+        while (indexed := dropped_files.scan(tx, "coder")).partial:
+            pass
+        listed = dropped_files._list(tx, "coder", sys.maxsize).inbox()
         assert [e.name for e in indexed.first(10**6)] == [e.name for e in listed.first(10**6)]
         assert sorted(indexed.dropped) == sorted(listed.dropped)
         assert indexed.count() == listed.count()
@@ -91,7 +97,11 @@ async def test_look_claim_ack_and_send_list_no_folder(
     assert listed == []
 
 
-async def test_whatever_is_done_the_index_agrees_with_the_files(workspace: Path) -> None:
+@pytest.mark.parametrize("piece", [3, dropped_files.MAX_READ])
+async def test_whatever_is_done_the_index_agrees_with_the_files(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(dropped_files, "MAX_READ", piece)
     source = random.Random(8)
     inbox = workspace / ".switchboard" / "inbox" / "coder"
     async with await _store(workspace) as one, await MessageStore.open(str(workspace), watch=False) as two:
@@ -117,7 +127,11 @@ async def test_whatever_is_done_the_index_agrees_with_the_files(workspace: Path)
                     await store.deliver("coder")
             elif what == 7 and os.listdir(inbox) and source.random() < 0.3:
                 (inbox / min(os.listdir(inbox))).unlink()  # by hand
-            await _is_right(source.choice([one, two]))
+            if piece > 3 or step % 5 == 0:
+                await _is_right(source.choice([one, two]))
+            if piece == 3 and step % 10 == 0:
+                for database in (workspace / ".switchboard" / "index").glob("coder.db"):
+                    database.unlink()
 
 
 def corrupt(index: Path) -> None:
@@ -229,4 +243,66 @@ async def test_an_index_is_built_in_pieces_while_messages_are_claimed_and_sent(
             looks += 1
             assert looks < 20, "it never ends"
         assert [each.message.id for each in await store.peek("coder")][-2:] == sent[-2:]
+        await _is_right(store)
+
+
+@pytest.mark.parametrize("pieces", [2, 12])
+async def test_building_an_index_lists_once_and_reads_every_file_once_however_many_pieces_it_takes(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    async with await _store(workspace) as store:
+        for number in range(5 * pieces):
+            await _send(store, str(number))
+    root = workspace / ".switchboard"
+    for place, agent in (("archive", "coder"), ("outbox", "lead")):
+        (root / place / agent / "days").mkdir(parents=True)
+        (root / place / agent / "days" / "2026-01-01.jsonl").write_text('{"name":"x","at":1,"content":{}}\n')
+    for database in root.glob("index/*"):
+        database.unlink()
+    monkeypatch.setattr(dropped_files, "MAX_READ", 5)
+    # Every message counts as moved here later, as in a tree that was copied, so its copies are searched.
+    monkeypatch.setattr(dropped_files, "PUBLISHED_WITHIN_S", -1.0)
+    read: Counter[str] = Counter()
+    original_read, original_lines = file_operations.read, day_segments.lines
+
+    def reading(folder: int, name: str, limit: int) -> file_operations.FileContent | RejectedFile:
+        read[name] += name.startswith("msg_")
+        return original_read(folder, name, limit)
+
+    def segment_lines(folder: int, segment: str, start: int = 0) -> Iterator[tuple[int, int, SegmentLine]]:
+        read["segments"] += 1
+        return original_lines(folder, segment, start)
+
+    def waiting(tx: Transaction) -> int:
+        return len(dropped_files.scan(tx, "coder", listing=True).first(1000))
+
+    async with await MessageStore.open(str(workspace), watch=False) as store:
+        monkeypatch.setattr(file_operations, "read", reading)
+        monkeypatch.setattr(day_segments, "lines", segment_lines)
+        listed = counting(monkeypatch)
+        shown = [await store.run(waiting) for _ in range(pieces)]
+        assert shown == [5 * number for number in range(1, pieces + 1)]
+        assert sum(name.endswith("inbox/coder") for name in listed) == 2, "without and under the lock"
+        assert read.pop("segments") == 2, "the segment of the archive and that of the receipts"
+        assert {name: times for name, times in read.items() if times > 1} == {}
+        await _is_right(store)
+
+
+async def test_a_message_sent_while_an_index_is_built_waits_for_the_unread_ones_before_it(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await _store(workspace) as store:
+        sent = [await _send(store, str(number)) for number in range(20)]
+    for database in (workspace / ".switchboard").glob("index/*"):
+        database.unlink()
+    monkeypatch.setattr(dropped_files, "MAX_READ", 5)
+    async with await _store(workspace) as store:
+        claimed = [each.message.id for each in await store.claim("coder", limit=3)]
+        sent.append(await _send(store, "new", "urgent"))
+        while len(claimed) < 10:
+            claimed += [each.message.id for each in await store.claim("coder", limit=2)]
+            sent.append(await _send(store, "new"))
+        while found := await store.claim("coder", limit=4):
+            claimed += [each.message.id for each in found]
+        assert claimed == sent
         await _is_right(store)
