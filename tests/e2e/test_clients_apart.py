@@ -24,17 +24,25 @@ ANN, BOB, EVE = "ann-" + "a" * 28, "bob-" + "b" * 28, "eve-" + "e" * 28
 TASKS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 SETTINGS: Json = {
     "http": {"tokens": {"ann": ANN, "bob": BOB, "eve": {"token": EVE, "profile": "blind"}}},
-    "profiles": {"blind": {"suites": ["*"], "expose": {"kid": {"deny": ["slow_compute", "simulate-*"]}}}},
+    "profiles": {
+        "blind": {
+            "suites": ["*"],
+            "expose": {name: {"deny": ["slow_compute", "simulate-*"]} for name in ("kid", "wrapped")},
+        }
+    },
     "audit": {"enabled": True},
 }
 
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """One direct child without handshakes, and three clients."""
+    """Two children without handshakes, one of them direct, and three clients."""
     workspace = tmp_path_factory.mktemp("apart")
-    configure(workspace, {**SETTINGS, "suites": {"kid": {"exposure": "direct"}}})
-    add_child(workspace, "kid", [sys.executable, str(FIXTURE), "--stdio", "--era", "modern"])
+    configure(
+        workspace, {**SETTINGS, "suites": {"kid": {"exposure": "direct"}, "wrapped": {"exposure": "suite"}}}
+    )
+    for name in ("kid", "wrapped"):
+        add_child(workspace, name, [sys.executable, str(FIXTURE), "--stdio", "--era", "modern"])
     with serving(workspace, env={"XDG_CACHE_HOME": str(workspace / "cache")}) as running:
         yield running
 
@@ -58,16 +66,21 @@ def ask(web: Web, token: str, method: str, params: Json, id: object = 1) -> Any:
     return json.loads(answer.body.decode().removeprefix("event: message\ndata: ").strip())
 
 
-def start_task(web: Web, token: str) -> str:
-    result = ask(web, token, "tools/call", {"name": "slow_compute", "arguments": {"seconds": 300}})["result"]
+def start_task(web: Web, token: str, *, through_suite: bool = False) -> str:
+    call: Json = {"name": "slow_compute", "arguments": {"seconds": 300}}
+    if through_suite:
+        arguments = {"action": "call", "subtool": call["name"], "args": call["arguments"]}
+        call = {"name": "wrapped_suite", "arguments": arguments}
+    result = ask(web, token, "tools/call", call)["result"]
     assert result["resultType"] == "task"
     task: str = result["taskId"]
     return task
 
 
+@pytest.mark.parametrize("through_suite", [False, True])
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-def test_a_task_without_a_session_is_its_principals(web: Web, method: str) -> None:
-    task = start_task(web, ANN)
+def test_a_task_without_a_session_is_its_principals(web: Web, method: str, through_suite: bool) -> None:
+    task = start_task(web, ANN, through_suite=through_suite)
     for other in (BOB, EVE, web.token):
         refused = ask(web, other, method, {"taskId": task})["error"]
         assert refused["code"] == -32602

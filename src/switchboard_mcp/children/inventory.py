@@ -24,6 +24,7 @@ from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.policy.resource_uris import matches_template
 from switchboard_mcp.protocol import message_meta, skills, versions
 from switchboard_mcp.protocol.apps import NO_UI, ToolUi
+from switchboard_mcp.protocol.client_requests import offers_tasks
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.skills import Skill
 from switchboard_mcp.suites import sanitize
@@ -284,6 +285,14 @@ class Inventory:
         snapshot = self.snapshot
         return snapshot is not None and (
             skills.offers_skills(snapshot.capabilities) or bool(self.listed(skills.LIST))
+        )
+
+    @property
+    def has_tasks(self) -> bool:
+        """True if the child runs calls as tasks, as far as is known."""
+        snapshot = self.snapshot
+        return snapshot is not None and offers_tasks(
+            snapshot.capabilities, stateless=versions.is_stateless(snapshot.protocol)
         )
 
     def skills(self) -> list[Skill]:

@@ -113,6 +113,11 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """True for a tool that only runs as a task, called by a host without task support."""
         return False
 
+    @property
+    def may_become_task(self) -> bool:
+        """True if a stateless child may answer with a task, should the host have declared that it knows tasks."""
+        return True
+
     def rebind(self, child: Child) -> None:
         """Use this process of the child."""
         self.child = child
@@ -124,7 +129,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
                 child.lower_log_level(self.log_level)
             return message_meta.child_meta(self.meta, id, stateless=False)
         capabilities = client_requests.capabilities_for_stateless(
-            self.capabilities, stateless_host=self.is_stateless, direct=self.suite.direct
+            self.capabilities, stateless_host=self.is_stateless, tasks=self.may_become_task
         )
         return message_meta.child_meta(
             self.meta, id, stateless=True, capabilities=capabilities, level=self.log_level

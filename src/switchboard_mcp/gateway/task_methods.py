@@ -16,7 +16,7 @@ from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.call_path import send
 from switchboard_mcp.gateway.forward import TOOLS, ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
-from switchboard_mcp.gateway.issued_ids import IdKind
+from switchboard_mcp.gateway.issued_ids import MAX_TASK_S, IdKind, IssuedId
 from switchboard_mcp.gateway.request import missing_capability_error
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.views import View
@@ -39,11 +39,29 @@ class ToolCallRelay(Relay):
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Record the task that a result announces."""
-        task = result_ids.created_task(bytes(result)) if not request.runs_as_task else ""
+        task = result_ids.created_task(bytes(result)).id if not request.runs_as_task else ""
         if task:
             issued = request.session.broker.issued
             issued.issue(request.session, request.child, IdKind.TASK, task, request.match.name)
         return result
+
+
+class SuiteTaskRelay(Relay):
+    """A request about a task of a suite: the host knows the task by our id, the child by its own."""
+
+    def __init__(self, id: str, task: IssuedId) -> None:
+        self._id = id
+        self._task = task
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Return the result with our id; what it says of the task's end and of resources is recorded."""
+        reported, task = result_ids.reported_task(bytes(result)), self._task
+        if reported.id:
+            task.ended = task.ended or reported.has_ended
+            task.expires = task.created + min(reported.ttl_s, MAX_TASK_S)
+        for uri in result_ids.task_links(bytes(result)):
+            request.session.broker.issued.issue(request.session, request.child, IdKind.RESOURCE, uri)
+        return result_ids.with_task_id(result, self._id)
 
 
 class PagedRelay(Relay):
@@ -83,13 +101,18 @@ TOOL_CALL, PAGED, TASK_LIST = ToolCallRelay(), PagedRelay(), TaskListRelay()
 def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """Forward a request about one task to the child that runs it."""
     task = inbound.text("taskId")
-    if next(_suites_with_tasks(gateway, inbound), None) is None:
+    if not any(_offers_tasks(suite) for suite in _suites_of_family(gateway, inbound)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
     elif inbound.is_stateless and not client_requests.declares_tasks(inbound.capabilities):
         missing = missing_capability_error({"extensions": {client_requests.TASKS: {}}})
         inbound.channel.answer(jsonrpc.error_body(inbound.id, missing))
-    elif (match := _find_task(gateway, inbound, task)) is not None:
-        send(inbound, match, inbound.members)
+    elif (found := _find_task(gateway, inbound, task)) is not None:
+        match, known = found
+        if known.other_id:
+            own = {**inbound.members, "taskId": Raw(jsonrpc.encode(known.other_id))}
+            send(inbound, match, own, SuiteTaskRelay(task, known))
+        else:
+            send(inbound, match, inbound.members)
     else:
         gateway.record_unknown(inbound, "task_unknown")
         inbound.refuse(INVALID_PARAMS, "Unknown or expired task.")
@@ -117,22 +140,34 @@ def holds_cursor(inbound: IncomingRequest, suite: ChildSuite) -> bool:
     return False
 
 
-def _find_task(gateway: TaskGateway, inbound: IncomingRequest, task: str) -> ResolvedName | None:
-    """Return the tool that runs a task of this host."""
+def _find_task(
+    gateway: TaskGateway, inbound: IncomingRequest, task: str
+) -> tuple[ResolvedName, IssuedId] | None:
+    """Return the tool that runs a task of this host, and the task."""
     session, issued = inbound.session, inbound.session.broker.issued
-    for suite in _suites_with_tasks(gateway, inbound):
+    now = session.broker.loop.time()
+    for suite in _suites_of_family(gateway, inbound):
         for child in suite.child.processes(session.process_owner):
-            found = issued.find(session, child, IdKind.TASK, task)
+            found = issued.find_task(session, child, task, now)
+            if found is None:
+                found = issued.find(session, child, IdKind.TASK, task)
+                if found is not None and found.other_id:  # the host knows this one by our id
+                    found = None
             if found is not None:
-                return ResolvedName(suite, found.item, TOOLS)
+                return ResolvedName(suite, found.item, TOOLS), found
     return None
 
 
-def _suites_with_tasks(gateway: TaskGateway, inbound: IncomingRequest) -> Iterator[ChildSuite]:
-    """Yield the suites whose own tools the host sees, and whose tasks are those of its protocol version family."""
+def _suites_of_family(gateway: TaskGateway, inbound: IncomingRequest) -> Iterator[ChildSuite]:
+    """Yield the suites whose tasks are those of the host's protocol version family."""
     for suite in gateway.view_of(inbound.session.viewer).suites.values():
-        if suite.lists_own_entries(TOOLS) and _is_stateless(suite) is inbound.is_stateless:
+        if _is_stateless(suite) is inbound.is_stateless:
             yield suite
+
+
+def _offers_tasks(suite: ChildSuite) -> bool:
+    """Return True if a host may have a task of this suite."""
+    return suite.lists_own_entries(TOOLS) or suite.child.inventory.has_tasks
 
 
 def _is_stateless(suite: ChildSuite) -> bool:

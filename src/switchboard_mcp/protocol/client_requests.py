@@ -7,6 +7,7 @@ declared. Pure; not aware of sessions or of who is asked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -101,6 +102,13 @@ def declares_tasks(capabilities: bytes) -> bool:
     return TASKS in _members(_members(capabilities).get("extensions", Raw(b"{}")))
 
 
+def offers_tasks(capabilities: Mapping[str, Raw], *, stateless: bool) -> bool:
+    """Return True if a server with these capabilities has tasks."""
+    if stateless:
+        return TASKS in _members(capabilities.get("extensions", Raw(b"{}")))
+    return "tasks" in capabilities
+
+
 def to_input_request(method: str, params: Raw | UnsetType) -> dict[str, object]:
     """Convert a legacy request to the form it has in an `input_required` result."""
     request: dict[str, object] = {"method": method}
@@ -152,13 +160,13 @@ def replace_progress_token(params: bytes, token: bytes) -> tuple[bytes, Raw | No
 
 
 @lru_cache(maxsize=64)
-def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, direct: bool) -> bytes:
+def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, tasks: bool) -> bytes:
     """Return the capabilities to declare to a stateless child on behalf of a host.
 
-    `stateless_host` if the host is stateless too. Of the extensions of a legacy host only apps can be used on its
-    behalf; a task started inside a suite could not be found again.
+    `stateless_host` if the host is stateless too; `tasks` if the request may be answered with a task. Of the extensions
+    of a legacy host only apps can be used on its behalf.
     """
-    if stateless_host and (direct or TASKS.encode() not in capabilities):
+    if stateless_host and (tasks or TASKS.encode() not in capabilities):
         return capabilities
     members = _members(capabilities)
     if stateless_host:

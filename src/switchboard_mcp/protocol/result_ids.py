@@ -6,10 +6,14 @@ Nothing is decoded unless the name of a member occurs in the body. A body that c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
+from typing import final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.json import encode
 
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.message_meta import RELATED_TASK
 
 # A result with more links than this is a list, and a host reads few of them.
@@ -22,9 +26,23 @@ class _Task(Struct, rename="camel"):
 
 
 class _Created(Struct, rename="camel"):
-    task: _Task | UnsetType = UNSET
-    task_id: str = ""
+    task: Raw | UnsetType = UNSET
     result_type: str = ""
+
+
+class _Timed(_Task, rename="camel"):
+    status: str = ""
+    ttl: float | None = None  # of 2025-11-25
+    ttl_ms: float | None = None
+
+
+@final
+class CreatedTask(Struct, frozen=True):
+    """A task as a child reports it. An empty `id` is none; one without a time to live has an infinite one."""
+
+    id: str = ""
+    ttl_s: float = inf
+    has_ended: bool = False
 
 
 class _State(Struct, rename="camel"):
@@ -73,19 +91,54 @@ _decode_content = msgspec.json.Decoder(_Content).decode
 _decode_blocks = msgspec.json.Decoder(list[Raw]).decode
 _decode_about = msgspec.json.Decoder(_About).decode
 _decode_task = msgspec.json.Decoder(_Task).decode
+_decode_timed = msgspec.json.Decoder(_Timed).decode
+NO_TASK = CreatedTask()
+ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
-def created_task(result: bytes) -> str:
-    """Return the id of the task that the result of a call announces; empty if there is none."""
+def created_task(result: bytes) -> CreatedTask:
+    """Return the task that the result of a call announces."""
     if b'"taskId"' not in result:
-        return ""
+        return NO_TASK
     try:
         created = _decode_created(result)
     except _UNREADABLE:
-        return ""
+        return NO_TASK
     if created.task is not UNSET:
-        return created.task.task_id
-    return created.task_id if created.result_type == "task" else ""
+        return reported_task(bytes(created.task))
+    return reported_task(result) if created.result_type == "task" else NO_TASK
+
+
+def reported_task(task: bytes) -> CreatedTask:
+    """Return the task that an object describes."""
+    try:
+        found = _decode_timed(task)
+    except _UNREADABLE:
+        try:
+            return CreatedTask(_decode_task(task).task_id)
+        except _UNREADABLE:
+            return NO_TASK
+    ttl = found.ttl_ms if found.ttl_ms is not None else found.ttl
+    return CreatedTask(found.task_id, inf if ttl is None or ttl < 0 else ttl / 1000, found.status in ENDED)
+
+
+def with_task_id(body: Raw, id: str) -> Raw:
+    """Return an object about a task with another id of it: in `taskId`, in `task`, and in the metadata."""
+    if b"taskId" not in bytes(body):
+        return body
+    try:
+        members, own = decode_members(body), Raw(encode(id))
+        if "taskId" in members:
+            members["taskId"] = own
+        if "task" in members:
+            members["task"] = Raw(encode({**decode_members(members["task"]), "taskId": own}))
+        if "_meta" in members:
+            meta = decode_members(members["_meta"])
+            if RELATED_TASK in meta:
+                members["_meta"] = Raw(encode({**meta, RELATED_TASK: {"taskId": own}}))
+    except _UNREADABLE:
+        return body
+    return Raw(encode(members))
 
 
 def request_state(result: bytes) -> str:
@@ -151,6 +204,18 @@ def links(result: bytes) -> Iterator[str]:
             yield block.uri
         if block.resource is not UNSET and block.resource.uri:
             yield block.resource.uri
+
+
+def task_links(task: bytes) -> Iterator[str]:
+    """Yield the URIs of the resources that the result in a task links to or contains."""
+    if b'"uri"' not in task:
+        return
+    try:
+        result = decode_members(Raw(task)).get("result")
+    except _UNREADABLE:
+        return
+    if result is not None:
+        yield from links(bytes(result))
 
 
 def _blocks(raw: Raw | UnsetType) -> list[Raw]:

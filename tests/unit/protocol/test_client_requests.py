@@ -133,7 +133,7 @@ def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "native", "direct", "expected"),
+    ("capabilities", "native", "tasks", "expected"),
     [
         ({"sampling": {"tools": {}}, "roots": {}}, True, False, {"sampling": {"tools": {}}, "roots": {}}),
         ({"extensions": {TASKS: {}, "v/x": {}}}, True, True, {"extensions": {TASKS: {}, "v/x": {}}}),
@@ -153,10 +153,10 @@ def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
     ],
 )
 def test_a_modern_child_hears_of_what_can_be_driven(
-    capabilities: Json, native: bool, direct: bool, expected: Json
+    capabilities: Json, native: bool, tasks: bool, expected: Json
 ) -> None:
     result = client_requests.capabilities_for_stateless(
-        bytes(raw(capabilities)), stateless_host=native, direct=direct
+        bytes(raw(capabilities)), stateless_host=native, tasks=tasks
     )
     assert json.loads(result) == expected
 

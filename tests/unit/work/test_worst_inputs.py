@@ -403,7 +403,8 @@ EXEMPT = {
     "one call of msgspec, which reads a MiB in milliseconds": """
         protocol.result_ids.created_task protocol.result_ids.request_state protocol.result_ids.next_cursor
         protocol.result_ids.elicitation protocol.result_ids.required_elicitations protocol.result_ids.task_concerned
-        protocol.client_requests.declares_tasks
+        protocol.client_requests.declares_tasks protocol.client_requests.offers_tasks
+        protocol.result_ids.reported_task protocol.result_ids.with_task_id
         protocol.client_requests.to_input_request protocol.client_requests.to_legacy_params
         protocol.client_requests.url_input_requests protocol.client_requests.replace_progress_token
         protocol.message_meta.validate protocol.message_meta.decode_text protocol.message_meta.child_meta
@@ -414,6 +415,7 @@ EXEMPT = {
         protocol.jsonrpc.error protocol.jsonrpc.error_body policy.tool_hash.value_digest
         suites.savings.flat_listing mail.store.message_validation.validate""",
     "a part of a function with a row": """
+        protocol.result_ids.task_links
         suites.schema.pointer suites.schema.resolve suites.suite_arguments.normalize
         redaction.encodings.encoded_forms redaction.encodings.unescape_layers
         policy.drift.compare_tools policy.drift.compare_text suites.fuzzy.rank

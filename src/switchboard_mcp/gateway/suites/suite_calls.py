@@ -26,8 +26,9 @@ from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remedy
-from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from switchboard_mcp.protocol.result_ids import CreatedTask
 from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.schema import compact
@@ -159,6 +160,16 @@ class SubtoolCall(HostRequest):
         """True if the subtool only runs as a task."""
         return self.arguments.subtool in self.child.inventory.task_only_tools
 
+    @property
+    def may_become_task(self) -> bool:
+        """True unless a part of the result is wanted, or the principal has too many tasks."""
+        arguments, broker = self.params.arguments, self.session.broker
+        return (
+            not arguments.select
+            and not arguments.find
+            and broker.issued.may_start_task(self.session.principal, broker.loop.time())
+        )
+
     def on_ready(self, child: Child) -> None:
         """Send the call to the child, if it has the subtool. `dispatch` is inlined: this is the hot path."""
         params, inventory = self.params, child.inventory
@@ -234,9 +245,24 @@ class SubtoolCall(HostRequest):
             result = Raw(self.child.explain_result(result))
         if self.child.inventory.needs_result_check:
             self.record_issued_ids(result)
-            self.handle_result(result)
+            task = result_ids.created_task(bytes(result)) if self.child.is_stateless else None
+            if task is not None and task.id:
+                self._task_created(task, result)
+            else:
+                self.handle_result(result)
         else:
             self.finish(result)
+
+    def _task_created(self, task: CreatedTask, result: Raw) -> None:
+        """Answer the host with a task under an id of our own, which it alone can use."""
+        if not self.is_stateless or not client_requests.declares_tasks(self.capabilities):
+            name = self.child.name
+            message = f"Child '{name}' returned a task, which the host does not support."
+            self.on_failed(failure("child_protocol", message, child=name))
+            return
+        issued, now = self.session.broker.issued, self.session.broker.loop.time()
+        ours = issued.issue_task(self.session, self.child, task.id, self.arguments.subtool, now, task.ttl_s)
+        self.finish(result_ids.with_task_id(result, ours))
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result: as it is, unless it is selected from, compacted or too long."""

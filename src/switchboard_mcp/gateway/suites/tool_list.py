@@ -30,8 +30,10 @@ from switchboard_mcp.gateway.suites.suite_tools import (
     split_pages,
 )
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.protocol import skills
+from switchboard_mcp.protocol import skills, versions
 from switchboard_mcp.protocol.apps import EXTENSION, for_apps_only
+from switchboard_mcp.protocol.client_requests import TASKS
+from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.skills import offers_directories
 from switchboard_mcp.suites.suite_names import unique_tool_name
 
@@ -237,17 +239,21 @@ class ToolListCache:
         capabilities = server_capabilities(
             suite.child.snapshot if suite is not None else None, stateless=stateless
         )
-        if "extensions" not in capabilities and (extensions := self._extensions()):
-            capabilities["extensions"] = extensions
+        if extensions := self._extensions(stateless=stateless):
+            own = capabilities.get("extensions")
+            kept = decode_members(own) if isinstance(own, Raw) else {}
+            capabilities["extensions"] = {**extensions, **kept}
         if not stateless and any(suite.child.spec.channel for suite in self._suites.values()):
             others = capabilities.get("experimental")
             kept = others if isinstance(others, dict) else {}
             capabilities["experimental"] = {**kept, CHANNEL_CAPABILITY: {}}
         return capabilities
 
-    def _extensions(self) -> dict[str, object]:
-        """Return the extensions that work behind the suites of this view."""
+    def _extensions(self, *, stateless: bool) -> dict[str, object]:
+        """Return the extensions that work behind the suites of this view, for a host of this family."""
         extensions: dict[str, object] = {}
+        if stateless and any(_has_tasks(suite, stateless=True) for suite in self._suites.values()):
+            extensions[TASKS] = {}
         if tools_of_pages(self._suites.values()):
             extensions[EXTENSION] = {}
         offers = [suite.child.snapshot for suite in self._suites.values() if suite.child.inventory.has_skills]
@@ -255,6 +261,16 @@ class ToolListCache:
             lists_folders = any(one is not None and offers_directories(one.capabilities) for one in offers)
             extensions[skills.EXTENSION] = {"directoryRead": True} if lists_folders else {}
         return extensions
+
+
+def _has_tasks(suite: ChildSuite, *, stateless: bool) -> bool:
+    """Return True if a child has tasks of this protocol version family."""
+    known = suite.child.snapshot
+    return (
+        known is not None
+        and versions.is_stateless(known.protocol) is stateless
+        and suite.child.inventory.has_tasks
+    )
 
 
 def _rank_suite(suite: ChildSuite) -> int:
