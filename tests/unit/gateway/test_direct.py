@@ -343,14 +343,6 @@ def test_a_task_passes_between_modern_ends(board: Board) -> None:
     assert host.result(request_id) == task
 
 
-def test_inside_a_suite_a_child_is_not_told_of_tasks(board: Board) -> None:
-    kid = board.child(era="modern")
-    host = board.host({"extensions": {TASKS: {}, "v/x": {}}}, modern=True)
-    host.call()
-    meta = kid.server.last()["params"]["_meta"]
-    assert meta[PREFIX + "clientCapabilities"] == {"extensions": {"v/x": {}}}
-
-
 def test_waiting_for_a_task_takes_as_long_as_the_task(board: Board) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
