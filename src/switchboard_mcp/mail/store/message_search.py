@@ -6,8 +6,8 @@ A small mailbox is read as a whole. In a large one an index of words finds the c
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from switchboard_mcp.mail.store import (
 )
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.disk import day_segments
+from switchboard_mcp.mail.store.disk.day_segments import SegmentLine
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile, Place, parse
 from switchboard_mcp.mail.store.index import inbox_index, word_index
 from switchboard_mcp.mail.store.index.word_index import IndexedMessage, WordIndex
@@ -28,8 +29,8 @@ MAX_RANKED = 1_000
 MAX_CANDIDATES = 200
 # A larger archive is searched with the index.
 MAX_SEGMENT_BYTES = 1_048_576
-# Messages that are indexed in one transaction.
-BATCH = 500
+# Messages that are indexed in one transaction, which costs three syncs.
+BATCH = 5_000
 # A message may get its name this long after its order number, in microseconds.
 OVERLAP_US = 120_000_000
 
@@ -130,20 +131,18 @@ def _index_files(tx: Transaction, agent: str, index: WordIndex, others: list[Mes
 
 def _index_segments(tx: Transaction, agent: str, index: WordIndex) -> None:
     """Index what was appended to the archive since, in pieces."""
-    for segment, start, rows in day_segments.appended(tx, "archive", agent, index.segment_bytes):
-        batch: list[IndexedMessage] = []
-        end = start
-        for offset, length, line in rows:
-            entry, message = parse("archive", line.name), signing.decode(bytes(line.content))
-            if entry is not None and message is not None:
-                batch.append(_indexed(entry.stem.order, message))
-            end = offset + length
-            if len(batch) >= BATCH:
-                index.add(batch)
-                index.note_segment(segment, end)
-                batch = []
-        index.add(batch)
-        index.note_segment(segment, end)
+    for segment, _, rows in day_segments.appended(tx, "archive", agent, index.segment_bytes):
+        # One line after the other: payloads can be large.
+        while first := next(rows, None):
+            index.add_segment(segment, _settled(chain([first], islice(rows, BATCH - 1))))
+
+
+def _settled(rows: Iterable[tuple[int, int, SegmentLine]]) -> Iterator[tuple[int, IndexedMessage | None]]:
+    """Yield where each line ends, and its message if it has one."""
+    for offset, length, line in rows:
+        entry, message = parse("archive", line.name), signing.decode(bytes(line.content))
+        found = _indexed(entry.stem.order, message) if entry is not None and message is not None else None
+        yield offset + length, found
 
 
 def _indexed(order: int, message: MailMessage) -> IndexedMessage:

@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.filenames import parse, parse_receipt_name
 from switchboard_mcp.mail.store.index.inbox_index import FOLDER as INDEX_FOLDER
-from switchboard_mcp.mail.store.index.inbox_index import database_errors, open_database
+from switchboard_mcp.mail.store.index.inbox_index import database_errors, is_busy, open_database
 from switchboard_mcp.mail.store.signing import MAX_FILE_BYTES
 
 if TYPE_CHECKING:
@@ -241,8 +241,8 @@ def _select(tx: Transaction, place: str, agent: str, column: str, value: str) ->
         connection = _index(tx, place, agent, folder)
         query = f"SELECT name, segment, offset, length FROM lines WHERE {column} = ?"
         return [PackedFile(*row) for row in connection.execute(query, (value,))]
-    except database_errors():
-        forget_index(tx, place, agent, remove=True)
+    except database_errors() as problem:
+        forget_index(tx, place, agent, remove=not is_busy(problem))
         return [
             PackedFile(line.name, segment, offset, length)
             for segment in names_in(folder)

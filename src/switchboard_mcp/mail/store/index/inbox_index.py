@@ -245,7 +245,7 @@ def open_database(path: str, schema: str, *, durable: bool = False) -> sqlite3.C
     connection.execute("PRAGMA journal_mode=PERSIST")
     connection.execute(f"PRAGMA synchronous={'NORMAL' if durable else 'OFF'}")
     connection.execute("PRAGMA trusted_schema=OFF")
-    connection.executescript(schema)
+    connection.executescript(f"BEGIN; {schema} COMMIT;")
     return connection
 
 
@@ -276,8 +276,8 @@ class InboxIndex:
             if row is None or row[:2] != (self._boot, stamp) or abs(current - row[2]) > RELIST_S:
                 return None
             view = InboxView(connection, plain=not row[3])
-        except database_errors():
-            self.discard(agent)
+        except database_errors() as problem:
+            self.discard(agent, problem)
             return None
         return view if partial or not view.partial else None
 
@@ -293,8 +293,8 @@ class InboxIndex:
         try:
             row = connection.execute("SELECT boot FROM folder").fetchone()
             return InboxView(connection).rows() if row is not None and row[0] == self._boot else {}
-        except database_errors():
-            self.discard(agent)
+        except database_errors() as problem:
+            self.discard(agent, problem)
             return {}
 
     def write(self, agent: str, stamp: int, rows: Iterable[IndexRow]) -> None:
@@ -318,8 +318,8 @@ class InboxIndex:
                 found += changed if values[-1] != DROPPED else 0
             connection.execute("UPDATE folder SET messages = messages + ?", (found,))
             connection.execute("COMMIT")
-        except database_errors():
-            self.discard(agent)
+        except database_errors() as problem:
+            self.discard(agent, problem)
 
     def _change(
         self,
@@ -351,8 +351,8 @@ class InboxIndex:
                     connection.execute(_INSERT, row)
                 connection.execute("UPDATE folder SET stamp = ?, messages = messages + ?", (stamp, change))
             connection.execute("COMMIT")
-        except database_errors():
-            self.discard(agent)
+        except database_errors() as problem:
+            self.discard(agent, problem)
 
     def _connection(self, agent: str, *, make: bool = False) -> sqlite3.Connection | None:
         if not self.usable:
@@ -374,22 +374,22 @@ class InboxIndex:
             if not inode and not make:
                 return None
             connection = open_database(path, _SCHEMA)
-        except database_errors():
-            self.discard(agent)
+        except database_errors() as problem:
+            self.discard(agent, problem)
             return None
         connections[agent] = OpenIndex(connection, _inode(path))
         if len(connections) > MAX_OPEN:
             connections.popitem(last=False)[1].connection.close()
         return connection
 
-    def discard(self, agent: str) -> None:
-        """Remove an index that cannot be used; if that fails too, use none any more."""
+    def discard(self, agent: str, problem: Exception) -> None:
+        """Remove an index that cannot be used; if that fails too, use none any more. A locked one is only closed."""
         connections = getattr(self._open, "connections", None) or {}
         broken = connections.pop(agent, None)
         try:
             if broken is not None:
                 broken.connection.close()
-            for suffix in ("", "-journal"):
+            for suffix in () if is_busy(problem) else ("", "-journal"):
                 path = os.path.join(self._path, f"{agent}.db{suffix}")
                 if os.path.lexists(path):
                     os.unlink(path)
@@ -408,6 +408,13 @@ def database_errors() -> tuple[type[Exception], ...]:
     from sqlite3 import Error
 
     return OSError, Error
+
+
+def is_busy(problem: Exception) -> bool:
+    """Return True if another process has locked the database, which is no reason to remove it."""
+    from sqlite3 import SQLITE_BUSY
+
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF == SQLITE_BUSY
 
 
 def _delete(connection: sqlite3.Connection, name: bytes) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from switchboard_mcp.mail.store.index.inbox_index import FOLDER, database_errors, open_database
+from switchboard_mcp.mail.store.index.inbox_index import FOLDER, database_errors, is_busy, open_database
 
 if TYPE_CHECKING:
     import sqlite3
@@ -59,20 +59,30 @@ class WordIndex:
         row = self._connection.execute(query, (segment,)).fetchone()
         return int(row[0]) if row else 0
 
-    def note_segment(self, segment: str, size: int) -> None:
-        """Record up to where a segment is indexed."""
-        self._connection.execute("INSERT OR REPLACE INTO segments VALUES (?, ?)", (segment, size))
-
     def add(self, messages: Iterable[IndexedMessage]) -> None:
         """Add messages, in one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         for each in messages:
-            row = (each.order, each.id, each.sender, each.action)
-            added = self._connection.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", row)
-            if added.rowcount == 1:  # else another process was quicker
-                values = (each.order, each.text)
-                self._connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", values)
+            self._insert(each)
         self._connection.execute("COMMIT")
+
+    def add_segment(self, segment: str, lines: Iterable[tuple[int, IndexedMessage | None]]) -> None:
+        """Add the messages in some lines of a segment and record where the last one ends, in one transaction."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        end = 0
+        for position, message in lines:
+            end = position
+            if message is not None:
+                self._insert(message)
+        self._connection.execute("INSERT OR REPLACE INTO segments VALUES (?, ?)", (segment, end))
+        self._connection.execute("COMMIT")
+
+    def _insert(self, message: IndexedMessage) -> None:
+        row = (message.order, message.id, message.sender, message.action)
+        added = self._connection.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", row)
+        if added.rowcount == 1:  # else another process was quicker
+            values = (message.order, message.text)
+            self._connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", values)
 
     def search(self, query: str, sender: str | None, action: str | None, limit: int) -> list[tuple[int, str]]:
         """Return order and id of messages with these words, newest first: with all of them, then with any.
@@ -106,14 +116,16 @@ def opened(path: str, agent: str) -> Iterator[WordIndex | None]:
     file = os.path.join(path, FOLDER, f"{agent}.words.db")
     try:
         connection = open_database(file, _SCHEMA, durable=True)
-    except database_errors():
-        _remove(file)
+    except database_errors() as problem:
+        if not is_busy(problem):
+            _remove(file)
         yield None
         return
     try:
         yield WordIndex(connection)
-    except database_errors():
-        _remove(file)
+    except database_errors() as problem:
+        if not is_busy(problem):
+            _remove(file)
         raise
     finally:
         connection.close()

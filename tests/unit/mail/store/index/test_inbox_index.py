@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,8 +20,9 @@ from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.disk.day_segments import SegmentLine
 from switchboard_mcp.mail.store.file_operations import RejectedFile
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
-from switchboard_mcp.mail.store.index import inbox_index
+from switchboard_mcp.mail.store.index import inbox_index, word_index
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, first_names
+from switchboard_mcp.mail.store.index.word_index import IndexedMessage
 from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -306,3 +308,46 @@ async def test_a_message_sent_while_an_index_is_built_waits_for_the_unread_ones_
             claimed += [each.message.id for each in found]
         assert claimed == sent
         await _is_right(store)
+
+
+def test_an_index_that_another_process_has_locked_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox_index, "_BUSY_S", 0.01)
+    index, row = InboxIndex(str(tmp_path), "boot"), IndexRow(waiting_name(Stem(1, "0" * 16)), 7, unread=True)
+    index.write("coder", 5, [row])
+    other = sqlite3.connect(tmp_path / inbox_index.FOLDER / "coder.db", isolation_level=None)
+    with word_index.opened(str(tmp_path), "coder") as words:
+        assert words is not None
+        words.add([IndexedMessage(1, "msg_1", "lead", "execute", "apple")])
+    more = sqlite3.connect(tmp_path / inbox_index.FOLDER / "coder.words.db", isolation_level=None)
+    for each in (other, more):
+        each.execute("BEGIN EXCLUSIVE")
+    assert index.view("coder", 5, partial=True) is None
+    index.update("coder", 6, [], [row.name])
+    index.mark_read("coder", [IndexRow(row.name, 7, "lead", "normal")])
+    with word_index.opened(str(tmp_path), "coder") as words:
+        assert words is None
+    for each in (other, more):
+        each.execute("ROLLBACK")
+        each.close()
+    view = index.view("coder", 5, partial=True)
+    assert view is not None
+    assert view.unread(10) == [(row.name, 7)]
+    assert index.view("coder", 6) is None
+    with word_index.opened(str(tmp_path), "coder") as words:
+        assert words is not None
+        assert words.search("apple", None, None, 5) == [(1, "msg_1")]
+    index.close_thread()
+
+
+def test_the_words_of_a_segment_and_how_far_it_was_read_are_one_transaction(tmp_path: Path) -> None:
+    statements: list[str] = []
+    with word_index.opened(str(tmp_path), "coder") as words:
+        assert words is not None
+        words._connection.set_trace_callback(statements.append)
+        messages = [IndexedMessage(n, f"msg_{n}", "lead", "execute", f"word{n}") for n in range(1, 40)]
+        words.add_segment("2026-01-01.jsonl", [(10 * each.order, each) for each in messages] + [(395, None)])
+        assert words.segment_bytes("2026-01-01.jsonl") == 395
+        assert words.search("word39", None, None, 5) == [(39, "msg_39")]
+    assert statements.count("COMMIT") == 1
