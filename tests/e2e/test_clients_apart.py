@@ -89,6 +89,19 @@ def test_a_task_without_a_session_is_its_principals(web: Web, method: str, throu
     assert "result" in ask(web, ANN, method, {"taskId": task})
 
 
+def test_after_a_kill_a_task_is_unknown_and_a_new_one_can_be_started(tmp_path: Path) -> None:
+    configure(tmp_path, {**SETTINGS, "suites": {"wrapped": {"exposure": "suite"}}})
+    add_child(tmp_path, "wrapped", [sys.executable, str(FIXTURE), "--stdio", "--era", "modern"])
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with serving(tmp_path, env=env) as killed:
+        task = start_task(killed, ANN, through_suite=True)
+        assert ask(killed, ANN, "tasks/get", {"taskId": task})["result"]["taskId"] == task
+        killed.process.kill()
+    with serving(tmp_path, env=env) as web:
+        assert ask(web, ANN, "tasks/get", {"taskId": task})["error"]["code"] == -32602
+        assert start_task(web, ANN, through_suite=True) != task
+
+
 def test_a_task_is_in_the_audit_record_with_its_tool(web: Web) -> None:
     task = start_task(web, ANN)
     ask(web, ANN, "tasks/cancel", {"taskId": task})

@@ -38,6 +38,8 @@ READY = State.READY  # looked up once: enum member access through the class is s
 HAS_PROCESS = RUNNING | {State.STARTING, State.STOPPING}
 # A child that does not read its stdin must not fill our memory: beyond this, calls to it are refused.
 MAX_BACKLOG = 96 * 1024 * 1024
+# Tasks that keep a child from being idle.
+MAX_RUNNING_TASKS = 1_000
 # A call to an unknown subtool refreshes the tool list, but at most this often per name: callers may loop.
 REFRESH_INTERVAL_S = 2.0
 # An error beyond this is not meant to be read. Masking it takes up to 1 s for 1 MiB.
@@ -74,6 +76,7 @@ class Child:
         # While governed mode is disabled, callers are refused as if the child were closing.
         self.closing = context.disabled and replace(context.disabled, child=spec.name)
         self.inventory = Inventory(spec, config, context, self.call_timeout_s)
+        self._running_tasks: dict[str, float] = {}  # when each will have expired, by its id
         self.subscriptions = ChildSubscriptions(context, self.call_timeout_s, self._replay)
         self._context = context
         self._health = HealthTracker(spec, config, context)
@@ -464,7 +467,11 @@ class Child:
         self._health.review()
         if self.state not in (State.READY, State.IDLE, State.PROBATION):
             return
-        in_use = (self.peer is not None and self.peer.busy) or self.subscriptions.uris
+        in_use = (
+            (self.peer is not None and self.peer.busy)
+            or self.subscriptions.uris
+            or any(expires > now for expires in self._running_tasks.values())
+        )
         if self.requests != self._requests_seen or in_use:
             self._requests_seen = self.requests
             self._idle_since = now
@@ -473,6 +480,14 @@ class Child:
         elif now - self._idle_since >= self._idle_s:
             self._health.apply(LifecycleEvent.IDLE_TIMEOUT)
             self._context.start_task(self._stop_idle())
+
+    def note_task(self, id: str, expires: float, *, ended: bool = False) -> None:
+        """Record that a task runs, so that the child is not idle, or that it has ended. The oldest are forgotten."""
+        self._running_tasks.pop(id, None)
+        if not ended:
+            self._running_tasks[id] = expires
+            if len(self._running_tasks) > MAX_RUNNING_TASKS:
+                del self._running_tasks[next(iter(self._running_tasks))]
 
     async def stop_now(self, stopped_by: str) -> Failure | None:
         """Stop the child on request: calls in progress fail, and the next call restarts it.
@@ -541,6 +556,7 @@ class Child:
         self.connection = self.peer = None
         self._health.end_run()
         self.subscriptions.end()
+        self._running_tasks.clear()
 
     # Messages and events of the connection
 

@@ -110,7 +110,14 @@ class NotificationRouter:
             )
             self._relay(session_owner(session, peer), method, params)
         else:
-            self._relay(owner_of(child, peer, self._sessions, self._broker.issued, params), method, params)
+            owner = owner_of(child, peer, self._sessions, self._broker.issued, params)
+            self._relay(owner, method, self._with_own_task(child, params))
+
+    def _with_own_task(self, child: ChildHandle, params: Raw | msgspec.UnsetType) -> Raw | msgspec.UnsetType:
+        """Return params with our id of a task that a suite has started, which the host knows by that alone."""
+        task = result_ids.task_concerned(params)
+        alias = self._broker.issued.task_alias(child, task) if task else ""
+        return result_ids.with_task_id(params, alias) if alias and params is not UNSET else params
 
     def _relay(self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
         stateless = owner is not None and owner.request is not None and owner.request.is_stateless

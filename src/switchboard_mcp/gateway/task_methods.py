@@ -20,6 +20,7 @@ from switchboard_mcp.gateway.issued_ids import MAX_TASK_S, IdKind, IssuedId
 from switchboard_mcp.gateway.request import missing_capability_error
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.views import View
+from switchboard_mcp.gateway.tasks import note_task
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, result_ids, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
 
@@ -39,14 +40,26 @@ class ToolCallRelay(Relay):
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Record the task that a result announces."""
-        task = result_ids.created_task(bytes(result)).id if not request.runs_as_task else ""
-        if task:
-            issued = request.session.broker.issued
-            issued.issue(request.session, request.child, IdKind.TASK, task, request.match.name)
+        task = result_ids.created_task(bytes(result)) if not request.runs_as_task else result_ids.NO_TASK
+        if task.id:
+            broker = request.session.broker
+            broker.issued.issue(request.session, request.child, IdKind.TASK, task.id, request.match.name)
+            note_task(request.child, task, broker.loop.time())
         return result
 
 
-class SuiteTaskRelay(Relay):
+class TaskRelay(Relay):
+    """A request about a task."""
+
+    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
+        """Record whether the task still runs."""
+        task = result_ids.reported_task(bytes(result))
+        if task.id:
+            note_task(request.child, task, request.session.broker.loop.time())
+        return result
+
+
+class SuiteTaskRelay(TaskRelay):
     """A request about a task of a suite: the host knows the task by our id, the child by its own."""
 
     def __init__(self, id: str, task: IssuedId) -> None:
@@ -55,6 +68,7 @@ class SuiteTaskRelay(Relay):
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Return the result with our id; what it says of the task's end and of resources is recorded."""
+        result = super().receive(request, result)
         reported, task = result_ids.reported_task(bytes(result)), self._task
         if reported.id:
             task.ended = task.ended or reported.has_ended
@@ -95,24 +109,25 @@ class TaskListRelay(PagedRelay):
         return found is not None and request.suite.access.permits(found.item)
 
 
-TOOL_CALL, PAGED, TASK_LIST = ToolCallRelay(), PagedRelay(), TaskListRelay()
+TOOL_CALL, TASK, PAGED, TASK_LIST = ToolCallRelay(), TaskRelay(), PagedRelay(), TaskListRelay()
 
 
 def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """Forward a request about one task to the child that runs it."""
     task = inbound.text("taskId")
-    if not any(_offers_tasks(suite) for suite in _suites_of_family(gateway, inbound)):
+    found = _find_task(gateway, inbound, task)
+    if found is None and not any(_offers_tasks(suite) for suite in _suites_of_family(gateway, inbound)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
     elif inbound.is_stateless and not client_requests.declares_tasks(inbound.capabilities):
         missing = missing_capability_error({"extensions": {client_requests.TASKS: {}}})
         inbound.channel.answer(jsonrpc.error_body(inbound.id, missing))
-    elif (found := _find_task(gateway, inbound, task)) is not None:
+    elif found is not None:
         match, known = found
         if known.other_id:
             own = {**inbound.members, "taskId": Raw(jsonrpc.encode(known.other_id))}
             send(inbound, match, own, SuiteTaskRelay(task, known))
         else:
-            send(inbound, match, inbound.members)
+            send(inbound, match, inbound.members, TASK)
     else:
         gateway.record_unknown(inbound, "task_unknown")
         inbound.refuse(INVALID_PARAMS, "Unknown or expired task.")

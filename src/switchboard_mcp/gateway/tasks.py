@@ -15,7 +15,9 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport.rpc import AwaitedRequest, next_id
 
 if TYPE_CHECKING:
+    from switchboard_mcp.children.child import Child
     from switchboard_mcp.gateway.request import HostRequest
+    from switchboard_mcp.protocol.result_ids import CreatedTask
 
 # A task may run for a very long time; its host can cancel it.
 TASK_TIMEOUT_S = 24 * 3600.0
@@ -45,6 +47,11 @@ def await_task(request: HostRequest, result: Raw) -> bool:
     params = jsonrpc.encode({"taskId": created.task_id})
     request.dispatch(request.child, id, jsonrpc.request(id, "tasks/result", params), TASK_TIMEOUT_S)
     return True
+
+
+def note_task(child: Child, task: CreatedTask, now: float) -> None:
+    """Keep a child running while a task runs that a host may poll."""
+    child.note_task(task.id, now + min(task.ttl_s, TASK_TIMEOUT_S), ended=task.has_ended)
 
 
 def cancel_task(request: HostRequest) -> None:

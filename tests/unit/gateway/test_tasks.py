@@ -315,3 +315,58 @@ def test_a_task_passes_a_pipeline_and_is_recorded(board: Board) -> None:
         ("call", "ann", "echo"),
         ("tasks/get", "ann", "echo"),
     ]
+
+
+def test_a_task_whose_id_is_too_long_to_be_kept_is_refused(board: Board) -> None:
+    kid, host = modern_child(board), board.host(KNOWS_TASKS, modern=True)
+    called = host.call()
+    kid.server.give(kid.server.last("tools/call"), handle("x" * 1_025))
+    assert "child_protocol" in str(host.result(called))
+
+
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+def test_a_child_that_runs_a_task_is_not_idle(board: Board, exposure: str) -> None:
+    kid, host = modern_child(board, exposure=exposure), board.host(KNOWS_TASKS, modern=True)
+    called = host.call() if exposure == "suite" else host.ask("tools/call", {"name": "echo"})
+    kid.server.give(kid.server.last("tools/call"), handle("1", 40_000_000))
+    task = host.result(called)["taskId"]
+
+    def stopped() -> bool:
+        for _ in range(3):
+            board.loop.now += 10_000
+            kid.sweep(board.loop.now)
+            board.settle()
+        return kid.server.stopped
+
+    assert not stopped()
+    polled = host.ask("tasks/get", {"taskId": task})
+    ended = {**handle("1", 40_000_000), "resultType": "complete", "status": "failed"}
+    kid.server.give(kid.server.last("tasks/get"), ended)
+    assert host.result(polled)["status"] == "failed"
+    assert stopped()
+
+
+def test_a_notification_about_a_task_of_a_suite_reaches_its_owner_under_our_id(board: Board) -> None:
+    kid = modern_child(board)
+    host, other = (board.host(KNOWS_TASKS, modern=True, principal=name) for name in ("ann", "bob"))
+    task = started(kid, host)
+    host.call()
+    other.call()
+    kid.server.notify("notifications/tasks", {"taskId": "1", "status": "completed"})
+    board.settle()
+    assert other.heard("notifications/tasks") == []
+    assert [one["taskId"] for one in host.notifications("notifications/tasks")] == [task]
+
+
+def test_a_task_of_a_child_of_ones_own_is_found_again(board: Board) -> None:
+    kids = board.isolated(era="modern")
+    host, other = (board.passer(KNOWS_TASKS, principal=name) for name in ("ann", "bob"))
+    called = host.call()
+    kid = kids.made[-1]
+    kid.server.give(kid.server.last("tools/call"), handle("1"))
+    task = host.result(called)["taskId"]
+    other.call()
+    assert "error" in (other.answer(other.ask("tasks/get", {"taskId": task})) or {})
+    host.ask("tasks/get", {"taskId": task})
+    (sent,) = (one for made in kids.made for run in made.runs for one in run.requests("tasks/get"))
+    assert sent["params"]["taskId"] == "1"

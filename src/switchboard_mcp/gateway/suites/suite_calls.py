@@ -25,6 +25,7 @@ from switchboard_mcp.errors import (
 from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
+from switchboard_mcp.gateway.tasks import note_task
 from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remedy
 from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -39,6 +40,8 @@ from switchboard_mcp.transport.rpc import next_id
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
+# Ids of tasks are kept whole, to be sent to the child again.
+MAX_TASK_ID = 1_024
 WRAPPERS = frozenset({"args", "arguments"})
 
 
@@ -260,8 +263,14 @@ class SubtoolCall(HostRequest):
             message = f"Child '{name}' returned a task, which the host does not support."
             self.on_failed(failure("child_protocol", message, child=name))
             return
+        if len(task.id) > MAX_TASK_ID:
+            name = self.child.name
+            message = f"Child '{name}' returned a task whose id has more than {MAX_TASK_ID} characters."
+            self.on_failed(failure("child_protocol", message, child=name))
+            return
         issued, now = self.session.broker.issued, self.session.broker.loop.time()
         ours = issued.issue_task(self.session, self.child, task.id, self.arguments.subtool, now, task.ttl_s)
+        note_task(self.child, task, now)
         self.finish(result_ids.with_task_id(result, ours))
 
     def finish(self, result: Raw | bytes) -> None:
