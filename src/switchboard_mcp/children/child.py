@@ -230,10 +230,15 @@ class Child:
         return any(child.peer is not None for child in self.processes(owner))
 
     def note_user(self, session: object, *, remember: bool) -> None:
-        """Note the session that uses the child now. It is remembered until `release_session`."""
+        """Note the session that uses the child now. It is remembered until `release_session`.
+
+        Several remembered sessions take turns.
+        """
         self.last_session = session
         if remember:
             self.users.add(session)
+            if len(self.users) > 1 and self.peer is not None:
+                self.peer.take_turns()
 
     def release_session(self, owner: object) -> None:
         """Release what is kept for a session that has ended. A shared child keeps its name only."""

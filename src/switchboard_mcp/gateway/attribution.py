@@ -90,7 +90,7 @@ def session_owner(session: object, peer: Peer) -> MessageOwner | None:
 def requests_in_flight(peer: Peer) -> Iterator[HostRequest]:
     """Yield the host requests that a child is working on, oldest first."""
     for call in peer.pending.values():
-        if isinstance(call, HostRequest):
+        if isinstance(call, HostRequest) and not peer.is_waiting(call):
             yield call
 
 

@@ -109,6 +109,11 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         return self.session.in_flight.get(self.host_id) is self
 
     @property
+    def sender(self) -> object:
+        """The session, which takes turns with others; None for one that lasts for a single request."""
+        return None if self.session.ephemeral else self.session
+
+    @property
     def runs_as_task(self) -> bool:
         """True for a tool that only runs as a task, called by a host without task support."""
         return False

@@ -25,6 +25,7 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import MessageTransport
+from switchboard_mcp.transport.fair_queue import FairQueue
 
 T = TypeVar("T")
 
@@ -60,6 +61,11 @@ class PendingRequest:
         self.message = message
         self.timeout_s = timeout_s
         self.deadline = 0.0
+
+    @property
+    def sender(self) -> object:
+        """The session it takes turns for; None if it takes none."""
+        return None
 
     def answered(self, response: RpcMessage) -> None:
         """Handle the response, a result or an error."""
@@ -158,6 +164,7 @@ class Peer:
         self.transport = transport
         self.pending: dict[bytes, PendingRequest] = {}
         self.response_count = 0
+        self._queue: FairQueue | None = None  # while several sessions send requests
         self._loop = loop
         self._listener = listener
         self._now = clock(loop)
@@ -170,12 +177,41 @@ class Peer:
         self.transport.start(self.receive, self._listener.connection_lost, self._receive_invalid)
 
     def send(self, request: PendingRequest) -> None:
-        """Send a request and track its response."""
+        """Send a request and track its response. Its time runs from now, even if others have their turn before it."""
         request.deadline = deadline = self._now() + request.timeout_s
         self.pending[request.id] = request
-        self.transport.send(request.message)
+        if self._queue is None or self._may_send(request, self._queue):
+            self.transport.send(request.message)
         if deadline < self._timer_at:
             self._set_timer(deadline)
+
+    def take_turns(self) -> None:
+        """Let sessions take turns from now on, since several send requests."""
+        if self._queue is None and self._final_failure is None:
+            self._queue = FairQueue(self._loop, self.transport.send, self.pending.values())
+
+    def is_waiting(self, request: PendingRequest) -> bool:
+        """Return True if a request waits for its turn and has not been sent."""
+        return self._queue is not None and self._queue.is_waiting(request.id)
+
+    def _may_send(self, request: PendingRequest, queue: FairQueue) -> bool:
+        if not queue.is_needless(request):
+            return queue.admit(request)
+        self._queue = None
+        queue.release()
+        return True
+
+    def _pop(self, id: bytes) -> PendingRequest | None:
+        """Remove a request that has ended and return it; None if there is no such request."""
+        request = self.pending.pop(id, None)
+        if request is not None and self._queue is not None:
+            self._queue.answered(request)
+        return request
+
+    def _end_turns(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
 
     async def request(
         self, method: str, params: bytes, timeout: float, *, cancellable: bool = True
@@ -197,7 +233,8 @@ class Peer:
         """Drop a request and send a cancellation; return False if it was no longer pending."""
         if self.pending.pop(request.id, None) is None:
             return False
-        if not request.cancellable:
+        was_sent = self._queue is None or self._queue.remove(request)
+        if not was_sent or not request.cancellable:
             return True
         params_json = b'{"requestId":%b,"reason":%b}' % (request.id, jsonrpc.encode(reason))
         self.notify("notifications/cancelled", params_json)
@@ -216,12 +253,13 @@ class Peer:
 
     def fail(self, id: bytes, problem: Failure) -> None:
         """Fail one request: no response will come for it. Others are not affected."""
-        request = self.pending.pop(id, None)
+        request = self._pop(id)
         if request is not None:
             request.failed(problem)
 
     def reclaim(self, kind: type[T]) -> list[T]:
         """Remove and return pending requests of this type, for their owners to send elsewhere."""
+        self._end_turns()
         reclaimed: list[T] = [request for request in self.pending.values() if isinstance(request, kind)]
         self.pending = {id: request for id, request in self.pending.items() if not isinstance(request, kind)}
         return reclaimed
@@ -229,6 +267,7 @@ class Peer:
     def fail_all(self, problem: Failure) -> None:
         """End the connection: fail every open request, and every later one, with the same failure."""
         self._final_failure = problem
+        self._end_turns()
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_at = None, math.inf
@@ -254,6 +293,8 @@ class Peer:
         if message.method is UNSET:
             request = self.pending.pop(bytes(message.id), None) if message.id is not UNSET else None
             if request is not None:
+                if self._queue is not None:
+                    self._queue.answered(request)
                 self.response_count += 1
                 try:
                     request.answered(message)
@@ -288,11 +329,7 @@ class Peer:
 
     def _pop_by_fragments(self, head: bytes, tail: bytes) -> PendingRequest | None:
         """Remove and return the request that a response belongs to of which only the ends are readable."""
-        return (
-            self.pending.pop(jsonrpc.find_id(head, tail), None)
-            if jsonrpc.starts_like_response(head)
-            else None
-        )
+        return self._pop(jsonrpc.find_id(head, tail)) if jsonrpc.starts_like_response(head) else None
 
     def _progress(self, message: RpcMessage) -> None:
         if message.params is UNSET:
