@@ -351,3 +351,28 @@ def test_the_words_of_a_segment_and_how_far_it_was_read_are_one_transaction(tmp_
         assert words.segment_bytes("2026-01-01.jsonl") == 395
         assert words.search("word39", None, None, 5) == [(39, "msg_39")]
     assert statements.count("COMMIT") == 1
+
+
+async def test_a_claim_syncs_nothing_and_uses_its_index_three_times(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await _store(workspace) as store:
+        for number in range(8):
+            await _send(store, str(number))
+        await store.claim("coder")
+        work: list[str] = []
+        for name in ("sync_folders", "sync_file"):
+            monkeypatch.setattr(Transaction, name, lambda *_, name=name: work.append(name))
+
+        def trace(tx: Transaction) -> None:
+            connection = tx.directory.index._connection("coder")
+            assert connection is not None
+            connection.set_trace_callback(work.append)
+
+        await store.run(trace)
+        for _ in range(5):
+            work.clear()
+            assert len(await store.claim("coder")) == 1
+            outside = [line.split()[0] for line in work[: work.index("BEGIN IMMEDIATE")]]
+            assert outside == ["SELECT", "SELECT"], "the state of the folder, and the first message"
+            assert [line.split()[0] for line in work[2:]] == ["BEGIN", "DELETE", "UPDATE", "COMMIT"]
