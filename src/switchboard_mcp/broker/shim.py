@@ -11,6 +11,7 @@ connection that ends without it means that the broker has ended, and the session
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` takes a millisecond to be imported
 import _socket
 import fcntl
 import os
@@ -160,6 +161,9 @@ def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
     os.dup2(control, CONTROL_FD)
     os.dup2(journal, JOURNAL_FD)
     try:
+        # A shell cannot trap what was ignored when it was started, as `nohup` does with SIGHUP.
+        for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+            _signal.signal(number, _signal.SIG_DFL)
         os.execv(SHELL, ["switchboard", "-c", WAIT_SCRIPT, "switchboard", *again])
     except OSError:
         pass
