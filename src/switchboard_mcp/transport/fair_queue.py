@@ -28,7 +28,7 @@ WEIGHT = 1 / 8
 # Messages that wait may have this size in total; beyond it they are sent, and the limit of the connection applies.
 MAX_WAITING_BYTES = 8 * 1024 * 1024
 # A session that has been the only one for so long need not take turns.
-ALONE_S = 10.0
+ALONE_S = 1.0
 
 
 class QueuedRequest(Protocol):
