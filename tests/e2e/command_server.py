@@ -80,10 +80,14 @@ def start(
         )
     ours, theirs = socket.socketpair()
     request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "session": new_session}
-    with theirs:
-        body = json.dumps(request).encode("utf-8", "surrogateescape")
-        assert len(body) < MAX_REQUEST
-        socket.send_fds(_connect(), [body], [*fds, theirs.fileno()])
+    try:
+        with theirs:
+            body = json.dumps(request).encode("utf-8", "surrogateescape")
+            assert len(body) < MAX_REQUEST
+            socket.send_fds(_connect(), [body], [*fds, theirs.fileno()])
+    except BaseException:
+        ours.close()
+        raise
     return Command(ours, [*COMMAND, *arguments])
 
 
@@ -151,7 +155,9 @@ def _start_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _connect() -> socket.socket:
-    """Return the socket of this process's server."""
+    """Return the socket of this process's server, which is started first, and again if a test has killed it."""
+    if _servers and _servers[0][1].poll() is not None:
+        _servers.pop()[0].close()
     if not _servers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_REQUEST)
@@ -163,10 +169,10 @@ def _connect() -> socket.socket:
                     name: value for name, value in os.environ.items() if not name.startswith("SWITCHBOARD_")
                 },
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
+                stdin=subprocess.DEVNULL,  # in our session: a launcher in this process takes others for strays
             )
         _servers.append((ours, server))
+        atexit.unregister(_disconnect)
         atexit.register(_disconnect)
     return _servers[0][0]
 
@@ -186,6 +192,7 @@ def serve(control: socket.socket) -> None:
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with selectors.DefaultSelector() as ready:
         ready.register(control, selectors.EVENT_READ)
         ready.register(woken, selectors.EVENT_READ)

@@ -211,6 +211,10 @@ if os.path.exists("swap"):
 """
     script(workspace, "kid", swap + "Child().serve()")
     govern(workspace, {"kid": {"command": safe_python(), "args": ["kid.py"]}}, {"kid": ["echo"]})
+    # A sandbox would not let it write its own program.
+    settings = json.loads((workspace / "switchboard.config.json").read_text())
+    settings["suites"]["kid"]["sandbox"] = "off"
+    (workspace / "switchboard.config.json").write_text(json.dumps(settings))
     ran(workspace, "approve", "kid", "--yes")
     ran(workspace, "lock")
     (workspace / "swap").touch()

@@ -42,7 +42,8 @@ def test_every_hook_in_the_guide_is_a_command_for_an_event_that_is_answered(repo
         given = parser_for(f"mail {command}").parse(arguments)
         assert event in REPLY_FORMATS[given.host]
         hosts.add(given.host)
-    assert hosts == set(REPLY_FORMATS)
+    # opencode has a plugin, which a block of JavaScript on the page shows.
+    assert hosts == set(REPLY_FORMATS) - {"opencode"}
 
 
 def test_the_guide_names_every_command_role_and_limit(repo: Path) -> None:

@@ -38,6 +38,7 @@ from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
 from switchboard_mcp.server.http.sockets import format_address
 from switchboard_mcp.server.stdio_info import StdioInfo
+from switchboard_mcp.system.installation import install_hint
 from switchboard_mcp.system.processes import other_people_run_programs
 
 FOLDER = ".switchboard"
@@ -357,9 +358,7 @@ def _find_link(invocation: Invocation) -> DashboardLink:
     except msgspec.MsgspecError:
         raise usage_error(
             f"The broker does not show its dashboard: {answer.removeprefix('no ') or 'it has ended'}.",
-            "Install the extra: pip install 'switchboard-gateway[http]'"
-            if "extra" in answer
-            else "Try again.",
+            install_hint("http") if "extra" in answer else "Try again.",
         ) from None
 
 
