@@ -43,7 +43,7 @@ def test_a_lock_that_was_edited_by_hand_is_shown_before_anybody_calls(workspace:
     govern(workspace, "kid")
     cli(workspace, "lock")
     lock = workspace / "switchboard.lock.json"
-    lock.write_text(lock.read_text().replace("file", "folder", 1))
+    lock.write_text(lock.read_text().replace('"description": "', '"description": "Edited. ', 1))
     with serving(workspace, env=ENABLED) as web:
         (row,) = api(web, "children").json["children"]
         assert "edited by hand" in row["lockTrouble"]["message"]
