@@ -425,7 +425,8 @@ EXEMPT = {
         suites.suite_names.suite_names suites.suite_names.twin_names
         redaction.arguments.compile_masks policy.access.access policy.access.patterns
         policy.access.nothing_allowed policy.access.nothing_allowed_remedy
-        mail.store.filenames.order_in mail.store.filenames.new_lease mail.store.filenames.is_store_id mail.store.filenames.name_patterns
+        mail.store.filenames.order_in
+        mail.store.filenames.new_lease mail.store.filenames.is_store_id mail.store.filenames.name_patterns
         mail.store.filenames.waiting_name mail.store.filenames.claimed_name mail.store.filenames.shipped_name
         mail.store.filenames.settled_name mail.store.filenames.foreign_stem mail.store.filenames.parse_foreign_name
         mail.store.filenames.receipt_name mail.store.filenames.parse_receipt_name""",
