@@ -1,0 +1,163 @@
+"""The types between the parts of programs: limits, modules, calls, steps, and the engine that checks and runs code.
+
+An engine runs a program one step at a time. A step ends when the program waits for calls, has ended, or has failed; a
+program that waits is a snapshot in bytes and holds no process. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+LIMIT_SETTING = "programs.limits."
+
+# Exceptions that may be raised inside a program. The interpreter knows them by these names.
+Raised = Literal[
+    "Exception",
+    "KeyError",
+    "LookupError",
+    "NameError",
+    "PermissionError",
+    "RuntimeError",
+    "TimeoutError",
+    "TypeError",
+    "ValueError",
+]
+FailureKind = Literal["syntax", "error", "limit", "value", "crash", "snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one program, as in `programs.limits`."""
+
+    seconds: float = 10.0
+    memory_mb: int = 64
+    calls: int = 100
+    at_once: int = 8
+    code_kb: int = 200
+    answer_kb: int = 32
+    recursion: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A suite as a module of a program: its functions with the subtools they call, and its stub for the checker.
+
+    For a check it has all functions that the program may name, for a run only those of the manifest.
+    """
+
+    name: str
+    functions: Mapping[str, str]
+    stub: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """A call that a program has made. Its id is unique within the run; its arguments are a JSON object."""
+
+    id: int
+    module: str
+    function: str
+    arguments: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcome of a call for the program: a value in JSON, a text, or an exception to raise."""
+
+    value: bytes = b""
+    text: str | None = None
+    raised: Raised | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The program waits for at least one call. `calls` are those made in this step, `pending` all that are open."""
+
+    snapshot: bytes
+    calls: Sequence[ProgramCall]
+    pending: Sequence[int]
+    printed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The program has ended. `calls` were made in this step and never awaited; `open_calls` are all that are open."""
+
+    value: bytes
+    printed: str = ""
+    calls: Sequence[ProgramCall] = ()
+    open_calls: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The program has failed. `limit` names the limit that it exceeded, `line` counts from 1, 0 if it is unknown."""
+
+    kind: FailureKind
+    message: str
+    line: int = 0
+    traceback: str = ""
+    printed: str = ""
+    limit: str = ""
+
+
+Step = Waiting | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message of the type checker, with positions of the program from 1."""
+
+    code: str
+    message: str
+    line: int
+    column: int
+    severity: str = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of a check, before any rule about which diagnostics refuse.
+
+    `analysis` is the JSON of the source analysis (manifest, refusals, hints), as the helper returned it.
+    """
+
+    diagnostics: Sequence[Diagnostic] = ()
+    manifest: Sequence[tuple[str, str]] = ()
+    hints: Sequence[str] = ()
+    refusals: Sequence[Diagnostic] = ()
+    syntax_error: Diagnostic | None = None
+    failure: Failed | None = None
+    analysis: Mapping[str, object] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Checks and runs programs. A failure of a program is a value; `OSError` means that no engine could be started."""
+
+    async def check(self, code: str, modules: Sequence[Module]) -> CheckReport:
+        """Check a program against the stubs of its modules. Nothing of it runs."""
+
+    async def start(
+        self,
+        code: str,
+        modules: Sequence[Module],
+        input: bytes,
+        limits: Limits,
+        seed: int,
+        clock: float,
+    ) -> Step:
+        """Run a program to its first step. `input` is a JSON value, or empty if there is none."""
+
+    async def resume(
+        self, snapshot: bytes, modules: Sequence[Module], settled: Mapping[int, Settled], limits: Limits
+    ) -> Step:
+        """Run on from a snapshot, with the outcome of at least one pending call.
+
+        `limits.calls` is the number of calls that the program may still make.
+        """
+
+    async def close(self) -> None:
+        """End all processes of the engine."""
