@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from switchboard_mcp.config.gate import GateSection, Hints
+from switchboard_mcp.config.programs import ProgramSettings
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sandbox import Sandbox, SandboxSettings, SandboxWords, merged, words_of
 from switchboard_mcp.config.sections import (
@@ -260,6 +261,8 @@ class Config(ConfigModel, frozen=True):
     """Mail between agents."""
     find: FindSettings = field(default_factory=FindSettings)
     """Search across all suites, and their status."""
+    programs: ProgramSettings = field(default_factory=ProgramSettings)
+    """Programs that call subtools of several suites."""
     profiles: dict[str, Profile] = {}
     """Profiles by name: views for different clients, selected with `--profile` or for each token in `http.tokens`."""
     http: HttpSettings = field(default_factory=HttpSettings)
@@ -301,6 +304,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "telemetry": ("restart",),
     "mail": ("restart",),
     "find": (),
+    "programs": ("restart",),
     "profiles": (),
     "http": ("restart",),
     "broker": (),
@@ -350,6 +354,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "telemetry": "approver",
     "mail": "approver",
     "find": "developer",  # finds only what its caller may see
+    "programs": "approver",
     "profiles": "approver",
     "http": "approver",
     "broker": "approver",

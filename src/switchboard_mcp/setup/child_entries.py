@@ -18,6 +18,7 @@ from switchboard_mcp.config.descriptions import read_descriptions
 from switchboard_mcp.config.documents import read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
+from switchboard_mcp.config.programs import PROGRAM_NAME
 from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
@@ -28,7 +29,7 @@ FOLDER = ".switchboard"
 FILE = ".mcp.json"
 # Names of the built-in children.
 HOSTS_KEY = "hosts"
-RESERVED = frozenset({sections.MAIL_NAME, "switchboard", "original"})
+RESERVED = frozenset({sections.MAIL_NAME, "switchboard", "original", PROGRAM_NAME})
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _LONG = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 _SHORTEST_SECRET = 5
