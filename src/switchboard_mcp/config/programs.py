@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 PROGRAM_NAME = "program"  # the built-in child that runs programs
-PROGRAM_DESCRIPTION = "Run one Python program that calls subtools of other suites; only its value comes back. Get `stubs` first."
+PROGRAM_DESCRIPTION = (
+    "Run a Python program that calls subtools of other suites; only its value comes back. Begin with `stubs`."
+)
 PROGRAM_FOLDER = ".switchboard/programs"
 # A run waits for its children and for the user. Its own time is limited by `limits.seconds`.
 LONGEST_RUN_MS = 86_400_000
