@@ -65,6 +65,6 @@ lock: ## regenerate the lock files (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove everything that setup, tests and builds made
-	@rm -rf .venv .venv-servers tests/npm/node_modules tests/conformance/npm-*/node_modules tests/hosts/npm/node_modules \
+	@rm -rf .venv .venv-servers tests/npm/node_modules tests/browser/apps/node_modules tests/conformance/npm-*/node_modules tests/hosts/npm/node_modules \
 	  .setup.log .setup.lock dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
