@@ -23,9 +23,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import mcp_types as types
 from mcp import Client, StdioServerParameters
+from mcp.client import session
 from mcp.client.stdio import stdio_client
 
 from tests.conformance.processes import SWITCHBOARD, configure
+from tests.patience import PATIENCE_S
+
+# After ten seconds without an answer the SDK takes a server for one of the handshake era, also if it is only slow.
+session.DISCOVER_TIMEOUT_SECONDS = PATIENCE_S
 
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25")
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))

@@ -17,12 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.patience import PATIENCE_S
+
 HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected"
 # The suite uses `fs.globSync`, which older ones do not have.
 NODE_MAJOR = 22
 # Far more than a run takes; a suite that hangs is to be found by its own timeouts, not by this one.
-PATIENCE_S = 240
+RUN_S = PATIENCE_S + 60
 # Each scenario starts a node and a Python, so more than this gains nothing.
 CLIENTS_AT_ONCE = 2
 
@@ -115,18 +117,27 @@ def run(name: str, url: str) -> Results:
         return collect(command, Path(out), "server-")
 
 
-def run_client(name: str, command: Sequence[str]) -> Results:
-    """The verdicts of a suite on the client that `command` starts; the suite appends its address to it."""
+def run_client(name: str, command: Sequence[str], scenarios: Sequence[str] = ()) -> Results:
+    """The verdicts of a suite on the client that `command` starts; the suite appends its address to it.
+
+    Runs the named scenarios, or all of them.
+    """
     suite = CLIENT_SUITES[name]
 
     def one(scenario: str) -> Results:
         with tempfile.TemporaryDirectory(prefix="conformance-") as out:
             which = ["--scenario", scenario, "--spec-version", suite.version, "-o", out]
-            run = [*program(suite.folder), "client", "--command", shlex.join(command), *which]
+            # By default a client is ended after 30 seconds, which it needs for its start alone on a busy machine.
+            limit = ["--timeout", str(int(PATIENCE_S * 1000))]
+            run = [*program(suite.folder), "client", "--command", shlex.join(command), *which, *limit]
             return collect(run, Path(out), "")
 
     with ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
-        return {name: checks for found in pool.map(one, suite.scenarios) for name, checks in found.items()}
+        return {
+            name: checks
+            for found in pool.map(one, scenarios or suite.scenarios)
+            for name, checks in found.items()
+        }
 
 
 def collect(command: Sequence[str], out: Path, side: str) -> Results:
@@ -138,7 +149,7 @@ def collect(command: Sequence[str], out: Path, side: str) -> Results:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=PATIENCE_S,
+        timeout=RUN_S,
         cwd=out,
     )
     results = read(out, side)
