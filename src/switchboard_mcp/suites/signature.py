@@ -73,7 +73,7 @@ def signature(schema: object, doc_chars: int = DOC_CHARS, *, is_short: bool = Fa
 
 def result_type(schema: object, max_tokens: int = RESULT_TOKENS) -> str:
     """Return the type of a result in at most `max_tokens`, as complete as fits; empty if it says nothing."""
-    schema = _unwrapped(schema)
+    schema = unwrapped(schema)
     try:
         for depth in RESULT_DEPTHS:
             reader = _Reader(schema, 0, max_objects=depth, is_result=True)
@@ -88,7 +88,7 @@ def result_type(schema: object, max_tokens: int = RESULT_TOKENS) -> str:
     return text if estimate(text) <= max_tokens else ""
 
 
-def _unwrapped(schema: object) -> object:
+def unwrapped(schema: object) -> object:
     """Return the schema of the sole property `result`, if that is all there is; with the definitions it may use."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return schema
