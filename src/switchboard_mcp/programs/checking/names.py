@@ -44,9 +44,7 @@ def python_names(names: Iterable[str], reserved: Iterable[str] = ()) -> dict[str
     kept = {name for name in listed if name not in used and python_name(name) == name}
     used |= kept
     counts: dict[str, int] = {}
-    return {
-        name: name if name in kept else unused_name(python_name(name), used, counts) for name in listed
-    }
+    return {name: name if name in kept else unused_name(python_name(name), used, counts) for name in listed}
 
 
 def module_names(suites: Iterable[str]) -> dict[str, str]:

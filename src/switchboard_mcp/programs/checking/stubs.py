@@ -23,8 +23,8 @@ from switchboard_mcp.suites.schema import pointer, resolve
 from switchboard_mcp.suites.signature import unwrapped
 from switchboard_mcp.suites.summary import summarise
 
-# Deeper parts are Any: a hostile schema must not exhaust the stack.
-MAX_DEPTH = 24
+# Deeper parts are Any: a hostile schema must not exhaust the stack. One with too many parts is written less deep.
+DEPTHS = (24, 3, 1)
 # Parts of one tool's schemas that are written out. Several times the largest of 1,915 published tools.
 MAX_PARTS = 4_000
 MAX_LITERALS = 200
@@ -33,6 +33,17 @@ MAX_UNION = 12
 TOOL_DOC_CHARS = 120
 FIELD_DOC_CHARS = 60
 PREAMBLE = "import builtins as _b\nimport typing as _t\nimport typing_extensions as _x\n"
+# Builtins that run but that the checker does not know, and the value that a program is started with.
+BUILTIN_STUBS = """\
+import typing as _t
+input: _t.Any
+def map(function: _t.Any, *values: _t.Any) -> list[_t.Any]: ...
+def filter(function: _t.Any, values: _t.Any) -> list[_t.Any]: ...
+def getattr(value: _t.Any, name: str, default: _t.Any = ...) -> _t.Any: ...
+def hasattr(value: _t.Any, name: str) -> bool: ...
+def setattr(value: _t.Any, name: str, new: _t.Any) -> None: ...
+def format(value: _t.Any, spec: str = ...) -> str: ...
+"""
 NONE = "None"
 PRIMITIVES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _WORD = re.compile(r"\w+")
@@ -40,7 +51,10 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ProgramTool(Struct, frozen=True):
-    """A subtool as programs see it. `result_schema` is declared or learned; `seen` counts the results it is learned from."""
+    """A subtool as programs see it.
+
+    `result_schema` is declared by the server, or learned from as many results as `seen` says.
+    """
 
     name: str
     input_schema: object = None
@@ -154,24 +168,26 @@ class _Module:
 
     def function(self, name: str, tool: ProgramTool) -> StubFunction:
         """Return one function; without types if its schemas cannot be written as types."""
-        before = dict(self.records), dict(self.by_body), set(self.used), dict(self.counts)
-        try:
-            found = self._function(name, tool)
-            texts = [found.text, *(self.records[one].text for one in self.records if one not in before[0])]
-            if not self.is_shown:
-                ast.parse("\n".join(texts))
-        except (_TooLargeError, RecursionError, SyntaxError, ValueError, MemoryError):
-            self.records, self.by_body, self.used, self.counts = before
-            anything = f"{self.typing}Any"
-            text = f"async def {name}(**arguments: {anything}) -> {anything}: ..."
-            return StubFunction(name, tool, {}, frozenset(), text)
-        return found
+        for depth in DEPTHS:
+            before = dict(self.records), dict(self.by_body), set(self.used), dict(self.counts)
+            try:
+                found = self._function(name, tool, depth)
+                if not self.is_shown:
+                    added = [self.records[one].text for one in self.records if one not in before[0]]
+                    ast.parse("\n".join([found.text, *added]))
+            except (_TooLargeError, RecursionError, SyntaxError, ValueError, MemoryError):
+                self.records, self.by_body, self.used, self.counts = before
+            else:
+                return found
+        anything = f"{self.typing}Any"
+        text = f"async def {name}(**arguments: {anything}) -> {anything}: ..."
+        return StubFunction(name, tool, {}, frozenset(), text)
 
-    def _function(self, name: str, tool: ProgramTool) -> StubFunction:
-        arguments = _Converter(self, tool.input_schema, name)
+    def _function(self, name: str, tool: ProgramTool, depth: int) -> StubFunction:
+        arguments = _Converter(self, tool.input_schema, name, depth)
         fields, others = arguments.members(tool.input_schema)
         names = python_names(fields)
-        results = _Converter(self, unwrapped(tool.result_schema), f"{name}_result")
+        results = _Converter(self, unwrapped(tool.result_schema), f"{name}_result", depth)
         result = results.result()
         ordered = sorted(fields.items(), key=lambda item: not item[1].is_required)
         parameters = [
@@ -181,31 +197,28 @@ class _Module:
             free = unused_name("extra", set(names.values()), {})
             parameters.append(f"**{free}: {others}")
         listed = ", ".join((["*"] if fields else []) + parameters)
-        text = f"async def {name}({listed}) -> {result}:"
-        text += f"\n    {self.doc(tool, names, ordered)}" if self.is_shown else " ..."
+        text = f"async def {name}({listed}) -> {result}:{self.doc(tool, names, ordered)}"
         return StubFunction(
             name,
             tool,
             {python: key for key, python in names.items()},
             frozenset(names[key] for key, one in fields.items() if one.is_required),
-            text.removesuffix(":\n    "),
+            text,
             (*arguments.uses, *results.uses),
         )
 
-    def doc(
-        self, tool: ProgramTool, names: Mapping[str, str], ordered: Sequence[tuple[str, _Field]]
-    ) -> str:
-        """Return the docstring of a function: the tool's description and those of its parameters."""
+    def doc(self, tool: ProgramTool, names: Mapping[str, str], ordered: Sequence[tuple[str, _Field]]) -> str:
+        """Return the body of a function: its docstring from the tool's description and those of its parameters."""
         if not self.with_docs:
-            return "..." if not tool.seen else f"...  # result seen {_times(tool.seen)}"
+            return f" ...  # result seen {_times(tool.seen)}" if tool.seen and self.is_shown else " ..."
         about = _doc(tool.description, TOOL_DOC_CHARS)
         notes = [f"{names[key]}: {one.doc}" for key, one in ordered if one.doc]
         if tool.seen:
             notes.append(f"Type of the result: seen {_times(tool.seen)}.")
         if not about and not notes:
-            return "..."
+            return " ..."
         lines = "".join(f"\n    {note}" for note in notes)
-        return f'"""{about}{lines}"""'
+        return f'\n    """{about}{lines}"""'
 
     def record(
         self, wanted: str, fields: Mapping[str, _Field], others: str, uses: Iterable[str], reserved: str
@@ -227,7 +240,7 @@ class _Module:
             key: one.type if one.is_required else f"{optional}[{one.type}]" for key, one in fields.items()
         }
         if not all(_is_plain(key) for key in fields):
-            members = ", ".join(f"{ascii(key)}: {text}" for key, text in types.items())
+            members = ", ".join(f"{key!a}: {text}" for key, text in types.items())
             return f'{name} = {base}("{name}", {{{members}}}{extra})'
         lines = [f"class {name}({base}{extra}):"]
         for key, text in types.items():
@@ -239,8 +252,9 @@ class _Module:
 class _Converter:
     """Converts one schema of a tool to a type."""
 
-    def __init__(self, module: _Module, root: object, name: str) -> None:
+    def __init__(self, module: _Module, root: object, name: str, depth: int) -> None:
         self.module = module
+        self.max_depth = depth
         self.root = root
         self.name = name
         self.left = MAX_PARTS
@@ -280,7 +294,7 @@ class _Converter:
     def merge(self, node: object, depth: int) -> dict[str, Any]:
         """Return a schema with its `$ref` and `allOf` merged in, and the properties of its conditions as optional."""
         self.spend()
-        if not isinstance(node, dict) or depth > MAX_DEPTH:
+        if not isinstance(node, dict) or depth > self.max_depth:
             return {}
         merged = {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
         parts = []
@@ -290,8 +304,8 @@ class _Converter:
             parts.extend(self.merge(part, depth + 1) for part in node["allOf"])
         for part in parts:
             merged = _both(merged, part)
-        for part in _conditional(merged):
-            extra = self.merge(part, depth + 1).get("properties")
+        for case in _conditional(merged):
+            extra = self.merge(case, depth + 1).get("properties")
             if isinstance(extra, dict) and extra:
                 known = merged.get("properties")
                 merged["properties"] = {**extra, **(known if isinstance(known, dict) else {})}
@@ -316,7 +330,7 @@ class _Converter:
     def type(self, node: object, path: tuple[str, ...], depth: int) -> str:
         """Return the type of a schema."""
         self.spend()
-        if not isinstance(node, dict) or depth > MAX_DEPTH:
+        if not isinstance(node, dict) or depth > self.max_depth:
             return self.any
         if "$ref" in node:
             return self.reference(node, path, depth)
@@ -332,7 +346,9 @@ class _Converter:
             return self.done[steps]
         if steps in self.open:
             if not self.open[steps]:
-                name = unused_name(type_name(steps[-1] if steps else self.name), self.module.used, self.module.counts)
+                name = unused_name(
+                    type_name(steps[-1] if steps else self.name), self.module.used, self.module.counts
+                )
                 self.open[steps] = name
             self.uses[self.open[steps]] = None
             return self.open[steps]
