@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import reference_api
 import reference_commands
 import reference_evidence
 import reference_metrics
@@ -318,6 +319,8 @@ PAGES = {
     "reference/tools.md": lambda: reference_commands.tools(NOTE),
     "reference/files.md": lambda: reference_commands.files(NOTE),
     "reference/metrics.md": lambda: reference_metrics.metrics(NOTE),
+    "reference/api.md": lambda: reference_api.api(NOTE),
+    "reference/openapi.json": reference_api.document,
     "hosts/README.md": lambda: reference_commands.hosts(NOTE),
     "adr/README.md": decisions,
     "reference/modules.md": lambda: reference_modules.modules(NOTE),

@@ -133,10 +133,10 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """The token, with `${VAR}` expanded from the environment, or `sha256:` and its hash (`switchboard token new`)."""
     profile: str = ""
     """Name of the profile. Default: the profile of the server."""
-    dashboard: Literal["", "read", "admin"] = ""
-    """Dashboard access: none if empty; `read` shows everything; `admin` also starts, stops, approves and sends. The
-    token
-    generated at each start has full access."""
+    dashboard: Literal["", "read", "act", "admin"] = ""
+    """Dashboard access: none if empty; `read` shows everything but arguments and results; `act` shows these, starts and
+    stops children, calls subtools, answers questions and sends mail; `admin` also accepts drift and enables and
+    disables children. The token generated at each start has full access."""
 
 
 # Prefix of a token that is stored as its SHA-256 hash.

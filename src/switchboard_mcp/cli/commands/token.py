@@ -51,7 +51,7 @@ COMMAND = Command(
     arguments=[
         positional("action", "what to do", metavar="new|list|revoke", choices=("new", "list", "revoke")),
         positional("name", "the agent, person or program that holds the token", nargs="?", default=""),
-        choice("--dashboard", ("read", "admin"), "new: its access to the dashboard (default: none)"),
+        choice("--dashboard", ("read", "act", "admin"), "new: its access to the dashboard (default: none)"),
     ],
     epilog=(
         "examples:\n"

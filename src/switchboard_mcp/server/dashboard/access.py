@@ -17,7 +17,9 @@ from msgspec import Struct
 from switchboard_mcp.config.sections import Token
 from switchboard_mcp.server.http.auth import TOKEN_BYTES, TokenTable, bearer
 
-READ, ADMIN = "read", "admin"
+READ, ACT, ADMIN = "read", "act", "admin"
+# Each includes those before it. `act` uses what is configured; `admin` changes what is configured or approved.
+SCOPES = (READ, ACT, ADMIN)
 # A link in a terminal's scrollback must not open anything the next day.
 LINK_TTL_S = 3600.0
 # A browser unused for this long has to log in again.
@@ -42,8 +44,12 @@ class Viewer(Struct, frozen=True):
 
     @property
     def may_act(self) -> bool:
-        """True if the viewer may change anything."""
-        return self.right == ADMIN
+        """True if the viewer may do more than look."""
+        return self.has(ACT)
+
+    def has(self, scope: str) -> bool:
+        """Return True if the right of the viewer includes a scope."""
+        return SCOPES.index(self.right) >= SCOPES.index(scope)
 
 
 class LoginLink(Struct, frozen=True):

@@ -218,7 +218,9 @@ class Dashboard:
             raise HTTPException(401, "This token has no dashboard rights, or the link is used or expired.")
         viewer, cookie = login
         self._log.info("dashboard.login", who=viewer.principal or "the token of this start")
-        return ApiResponse({"mayAct": viewer.may_act}, headers={"set-cookie": cookie.decode()})
+        return ApiResponse(
+            {"mayAct": viewer.may_act, "scope": viewer.right}, headers={"set-cookie": cookie.decode()}
+        )
 
     async def _log_out(self, request: Request) -> Response:
         await _read_json(request)
@@ -246,8 +248,11 @@ class Dashboard:
 
         async def endpoint(request: Request) -> Response:
             viewer: Viewer = request.user
-            if route.acts and not viewer.may_act:
-                raise HTTPException(403, "This token may only read.")
+            if not viewer.has(route.scope):
+                raise HTTPException(
+                    403,
+                    f"This token may only {viewer.right}. Use one whose dashboard access is {route.scope}.",
+                )
             body = await _read_json(request) if route.method == "POST" else b""
             self.events.keep_sampling()
             names, query = tuple(request.path_params.values()), dict(request.query_params)

@@ -16,6 +16,16 @@ from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.exchange import HttpExchange
 
+# What each event carries.
+EVENTS = {
+    "hello": "The number of the newest call, once at the beginning.",
+    "children": "`changed` rows of children, and `gone` ids.",
+    "calls": "The `calls` since the last event; of a burst the last 200. `seq` is the newest.",
+    "history": "The current `point` of the history of calls.",
+    "savings": "A new `point` of tokens saved.",
+    "server": "Sessions and the number of approvals, when they change.",
+    "mail": "A signal to load mail again.",
+}
 TICK_S = 1.0
 # A reloading page is gone for a moment; mail opened for it stays open meanwhile.
 LINGER_S = 30.0

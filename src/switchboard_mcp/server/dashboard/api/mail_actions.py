@@ -16,6 +16,7 @@ from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredM
 from switchboard_mcp.mail.overseer import register_overseer
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.call_record import CallRecord
+from switchboard_mcp.server.dashboard.access import ADMIN
 from switchboard_mcp.server.dashboard.api.mail import require_mail
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
@@ -45,6 +46,8 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
     order = request.decode(SendRequest)
     if not order.payload.strip():
         raise HTTPException(400, "The message is empty.")
+    if order.action == "execute" and not request.viewer.has(ADMIN):
+        raise HTTPException(403, "An `execute` runs a command. Use a token whose dashboard access is admin.")
     sender = await _sender(store, request)
     draft = Draft(
         action=order.action, payload=order.payload, priority=order.priority, reply_to=order.reply_to

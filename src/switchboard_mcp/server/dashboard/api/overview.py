@@ -36,6 +36,7 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "viewer": request.viewer.principal or "the token of this start",
         "sender": request.viewer.principal or OVERSEER,
         "mayAct": request.viewer.may_act,
+        "scope": request.viewer.right,
         "sessions": state.sessions(),
         "sessionList": state.session_list(),
         "hostsServed": state.hosts_served(),

@@ -1,7 +1,7 @@
 """The JSON API behind the dashboard: its table of endpoints, and the requests that handlers get.
 
-`ROUTES` lists every endpoint; a test holds docs/dashboard.md to it. A handler returns the content of the response, or
-raises Starlette's `HTTPException` or a `SwitchboardError`.
+`ROUTES` lists every endpoint; `openapi` and docs/reference/api.md are made from it. A handler returns the content of
+the response, or raises Starlette's `HTTPException` or a `SwitchboardError`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
-from switchboard_mcp.server.dashboard.access import Viewer
+from switchboard_mcp.server.dashboard.access import ACT, ADMIN, READ, Viewer
 
 if TYPE_CHECKING:
     from switchboard_mcp.server.dashboard.state import DashboardState
@@ -51,56 +51,100 @@ Handler = Callable[["DashboardState", ApiRequest], Awaitable[object]]
 
 
 class ApiRoute(Struct, frozen=True):
-    """One endpoint. `handler` is `module:function`; `acts` requires a token that may change things."""
+    """One endpoint. `handler` is `module:function`, whose return type is the shape of the response.
+
+    `scope` is the right that a token needs. `query` names parameters that `QUERY` describes, `body` the struct of the
+    request in the handler's module.
+    """
 
     method: str
     path: str
     about: str
     handler: str
-    acts: bool = False
+    scope: str = READ
+    query: tuple[str, ...] = ()
+    body: str = ""
 
+
+# Parameters of queries, by name.
+QUERY = {
+    "after": "Only entries after this number.",
+    "before": "The start of the page: the `next` of the previous page.",
+    "limit": "The size of the page.",
+    "q": "Only entries with this text. One page scans a bounded number of entries; continue with `next`.",
+    "agent": "Only messages to this agent.",
+    "sender": "Only messages from this agent.",
+    "action": "Only messages with this action.",
+    "place": "Only messages in this folder, such as `inbox`.",
+    "kind": "Only entries of this kind, such as `call`.",
+    "child": "Only entries of this child.",
+    "outcome": "Only entries with this outcome; `failed` matches every failure.",
+}
+PAGE = ("before", "limit", "q")
 
 # Each handler is imported when it is first called.
 ROUTES = (
+    ApiRoute("GET", "/api/openapi.json", "This API as an OpenAPI 3.1 document.", "openapi:openapi"),
     ApiRoute("GET", "/api/overview", "The server, your rights, and totals.", "overview:overview"),
-    ApiRoute(
-        "GET", "/api/children", "All children: state, health, calls, latency, problems.", "overview:children"
-    ),
+    ApiRoute("GET", "/api/children", "All children: state, health, calls, problems.", "overview:children"),
     ApiRoute("GET", "/api/children/{child}", "One child with its subtools and drift.", "overview:child"),
-    ApiRoute("POST", "/api/children/{child}/start", "Start it.", "children:start", True),
-    ApiRoute("POST", "/api/children/{child}/stop", "Stop it. Calls in progress fail.", "children:stop", True),
-    ApiRoute("POST", "/api/children/{child}/restart", "Stop it, then start it.", "children:restart", True),
+    ApiRoute("POST", "/api/children/{child}/start", "Start it.", "children:start", ACT),
+    ApiRoute("POST", "/api/children/{child}/stop", "Stop it. Calls in progress fail.", "children:stop", ACT),
+    ApiRoute("POST", "/api/children/{child}/restart", "Stop it, then start it.", "children:restart", ACT),
     ApiRoute(
         "POST",
         "/api/children/{child}/approve",
         "Accept the drift with this `mark`.",
         "children:approve",
-        True,
+        ADMIN,
+        body="DriftApproval",
     ),
     ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "overview:savings"),
     ApiRoute("GET", "/api/memory", "Memory of the server and its children.", "overview:memory"),
-    ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls"),
+    ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls", query=("after",)),
     ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
-    ApiRoute("GET", "/api/audit", "The audit log, newest first, in pages.", "audit:audit"),
-    ApiRoute("GET", "/api/approvals", "Calls that wait for your decision.", "approvals:approvals"),
-    ApiRoute("POST", "/api/approvals/{id}/allow", "Let the call go on.", "approvals:allow", True),
-    ApiRoute("POST", "/api/approvals/{id}/deny", "Refuse the call.", "approvals:deny", True),
-    ApiRoute("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
-    ApiRoute("GET", "/api/mail/messages", "Messages, newest first, in pages; `q` searches.", "mail:messages"),
     ApiRoute(
-        "GET", "/api/mail/messages/{agent}/{id}", "One message to an agent, with its thread.", "mail:message"
+        "GET",
+        "/api/audit",
+        "The audit log, newest first, in pages.",
+        "audit:audit",
+        query=(*PAGE, "kind", "child", "outcome"),
     ),
+    ApiRoute("GET", "/api/approvals", "Calls that wait for a decision.", "approvals:approvals"),
+    ApiRoute("POST", "/api/approvals/{id}/allow", "Let the call go on.", "approvals:allow", ACT),
+    ApiRoute("POST", "/api/approvals/{id}/deny", "Refuse the call.", "approvals:deny", ACT),
+    ApiRoute("GET", "/api/mail/agents", "Agents and teams.", "mail:agents"),
+    ApiRoute(
+        "GET",
+        "/api/mail/messages",
+        "Messages, newest first, in pages.",
+        "mail:messages",
+        query=(*PAGE, "agent", "sender", "action", "place"),
+    ),
+    ApiRoute("GET", "/api/mail/messages/{agent}/{id}", "One message, with its thread.", "mail:message"),
     ApiRoute("GET", "/api/mail/workflows", "Running and recent workflows.", "mail:workflow_runs"),
-    ApiRoute("POST", "/api/mail/send", "Send as the overseer.", "mail_actions:send", True),
+    ApiRoute(
+        "POST",
+        "/api/mail/send",
+        "Send as the overseer. An `execute` needs `admin`.",
+        "mail_actions:send",
+        ACT,
+        body="SendRequest",
+    ),
     ApiRoute(
         "POST",
         "/api/mail/messages/{agent}/{id}/approve",
         "Approve an `execute`.",
         "mail_actions:approve",
-        True,
+        ADMIN,
     ),
     ApiRoute(
-        "POST", "/api/mail/messages/{agent}/{id}/reject", "Reject an `execute`.", "mail_actions:reject", True
+        "POST",
+        "/api/mail/messages/{agent}/{id}/reject",
+        "Reject an `execute`.",
+        "mail_actions:reject",
+        ACT,
+        body="ExecuteRejection",
     ),
 )
 

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import re
 
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from switchboard_mcp.server.dashboard.access import Viewer
-from switchboard_mcp.server.dashboard.api.routes import ROUTES, ApiRequest, ApiRoute, load_handler
-
-GUIDE = Path(__file__).resolve().parents[5] / "docs" / "dashboard.md"
+from switchboard_mcp.server.dashboard.access import SCOPES, Viewer
+from switchboard_mcp.server.dashboard.api.openapi import document
+from switchboard_mcp.server.dashboard.api.routes import QUERY, ROUTES, ApiRequest, ApiRoute, load_handler
 
 
 def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
@@ -52,21 +52,37 @@ def test_any_other_address_finds_none(method: str, path: str) -> None:
     assert find(method, path) is None
 
 
-def test_every_route_has_a_handler_and_only_those_that_act_are_posts() -> None:
+def test_every_route_has_a_handler_and_looking_needs_no_more_than_read() -> None:
     for route in ROUTES:
         assert callable(load_handler(route))
-        assert route.acts == (route.method == "POST"), route.path
+        assert (route.scope == "read") == (route.method == "GET"), route.path
+        assert set(route.query) <= QUERY.keys()
 
 
-def test_the_guide_tells_of_every_route_and_of_no_other() -> None:
-    documented = {
-        tuple(cell.strip().strip("`") for cell in line.split("|")[1:3])
-        for line in GUIDE.read_text().splitlines()
-        if line.startswith(("| `GET` | `/api/", "| `POST` | `/api/"))
+def test_the_document_has_every_route_with_its_scope_and_resolves_every_reference() -> None:
+    described = document()
+    operations = {
+        (method.upper(), path): operation
+        for path, item in described["paths"].items()
+        for method, operation in item.items()
     }
-    known = {(route.method, route.path) for route in ROUTES}
-    logins = {("POST", f"/api/{word}") for word in ("login", "logout", "link")}
-    assert documented == known | logins
+    assert {key: operation["x-scope"] for key, operation in operations.items()} == {
+        (route.method, route.path): route.scope for route in ROUTES
+    }
+    ids = [operation["operationId"] for operation in operations.values()]
+    assert len(set(ids)) == len(ids)
+    references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(described)))
+    assert references <= described["components"]["schemas"].keys()
+
+
+@pytest.mark.parametrize(
+    ("right", "allowed"),
+    [("read", {"read"}), ("act", {"read", "act"}), ("admin", {"read", "act", "admin"})],
+)
+def test_a_scope_includes_those_before_it(right: str, allowed: set[str]) -> None:
+    viewer = Viewer("", right)
+    assert {scope for scope in SCOPES if viewer.has(scope)} == allowed
+    assert viewer.may_act == (right != "read")
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "٣", "9" * 19])
