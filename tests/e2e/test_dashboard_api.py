@@ -233,7 +233,7 @@ def test_a_link_needs_a_token_with_dashboard_rights(web: Web) -> None:
         assert api(web, "link", {}, Authorization=f"Bearer {token}").status == status
     code = api(web, "link", {}, Authorization=f"Bearer {READER}").json["code"]
     login = web.ask("POST", "/api/login", {"code": code}, {"Authorization": None})
-    assert login.json == {"mayAct": False}
+    assert login.json == {"mayAct": False, "scope": "read"}
     cookie = {"Authorization": None, "Cookie": login.headers["set-cookie"].partition(";")[0]}
     assert web.ask("POST", "/api/link", {}, cookie).status == 403
 
