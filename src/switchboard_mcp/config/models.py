@@ -21,6 +21,7 @@ from switchboard_mcp.config.sections import (
     BrokerSettings,
     BusSettings,
     CacheSettings,
+    DashboardSettings,
     GovernanceSettings,
     HealthSettings,
     LimitSettings,
@@ -269,6 +270,8 @@ class Config(ConfigModel, frozen=True):
     """The HTTP server."""
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     """One process for all stdio sessions."""
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    """Details of calls and history of the dashboard."""
     bus: BusSettings = field(default_factory=BusSettings)
     """Mail between machines."""
     ask: AskSettings = field(default_factory=AskSettings)
@@ -308,6 +311,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "profiles": (),
     "http": ("restart",),
     "broker": (),
+    "dashboard": ("restart",),
     "bus": ("restart",),
     "ask": ("restart",),
     "sandbox": ("child",),
@@ -358,6 +362,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "profiles": "approver",
     "http": "approver",
     "broker": "approver",
+    "dashboard": "approver",  # shows arguments and results of calls
     "bus": "approver",
     "ask": "approver",
     "sandbox": "approver",

@@ -324,6 +324,23 @@ class BrokerSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """Time after its last session until the broker ends, and its children with it, in milliseconds."""
 
 
+CallDetailsSetting = Literal["off", "open", "always"]
+
+
+class DashboardSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The dashboard: details of calls, and the history of its charts."""
+
+    call_details: CallDetailsSetting = "open"
+    """Keep arguments, results and timings of recent calls in memory, for viewers with the access `act`, with secrets
+    masked: `open` while a dashboard is open, `always`, or `off`. They are never written to disk."""
+    call_details_bytes: Annotated[int, Meta(ge=65_536)] = 16_777_216
+    """Maximum size of all kept arguments and results, in bytes. The oldest are dropped."""
+    history: bool = True
+    """Keep numbers of calls and errors, latencies and tokens saved for 30 days, in a file in `.switchboard`."""
+    history_bytes: Annotated[int, Meta(ge=262_144)] = 16_777_216
+    """Maximum size of that file, in bytes. The oldest numbers are dropped."""
+
+
 Fsync = Literal["never", "second", "always"]
 
 

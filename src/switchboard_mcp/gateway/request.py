@@ -271,7 +271,9 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         under_way, host_id = self.session.in_flight, self.host_id
         current = under_way.pop(host_id, None)
         if current is self:
-            self.channel.answer(jsonrpc.result(host_id, result))
+            message = jsonrpc.result(host_id, result)
+            self.session.answered_bytes += len(message)
+            self.channel.answer(message)
         else:
             if current is not None:  # the host has cancelled and reused the id
                 under_way[host_id] = current

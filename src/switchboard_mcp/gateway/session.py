@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.gateway.client_request import ClientRequests, PendingClientRequest
     from switchboard_mcp.gateway.suites.suite_tools import Suite
+
+
+_NUMBERS = count(1)
 
 
 class ReplyChannel(Protocol):
@@ -108,11 +112,14 @@ class Session:
         self.log_level = ""
         self.client = ""  # the name in its `clientInfo`
         self.client_version = ""
+        self.number = next(_NUMBERS)  # names it on the dashboard
         self.opened_at = time.time()
         self.pid = 0  # the process that its host has started, if it is known
         self.host_process: Mapping[str, object] | None = None  # for the mail of a host of the broker
         self.calls = 0  # calls of children that have ended, if they are recorded
         self.sent = 0  # requests that were sent to children
+        # Bytes of answers: lists of tools, introspections, and all that children were called for, these included.
+        self.listed_bytes = self.opened_bytes = self.answered_bytes = 0
         self.in_flight: dict[bytes, Cancellable] = {}
         self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id
         self.listens: dict[bytes, ListenSubscription] = {}

@@ -132,6 +132,7 @@ class RequestObserver:
 
     def cancelled(self, channel: ReplyChannel) -> None:
         """Finish a request whose answer is no longer awaited."""
+        channel = getattr(channel, "channel", channel)  # that of a watched call
         if isinstance(channel, ObservedChannel):
             channel.finish("cancelled")
 

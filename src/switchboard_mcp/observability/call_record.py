@@ -13,7 +13,8 @@ The audit log and the dashboard's call log are observers. To add a field:
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -50,6 +51,10 @@ class CallObserver(Protocol):
     @property
     def fail_closed(self) -> bool:
         """True if calls are refused while records cannot be written."""
+
+    @property
+    def watch(self) -> Callable[[Any], Any] | None:
+        """Returns the `WatchedCall` of a request that begins; None if no details of calls are kept."""
 
     def record(self, record: CallRecord) -> None:
         """Take one record. Must be cheap and must not raise: it runs within the call."""

@@ -39,6 +39,11 @@ class RecentErrors:
         else:
             self._errors.append(RecentError(self.now(), problem, principal))
 
+    def newest(self, code: str, child: str) -> Failure | None:
+        """Return the newest failure of a child with this code."""
+        found = (error.problem for error in reversed(self._errors))
+        return next((each for each in found if each.code == code and each.child == child), None)
+
     def seen_by(self, principal: str) -> list[RecentError]:
         """Return the failures of a principal's calls and of the children, latest first."""
         return [error for error in reversed(self._errors) if error.principal in (None, principal)]

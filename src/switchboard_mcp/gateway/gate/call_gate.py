@@ -192,6 +192,9 @@ class CallGate:
         if not gated.is_open:
             return
         gated.decision = decision
+        watch = gated.request.watch
+        if watch is not None:
+            watch.decision = decision
         retried = _take_retry_input(gated.request)
         if decision.effect == "allow" or (decision.effect == "ask" and not gated.request.is_worth_asking):
             gated.proceed()
@@ -431,6 +434,8 @@ class CallGate:
 
     def _record(self, gated: GatedCall, outcome: str) -> None:
         request = gated.request
+        if request.watch is not None:
+            request.watch.gate_outcome = outcome
         request.pipeline.record_decision(
             "gate", request.session, gated.call.name, outcome, gated.args, client=gated.call.client
         )

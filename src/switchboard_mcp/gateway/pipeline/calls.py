@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -30,6 +31,7 @@ from switchboard_mcp.suites.suite_arguments import SuiteCall
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.pipeline import CallPipeline
     from switchboard_mcp.gateway.pipeline.rate_limit import RateLimiter
+    from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
@@ -49,7 +51,7 @@ GATED_METHODS = frozenset(
         COMPLETION,
     }
 )
-_STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at")
+_STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at", "watch")
 
 
 class Gate(Protocol):
@@ -74,6 +76,7 @@ class PipelineRequest(HostRequest):
     interception: Interception | None  # None if there is neither middleware nor cache
     outcome: str  # empty until the child or a failure has settled it
     finished: bool
+    watch: WatchedCall | None  # None unless details of calls are kept
     kind = "call"  # as the audit log names it
     follows_call = False
     selects = False  # the host wants a part of the result, which is taken from the whole
@@ -137,6 +140,8 @@ class PipelineRequest(HostRequest):
             self.session.refuse(self.channel, self.host_id, INVALID_REQUEST, message)
             return
         observer = self.pipeline.observer
+        if observer is not None and observer.watch is not None:
+            self.watch = self.channel = observer.watch(self)
         if observer is not None and observer.fail_closed and observer.write_failure is not None:
             self.on_failed(observer.write_failure)
         elif self.pipeline.gate is not None:
@@ -162,7 +167,10 @@ class PipelineRequest(HostRequest):
                     self.on_failed(decision)
                 return
         try:
-            self.child.acquire(self)
+            if self.watch is not None:
+                self.watch.acquire(partial(self.child.acquire, self), self)
+            else:
+                self.child.acquire(self)
         except BaseException:
             self.release_slot()
             raise
@@ -170,7 +178,10 @@ class PipelineRequest(HostRequest):
     def on_admitted(self) -> None:
         """Go on to the child after waiting for a slot."""
         try:
-            self.child.acquire(self)
+            if self.watch is not None:
+                self.watch.acquire(partial(self.child.acquire, self), self)
+            else:
+                self.child.acquire(self)
         except Exception as problem:  # noqa: BLE001 - runs from the event loop, so nobody else would answer the host
             self.on_failed(failure("internal", f"The call failed unexpectedly: {type(problem).__name__}."))
 
@@ -179,6 +190,8 @@ class PipelineRequest(HostRequest):
         if self.finished:
             return
         body = bytes(result)
+        if self.watch is not None:
+            self.watch.settled()
         if self.interception is not None and self.interception.takes(body):
             return
         if not self.outcome:
@@ -195,6 +208,9 @@ class PipelineRequest(HostRequest):
         if self.finished:
             return
         self.outcome = problem.code
+        if self.watch is not None:
+            self.watch.problem = problem
+            self.watch.settled()
         if self.interception is None or not self.interception.on_failure(problem):
             super().on_failed(problem)
 
@@ -254,6 +270,8 @@ class PipelineRequest(HostRequest):
                     number,
                 )
             )
+            if self.watch is not None:
+                self.watch.close(self, args)
 
     def release_slot(self) -> None:
         """Give the slot to the next call that waits."""
@@ -308,6 +326,7 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         self.limiter = None
         self.outcome = ""
         self.finished = False
+        self.watch = None
         self.interception = Interception(self) if pipeline.intercepts else None
 
     @property
@@ -358,6 +377,7 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
         self.limiter = None
         self.outcome = ""
         self.finished = False
+        self.watch = None
         intercepts = pipeline.intercepts if self.kind == "call" else bool(pipeline.middleware)
         self.interception = Interception(self) if intercepts else None
 

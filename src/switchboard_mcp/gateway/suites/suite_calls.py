@@ -115,6 +115,7 @@ class IntrospectCall(HostRequest):
             self.on_failed(answer)
         else:
             self._record("ok")
+            self.session.opened_bytes += len(answer)
             self.finish(jsonrpc.encode({"content": [{"type": "text", "text": answer.decode()}]}))
 
     def on_failed(self, problem: Failure) -> None:
@@ -279,10 +280,13 @@ class SubtoolCall(HostRequest):
         if self.meta is UNSET and not arguments.select and not arguments.find:
             # What `HostRequest.finish` does, inlined for small results: the size of the message comes for free, while
             # that of a raw result costs as much as all of this.
-            host_id, in_flight = self.host_id, self.session.in_flight
+            host_id, session = self.host_id, self.session
+            in_flight = session.in_flight
             message = jsonrpc.result(host_id, result)
-            if len(message) <= self.suite.passed_up_to and in_flight.get(host_id) is self:
+            size = len(message)
+            if size <= self.suite.passed_up_to and in_flight.get(host_id) is self:
                 del in_flight[host_id]
+                session.answered_bytes += size
                 self.channel.answer(message)
                 return
         if self._may_be_shaped(result):

@@ -37,6 +37,8 @@ class AuditLog:
     `write_failure` is None while records can be written; `masks` maps each child to its `redactArgs`.
     """
 
+    watch = None  # keeps no details of calls
+
     def __init__(
         self,
         settings: Settings,

@@ -1,13 +1,15 @@
 """The log of finished calls behind the dashboard.
 
 Wraps the audit log in every suite's pipeline and passes every record on to it. Keeps the last calls, totals per child
-and a timeline in bounded memory. Arguments are not kept.
+and a timeline in bounded memory. Arguments are not kept here, but by `call_details`, if at all.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
@@ -18,10 +20,13 @@ from switchboard_mcp.observability.timeline import ChildTimeline, Timeline
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.errors import Failure
+    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
+    from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall
 
-# Enough to scroll through; older calls are in the audit log.
-MAX_CALLS = 1_000
+# Enough to scroll through and to look for a cause in; older calls are in the audit log. Takes some 3 MB.
+MAX_CALLS = 10_000
 MAX_NAME_CHARS = 200
+MAX_CACHED_NAMES = 1_000
 # Clients without a session that are told apart; they choose their names.
 MAX_STATELESS_CLIENTS = 1_000
 # Neither a cancelled call nor one that needs input has failed.
@@ -56,9 +61,13 @@ class CallLog:
         self.introspections: dict[str, int] = {}
         """Introspections by child."""
         self._stateless_clients: set[tuple[str, str]] = set()
+        self._names: dict[str, str] = {}  # redacted, as of the redactor's version
+        self._names_version = -1
         self.seq = 0
         self.clock = time.time
         self.fail_closed = self._records is not None and self._records.fail_closed
+        self.watch: Callable[[PipelineRequest], WatchedCall] | None = None
+        """Watches each call that begins; None while no details are kept."""
 
     @property
     def write_failure(self) -> Failure | None:
@@ -107,18 +116,43 @@ class CallLog:
         fresh = min(self.seq - seq, len(self._recent))
         if fresh <= 0:
             return []
-        text = self._redactor.redact_text
-        return [
-            LiveCall(
-                number,
-                int(record.at * 1000),
-                record.kind,
-                record.principal,
-                record.child,
-                text(record.subtool),
-                record.outcome,
-                round(record.duration_s * 1000, 3) if record.duration_s >= 0 else -1.0,
-                text(record.client),
-            )
-            for number, record in enumerate(list(self._recent)[-fresh:], self.seq - fresh + 1)
-        ]
+        newest = islice(reversed(self._recent), fresh)
+        return [self.show(number, record) for number, record in zip(count(self.seq, -1), newest)][::-1]
+
+    @property
+    def kept(self) -> int:
+        """Return the number of calls that are kept."""
+        return len(self._recent)
+
+    def get(self, seq: int) -> CallRecord | None:
+        """Return one call, without its arguments; None if it is not kept."""
+        place = seq - self.seq + len(self._recent) - 1
+        return self._recent[place] if 0 <= place < len(self._recent) else None
+
+    def newest_first(self) -> Iterator[tuple[int, CallRecord]]:
+        """Yield all calls with their numbers."""
+        return zip(count(self.seq, -1), reversed(self._recent))
+
+    def show(self, number: int, record: CallRecord) -> LiveCall:
+        """Return a call for a viewer, with names that hosts chose redacted."""
+        return LiveCall(
+            number,
+            int(record.at * 1000),
+            record.kind,
+            record.principal,
+            record.child,
+            self._name(record.subtool),
+            record.outcome,
+            round(record.duration_s * 1000, 3) if record.duration_s >= 0 else -1.0,
+            self._name(record.client),
+        )
+
+    def _name(self, text: str) -> str:
+        """Return a name without secrets. The same few names come again and again."""
+        if self._names_version != self._redactor.version or len(self._names) > MAX_CACHED_NAMES:
+            self._names.clear()
+            self._names_version = self._redactor.version
+        shown = self._names.get(text)
+        if shown is None:
+            shown = self._names[text] = self._redactor.redact_text(text)
+        return shown

@@ -67,6 +67,7 @@ class DashboardEvents:
         """Start sampling if needed, and keep it running for a while."""
         self._idle_s = 0.0
         if self._sampler is None:
+            self._state.open_details()
             self._sampler = self._state.services.start_task(self._sample_forever())
 
     async def stop(self) -> None:
@@ -98,6 +99,7 @@ class DashboardEvents:
                 self._unsubscribe_mail = None
             self._rows.clear()
             if not self._viewers:
+                self._state.close_details()
                 await self._state.close_mail()
 
     async def _subscribe_mail(self) -> None:

@@ -35,6 +35,8 @@ def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) 
     front.sample_savings = partial(savings.sample_forever, runtime.gateway, call_log)
 
     front.open_dashboard = partial(_open_dashboard, front, address, runtime, call_log, savings, link)
+    if runtime.workspace.config.dashboard.call_details == "always":
+        front.dashboard().state.open_details()
     return f"http://{format_address(address.info.host, address.info.port)}/#{link.code}"
 
 

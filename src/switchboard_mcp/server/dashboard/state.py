@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.gateway.status import ChildUse, SessionStatus, child_uses, session_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.server.dashboard.call_details import CallDetails
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.mail_view import MailView
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
@@ -51,6 +52,12 @@ class DashboardState:
         self.call_log = call_log
         self.savings = savings
         self._mail: MailView | None = None
+        settings = runtime.workspace.config.dashboard
+        self.details_setting = settings.call_details
+        self.details: CallDetails | None = None
+        if self.details_setting != "off":
+            redactor = self.services.redactor
+            self.details = CallDetails(settings.call_details_bytes, redactor, lambda: call_log.seq)
 
     @property
     def mail_server(self) -> MailServer | None:
@@ -74,6 +81,17 @@ class DashboardState:
     def workspace(self) -> Workspace:
         """Return the current workspace, which a reload replaces."""
         return self._runtime.workspace
+
+    def open_details(self) -> None:
+        """Keep details of calls from now on, if the settings say so."""
+        if self.details is not None:
+            self.call_log.watch = self.details.watch
+
+    def close_details(self) -> None:
+        """Forget details of calls: nobody views the dashboard any more."""
+        if self.details is not None and self.details_setting != "always":
+            self.call_log.watch = None
+            self.details.clear()
 
     async def close_mail(self) -> None:
         """Close mail: nobody views the dashboard any more."""

@@ -23,6 +23,7 @@ class Recorder:
     def __init__(self) -> None:
         self.write_failure: Failure | None = None
         self.fail_closed = False
+        self.watch = None
         self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
         self.life: list[tuple[str, str]] = []
 

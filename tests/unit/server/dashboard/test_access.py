@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.sections import Token
 from switchboard_mcp.server.dashboard import factory
 from switchboard_mcp.server.dashboard.access import (
@@ -142,7 +143,11 @@ async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
     created: list[LoginLink] = []
     monkeypatch.setattr(factory, "create_dashboard", lambda *parts: created.append(parts[-1]))
     front: Any = SimpleNamespace(started_ms=0)
-    runtime: Any = SimpleNamespace(gateway=None, context=SimpleNamespace(recorder=CallLog(MagicMock())))
+    runtime: Any = SimpleNamespace(
+        gateway=None,
+        context=SimpleNamespace(recorder=CallLog(MagicMock())),
+        workspace=SimpleNamespace(config=Config()),
+    )
     address: Any = SimpleNamespace(info=SimpleNamespace(host="127.0.0.1", port=3100))
     loop = asyncio.get_running_loop()
     before = loop.time()

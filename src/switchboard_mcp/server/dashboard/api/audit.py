@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec import Struct
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.entry import AuditEntry, matches
 from switchboard_mcp.observability.audit.segments import segment_name, segment_numbers
+from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 
@@ -44,6 +46,25 @@ async def audit(state: DashboardState, request: ApiRequest) -> object:
         return await asyncio.to_thread(read, folder, request.query, before, limit)
     except OSError as problem:
         raise HTTPException(500, f"Cannot read the audit log: {problem.strerror or problem}.") from None
+
+
+def find(folder: str, record: CallRecord, most: int) -> AuditEntry | None:
+    """Return the entry of a recorded call, looking at this many of the newest. Blocks."""
+    at = int(record.at * 1000)
+    for line in islice(_backwards(folder), most):
+        entry = hash_chain.parse_line(line)
+        if entry is None:
+            continue
+        if entry.at < at:
+            return None
+        if (entry.at, entry.kind, entry.child, entry.subtool) == (
+            at,
+            record.kind,
+            record.child,
+            record.subtool,
+        ):
+            return entry
+    return None
 
 
 def read(folder: str, query: dict[str, str], before: int, limit: int) -> AuditPage:

@@ -44,6 +44,7 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "mode": governance.mode,
         "disabled": state.services.disabled,
         "audit": audit is not None,
+        "details": state.details_setting,
         "auditTrouble": audit.write_failure if audit is not None else None,
         "mail": state.mail_server is not None,
         "warnings": [
@@ -106,12 +107,6 @@ async def memory(state: DashboardState, request: ApiRequest) -> object:
     """Return the memory of the server and its children, and what the sharing of children saves."""
     sessions, children = state.session_list(), child_uses(state.gateway.all_suites.values())
     return await work_thread.run_alone(lambda: measure_memory(os.getpid(), sessions, children))
-
-
-async def calls(state: DashboardState, request: ApiRequest) -> object:
-    """Return the calls after `after`, oldest first."""
-    after = request.number("after", 0, 1 << 53)
-    return {"calls": state.call_log.since(after)}
 
 
 async def history(state: DashboardState, request: ApiRequest) -> object:

@@ -78,9 +78,16 @@ QUERY = {
     "place": "Only messages in this folder, such as `inbox`.",
     "kind": "Only entries of this kind, such as `call`.",
     "child": "Only entries of this child.",
+    "client": "Only calls of this client program.",
+    "who": "Only calls of this token or session, as the list of calls names it.",
+    "subtool": "Only calls of this subtool.",
+    "from": "Only calls that ended at this time or later.",
+    "to": "Only calls that ended at this time or earlier.",
+    "minMs": "Only calls that took at least so many milliseconds.",
     "outcome": "Only entries with this outcome; `failed` matches every failure.",
 }
 PAGE = ("before", "limit", "q")
+CALL_FILTER = ("client", "who", "child", "subtool", "kind", "outcome", "from", "to", "minMs")
 
 # Each handler is imported when it is first called.
 ROUTES = (
@@ -101,7 +108,28 @@ ROUTES = (
     ),
     ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "overview:savings"),
     ApiRoute("GET", "/api/memory", "Memory of the server and its children.", "overview:memory"),
-    ApiRoute("GET", "/api/calls", "The last calls, without arguments.", "overview:calls", query=("after",)),
+    ApiRoute(
+        "GET",
+        "/api/calls",
+        "The recent calls, without arguments: newest first; oldest first if `after` is the only parameter.",
+        "calls:calls",
+        query=("after", *PAGE, *CALL_FILTER),
+    ),
+    ApiRoute(
+        "GET",
+        "/api/calls/waterfall",
+        "The calls in progress between two times, of at most ten minutes; by default of the last minute.",
+        "calls:waterfall",
+        query=("from", "to"),
+    ),
+    ApiRoute("GET", "/api/calls/latency", "Durations per subtool.", "calls:latency", query=CALL_FILTER),
+    ApiRoute("GET", "/api/calls/errors", "Failed calls by cause.", "calls:errors", query=CALL_FILTER),
+    ApiRoute(
+        "GET",
+        "/api/calls/{seq}",
+        "One call: phases, trace, gate, audit entry; with `act` also arguments and result, redacted.",
+        "calls:call",
+    ),
     ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
     ApiRoute(
         "GET",

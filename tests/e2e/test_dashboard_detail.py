@@ -1,0 +1,178 @@
+"""What the dashboard's API says about single calls, sessions and children, over plain HTTP on one server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.host import Json
+from tests.e2e.test_dashboard_api import BOSS, CHILDREN, READER, api, make_workspace
+from tests.e2e.web import Answer, HostSession, Web, serving
+
+SECRET = "hidden-value-0123456789"
+OPERATOR = "operator-token-0123456789"
+HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    folder = make_workspace(
+        tmp_path_factory.mktemp("detail") / "ws",
+        http={
+            "tokens": {
+                "reader": {"token": READER, "dashboard": "read"},
+                "operator": {"token": OPERATOR, "dashboard": "act"},
+                "boss": {"token": BOSS, "dashboard": "admin"},
+            }
+        },
+        suites={"pinned": {"redactArgs": ["pin"]}},
+    )
+    config = json.loads((folder / "switchboard.config.json").read_text())
+    config["mcpServers"]["pinned"]["env"] = {"API_KEY": SECRET}
+    config["mcpServers"]["off"] = {
+        "command": sys.executable,
+        "args": [str(CHILDREN / "pinned.py"), str(folder)],
+        "disabled": True,
+    }
+    (folder / "switchboard.config.json").write_text(json.dumps(config))
+    with serving(folder) as running:
+        assert api(running, "overview").status == 200  # from now on, details are kept
+        yield running
+
+
+@pytest.fixture(scope="module")
+def host(web: Web) -> HostSession:
+    return web.initialize()
+
+
+def call(host: HostSession, args: object, subtool: str = "echo", **meta: object) -> Answer:
+    arguments = {"action": "call", "subtool": subtool, "args": args}
+    params: Json = {"name": "pinned_suite", "arguments": arguments}
+    return host.ask("tools/call", {**params, "_meta": meta} if meta else params)
+
+
+def newest(web: Web, query: str = "limit=1") -> Json:
+    found: Json = api(web, f"calls?{query}").json["calls"][0]
+    return found
+
+
+def bearer(token: str) -> dict[str, str | None]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_a_call_has_its_arguments_result_phases_trace_and_audit_entry(web: Web, host: HostSession) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    call(host, {"message": "look here"}, traceparent=f"00-{trace}-b7ad6b7169203331-01")
+    seq = newest(web)["seq"]
+    detail = api(web, f"calls/{seq}").json
+    assert (detail["call"]["child"], detail["call"]["subtool"], detail["call"]["outcome"]) == (
+        "pinned",
+        "echo",
+        "ok",
+    )
+    assert (detail["bodies"], detail["suite"], detail["traceId"]) == ("kept", "pinned_suite", trace)
+    assert json.loads(detail["args"]["text"]) == {"message": "look here"}
+    assert "look here" in detail["result"]["text"]
+    assert detail["session"].startswith("s")
+    phases = detail["phases"]
+    assert set(phases) == {"queue", "start", "child", "relay"}
+    assert sum(phases.values()) <= detail["call"]["ms"] + phases["relay"] + 50
+    assert detail["gate"] == {"effect": "allow", "rule": -1}
+    assert detail["command"] == """switchboard call pinned echo '{"message":"look here"}'"""
+    assert detail["retries"] == {"relisted": False, "rounds": 0}
+    assert api(web, "calls/99999999").status == api(web, "calls/x").status == 404
+
+
+def test_only_those_who_may_act_see_arguments_and_results(web: Web, host: HostSession) -> None:
+    call(host, {"message": "only for some"})
+    path = f"calls/{newest(web)['seq']}"
+    seen = api(web, path, **bearer(READER))
+    assert (seen.json["bodies"], seen.json["args"], seen.json["result"], seen.json["command"]) == (
+        "no_right",
+        None,
+        None,
+        "",
+    )
+    assert b"only for some" not in seen.body
+    assert b"only for some" in api(web, path, **bearer(OPERATOR)).body
+
+
+@pytest.mark.parametrize(
+    ("args", "hidden"),
+    [
+        ({"message": f"the key is {SECRET}"}, SECRET),
+        ({"message": "x", "pin": "4711-0815-2342"}, "4711-0815-2342"),
+        ({"message": "pin 4711-0815-2342", "pin": "4711-0815-2342"}, "4711-0815-2342"),
+        ({"message": "x", "password": "tr0ub4dor-and-3"}, "tr0ub4dor"),
+        ({"message": "x", "nested": {"text": json.dumps({"apiKey": "tr0ub4dor-and-3"})}}, "tr0ub4dor"),
+        ({"message": "a" * 40_000 + SECRET}, SECRET),
+        ({"message": "a" * 16_300 + SECRET}, SECRET[:12]),
+        ({"message": "a" * 300_000, "pin": "4711-0815-2342"}, "4711-0815-2342"),
+    ],
+)
+def test_no_secret_is_shown_in_a_call(web: Web, host: HostSession, args: Json, hidden: str) -> None:
+    call(host, args)
+    shown = api(web, f"calls/{newest(web)['seq']}")
+    assert shown.json["bodies"] == "kept"
+    assert hidden.encode() not in shown.body
+    assert len(shown.json["args"]["text"]) <= 20_000
+
+
+def test_hostile_names_and_texts_come_as_cleaned_text(web: Web, host: HostSession) -> None:
+    call(host, {"message": HOSTILE, HOSTILE: 1}, subtool=HOSTILE)
+    row = newest(web)
+    assert row["outcome"] == "subtool_unknown"
+    shown = api(web, f"calls/{row['seq']}")
+    assert shown.headers["content-type"] == "application/json"
+    assert "\x1b" not in shown.json["args"]["text"]
+    assert "\u202e" not in shown.json["args"]["text"]
+    assert shown.json["failure"]["code"] == "subtool_unknown"
+
+
+def test_calls_are_filtered_and_paged_by_the_server(web: Web, host: HostSession) -> None:
+    for number in range(3):
+        call(host, {"message": f"{number}"})
+    call(host, {}, subtool="no_such_one")
+    assert newest(web, "outcome=failed&subtool=no_such_one")["outcome"] == "subtool_unknown"
+    assert newest(web, "q=NO_SUCH&limit=1")["subtool"] == "no_such_one"
+    first = api(web, "calls?subtool=echo&limit=2").json
+    then = api(web, f"calls?subtool=echo&limit=2&before={first['next']}").json
+    assert len(first["calls"]) == 2
+    assert first["calls"][1]["seq"] > then["calls"][0]["seq"]
+    at = first["calls"][0]["at"]
+    assert {row["at"] for row in api(web, f"calls?from={at}&to={at}").json["calls"]} == {at}
+    assert api(web, "calls?client=test&limit=1").json["calls"]
+    assert api(web, "calls?client=nobody").json["calls"] == []
+    assert api(web, "calls?child=nobody&minMs=1").json["calls"] == []
+    assert api(web, "calls?limit=x").status == 400
+
+
+def test_waterfall_latencies_and_causes_of_errors(web: Web, host: HostSession) -> None:
+    call(host, {"message": "fall"})
+    call(host, {}, subtool="no_such_one")
+    falls = api(web, "calls/waterfall").json
+    assert falls["from"] == falls["to"] - 60_000
+    assert [row["startedAt"] for row in falls["calls"]] == sorted(row["startedAt"] for row in falls["calls"])
+    assert "child" in next(row for row in falls["calls"] if row["subtool"] == "echo")["phases"]
+    report = api(web, "calls/latency?child=pinned").json
+    echo = next(row for row in report["subtools"] if row["subtool"] == "echo")
+    assert sum(echo["bins"]) == echo["calls"] >= 1
+    assert len(echo["bins"]) == len(report["bounds"]) + 1
+    assert 0 < echo["p50"] <= echo["p99"]
+    groups = api(web, "calls/errors").json["groups"]
+    unknown = next(group for group in groups if group["code"] == "subtool_unknown")
+    assert unknown["child"] == "pinned"
+    assert "ntrospect" in unknown["hint"]
+    assert "no_such_one" in unknown["subtools"]
+    assert unknown["seqs"]
+
+
+def test_the_audit_entry_of_a_call_is_found(web: Web, host: HostSession) -> None:
+    call(host, {"message": "audited"})
+    seq = newest(web)["seq"]
+    while (entry := api(web, f"calls/{seq}").json["audit"]) is None:
+        pass  # written a moment later
+    assert (entry["kind"], entry["child"], entry["subtool"]) == ("call", "pinned", "echo")
