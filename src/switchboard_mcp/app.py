@@ -206,6 +206,7 @@ async def running(
             environ=os.environ,
             workspace=workspace.folder,
             config_file=workspace.source,
+            reads_pages=not pinned,
             start_task=start_task,
             builtin_apps={} if mail_server is None else {mail_server.name: mail_server},
             launch_policy=None if governed is None else governed.launch_policy,

@@ -1,7 +1,8 @@
 """A child whose tools stand in a file beside it: `offer.json`. It looks there whenever it is asked.
 
-`instructions`, `tools` and `prompts` are what it tells; asked for prompts that are `null`, it ends. Each start is noted
-in `starts`. A call of `echo` with the message `change` puts `next.json` in the place of the file, and tells so.
+`instructions`, `tools`, `prompts` and `pages`, the contents by URI, are what it tells; asked for prompts that are
+`null`, it ends. Each start is noted in `starts`. A call of `echo` with the message `change` puts `next.json` in the
+place of the file, and tells so.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ class Pinned(Child):
             self.answer(message["id"], {"prompts": self.offer()["prompts"]})
         elif message["method"] == "prompts/get":
             self.answer(message["id"], {"messages": []})
+        elif message["method"] == "resources/read" and "pages" in self.offer():
+            uri = message["params"]["uri"]
+            self.answer(message["id"], {"contents": [{"uri": uri, **self.offer()["pages"][uri]}]})
         else:
             super().receive(message, line)
 
@@ -42,6 +46,8 @@ class Pinned(Child):
             capabilities: Json = {"tools": {"listChanged": True}}
             if "prompts" in self.offer():
                 capabilities["prompts"] = {}
+            if "pages" in self.offer():
+                capabilities["resources"] = {}
             return {**result, "capabilities": capabilities, **({"instructions": told} if told else {})}
         return result
 

@@ -214,9 +214,9 @@ class Host:
         error: Json = answer["error"]
         return error
 
-    def initialize(self, version: str = LATEST) -> Json:
+    def initialize(self, version: str = LATEST, capabilities: Json | None = None) -> Json:
         info = {"name": "test-host", "version": "1"}
-        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": info}
+        params = {"protocolVersion": version, "capabilities": capabilities or {}, "clientInfo": info}
         result = self.result("initialize", params)
         self.notify("notifications/initialized")
         return result

@@ -86,6 +86,53 @@ def governed(workspace: Path) -> Path:
     return workspace
 
 
+# --- pages of apps ------------------------------------------------------------------------------------
+
+PAGE = "ui://dash/main.html"
+
+
+def offer_app(workspace: Path, page: str) -> None:
+    """A tool with a page, one for pages alone, and the page."""
+    shown = tool("show", _meta={"ui": {"resourceUri": PAGE}})
+    asked = tool("refresh", _meta={"ui": {"visibility": ["app"]}})
+    pages = {PAGE: {"mimeType": "text/html;profile=mcp-app", "text": page}}
+    offer(workspace, shown, asked, pages=pages)
+
+
+def serve_app(workspace: Path) -> Host:
+    host = switchboard(workspace, env={**os.environ, **ENABLED})
+    shows = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+    host.initialize(capabilities=shows)
+    return host
+
+
+def test_a_byte_changed_in_a_page_is_drift_and_the_calls_of_a_page_are_marked(workspace: Path) -> None:
+    add_pinned(workspace)
+    offer_app(workspace, "<p>one")
+    govern(workspace, "kid", allow=("show", "refresh", PAGE))
+    cli(workspace, "lock")
+    uri = "ui://kid/dash/main.html"
+    with serve_app(workspace) as host:
+        listed = {tool["name"]: tool.get("_meta", {}) for tool in host.tools()}
+        assert listed["show"]["ui"] == {"resourceUri": uri}
+        assert host.result("resources/read", {"uri": uri})["contents"][0]["text"] == "<p>one"
+        host.result("tools/call", {"name": "refresh", "arguments": {}})
+        offer_app(workspace, "<p>two")
+        error = host.error("resources/read", {"uri": uri})
+        assert error["data"]["error"]["code"] == "tool_drifted"
+        assert f"page '{PAGE}' differs from its lock" in error["message"]
+    recorded = map(json.loads, cli(workspace, "audit", "show", "--json").splitlines())
+    marked = [entry["subtool"] for entry in recorded if entry.get("origin") == "app"]
+    assert marked == ["refresh"]
+    report = json.loads(cli(workspace, "tokens", "--json", "--tokenizer", "estimate"))
+    assert report["apps"]["kid"] == report["flat"], "the other tool is for pages alone"
+
+    assert f"page {PAGE}" in cli(workspace, "lock", "--check", code=1)
+    cli(workspace, "lock", "--accept", "kid")
+    with serve_app(workspace) as host:
+        assert host.result("resources/read", {"uri": uri})["contents"][0]["text"] == "<p>two"
+
+
 # --- drift in governed mode ---------------------------------------------------------------------------
 
 

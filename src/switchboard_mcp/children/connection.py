@@ -19,6 +19,7 @@ from switchboard_mcp.children.handshake import (
     UnsupportedVersion,
     fetch_list,
     initialize_params,
+    read_page,
     shake_hands,
 )
 from switchboard_mcp.children.waiter import ReadyWaiter
@@ -158,6 +159,11 @@ class Connection:
         if isinstance(listed, Listed) and method == "tools/list":
             listed.entries = self._callable_entries(listed.entries)
         return listed
+
+    async def read_page(self, uri: str, limit_s: float) -> Raw | None:
+        """Return the result of reading a page of an app, or None if the child does not answer with one."""
+        stateless = versions.is_stateless(self._protocol)
+        return await read_page(self.peer, uri, limit_s, self._capabilities, stateless=stateless)
 
     def _callable_entries(self, entries: list[Raw]) -> list[Raw]:
         """Return the tools that can be called over the transport."""

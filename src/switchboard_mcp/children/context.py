@@ -74,6 +74,7 @@ class ChildContext(Struct, kw_only=True):
     # Hosts may connect that know nothing of each other, over stdio.
     several_hosts: bool = False
     config_file: str = ""  # the config that wrappers read
+    reads_pages: bool = False  # the pages of apps are read with the lists, to be locked
     # Those announced to every child, if its tools must not depend on the host; empty if they may.
     full_capabilities: bytes = b""
     # Governed mode only: approves each launch; the reason nothing is routed while the kill switch is off.

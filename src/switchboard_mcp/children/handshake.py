@@ -176,6 +176,18 @@ async def fetch_list(
     return listed
 
 
+async def read_page(
+    peer: Peer, uri: str, limit_s: float, capabilities: bytes = b"{}", *, stateless: bool = False
+) -> Raw | None:
+    """Return the result of reading a page of an app, or None if the child does not answer with one."""
+    members = decode_members(Raw(_params(stateless, capabilities)))
+    params = jsonrpc.encode({**members, "uri": uri})
+    answer = await peer.request("resources/read", params, limit_s)
+    if not isinstance(answer, RpcMessage) or not isinstance(answer.result, Raw):
+        return None
+    return answer.result
+
+
 def initialize_params(capabilities: bytes, version: str = versions.LATEST_LEGACY) -> bytes:
     """Return the params of `initialize`."""
     hello = {

@@ -22,7 +22,7 @@ from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.policy.resource_uris import matches_template
-from switchboard_mcp.protocol import message_meta, skills, versions
+from switchboard_mcp.protocol import apps, message_meta, skills, versions
 from switchboard_mcp.protocol.apps import NO_UI, ToolUi
 from switchboard_mcp.protocol.client_requests import offers_tasks
 from switchboard_mcp.protocol.jsonrpc import decode_members
@@ -55,7 +55,10 @@ KEYS = {
     "resources/list": "uri",
     "resources/templates/list": "uriTemplate",
     skills.LIST: "uri",
+    apps.PAGES: "uri",
 }
+# Pages of one child that are locked. Of 65 published servers none has more than a few.
+MAX_PAGES = 100
 
 
 def is_announced(method: str, capabilities: Mapping[str, Raw]) -> bool:
@@ -70,6 +73,9 @@ class ListSource(Protocol):
 
     async def fetch(self, method: str, limit_s: float) -> Listed | Failure | None:
         """Fetch all of one list."""
+
+    async def read_page(self, uri: str, limit_s: float) -> Raw | None:
+        """Return the result of reading a page of an app, or None if the child does not answer with one."""
 
 
 class Inventory:
@@ -381,6 +387,7 @@ class Inventory:
                 changed = [await self.fetch(source, method) for method in announced]
                 if any(changed):
                     self._notify(notification, first=first)
+            await self._fetch_pages(source)
         finally:
             self.is_complete = True
             self._resume_waiters()
@@ -412,6 +419,39 @@ class Inventory:
         self._context.catalog.store(self._spec, snapshot)
         return encode(before or []) != encode(entries)
 
+    async def _fetch_pages(self, source: ListSource) -> None:
+        """Read the pages of apps, if there is a lock to compare them with, or one to write."""
+        snapshot = self._snapshot
+        if snapshot is None or (self._pin is None and not self._context.reads_pages):
+            return
+        listed = (uri for uri in self.names(RESOURCES) if uri.startswith(apps.SCHEME))
+        uris = sorted({*self.ui_uris, *listed})[:MAX_PAGES]
+        records = []
+        for uri in uris:
+            result = await source.read_page(uri, self._timeout_s)
+            if result is None:
+                continue
+            make_record = partial(apps.page_record, uri, result)
+            is_large = len(memoryview(result)) > work_thread.LOOP_BYTES
+            record = await work_thread.run(make_record) if is_large else make_record()
+            records += [record] if record is not None else []
+        if uris and snapshot is self._snapshot:
+            snapshot.lists[apps.PAGES] = records
+            self._fetched.add(apps.PAGES)
+            self._index()
+
+    def page_blocked_reason(self, uri: str, result: Raw) -> Failure | None:
+        """Return the failure for a page that a governed child has sent and that is not the locked one, or None."""
+        if not self.governed:
+            return None
+        problem = self._page_problem(uri, result)
+        return self._page_problem(uri, result) if problem is not None and self.reload_lock() else problem
+
+    def _page_problem(self, uri: str, result: Raw) -> Failure | None:
+        assert self._pin is not None
+        record = apps.page_record(uri, result)
+        return self._pin.page_blocked_reason(uri, record)
+
     def _resume_waiters(self) -> None:
         """Call back the waiters of lists that are known now."""
         waiting, self._waiters = self._waiters, []
@@ -431,6 +471,8 @@ class Inventory:
             for method in CHANGES[notification]:
                 if method != skills.LIST or self.announces(method):
                     await self.fetch(source, method)
+            if notification != "notifications/prompts/list_changed":
+                await self._fetch_pages(source)
         finally:
             self._refreshing.discard(notification)
         self._notify(notification)
@@ -462,6 +504,7 @@ class Inventory:
         self.has_resources = "resources" in snapshot.capabilities
         self.needs_result_check = self.is_stateless or bool(self.task_only_tools) or self.has_resources
         declared = self.ui_tools()
+        self.needs_result_check |= bool(declared)
         # A tool for pages alone is no subtool: a model must not call it.
         self.call_prefixes = {
             name: _call_prefix(name, as_task=name in self.task_only_tools)

@@ -21,6 +21,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused, 
 from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import ToolChange, compare_text, compare_tools
 from switchboard_mcp.protocol import message_meta, skills
+from switchboard_mcp.protocol.apps import PAGES
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system.atomic_write import write_atomically
@@ -76,6 +77,7 @@ LISTS = {
         "resource_templates", "resource template", "uriTemplate", tool_hash.RESOURCE_MEMBERS, "resources"
     ),
     skills.LIST: LockedList("skills", "skill", "uri", tool_hash.SKILL_MEMBERS, "extensions"),
+    PAGES: LockedList("pages", "page", "uri", tool_hash.PAGE_MEMBERS, "resources"),
 }
 
 

@@ -29,6 +29,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, shell_word
 from switchboard_mcp.observability.log import Log
+from switchboard_mcp.policy import tool_hash
 from switchboard_mcp.policy.drift import FOR_MODELS, ToolChange
 
 # How many differences an error or a log line shows; `lock --check` shows all.
@@ -212,6 +213,20 @@ class LockPin:
         noun = LISTS[method].noun
         return self._drifted(f"{noun} {name}", f"{noun} '{name}'")
 
+    def page_blocked_reason(self, uri: str, record: Raw | None) -> Failure | None:
+        """Return the failure for a page of an app whose `record` differs from its lock, or None."""
+        entry = self._entry
+        locked = entry.pages.get(uri) if entry is not None and isinstance(entry.pages, dict) else None
+        child = self._spec.name
+        if locked is None:
+            message = f"Child '{child}', page '{uri}' is not in the lock."
+            return failure("child_not_locked", message, child=child, hint=_lock_hint(child))
+        members = tool_hash.normalize(record, tool_hash.PAGE_MEMBERS) if record is not None else {}
+        if tool_hash.digest(uri, members) == locked.hash:
+            return None
+        message = f"Child '{child}', page '{uri}' differs from its lock."
+        return failure("tool_drifted", message, child=child, hint=_drift_hint(child))
+
     def _drifted(self, name: str, shown: str) -> Failure | None:
         changes = self._changes_of(name)
         if not changes:
@@ -220,12 +235,8 @@ class LockPin:
         more = f"; and {len(changes) - MAX_SHOWN_CHANGES} more" if len(changes) > MAX_SHOWN_CHANGES else ""
         child = self._spec.name
         message = f"Child '{child}', {shown} differs from its lock. {shown_changes}{more}."
-        hint = (
-            f"It is blocked. Review it with `switchboard lock --check {shell_word(child)}`; "
-            f"`switchboard lock --accept {shell_word(child)}` accepts it as it is now."
-        )
         subtool = name if shown.startswith("subtool") else UNSET
-        return failure("tool_drifted", message, child=child, subtool=subtool, hint=hint)
+        return failure("tool_drifted", message, child=child, subtool=subtool, hint=_drift_hint(child))
 
     def _changes_of(self, name: str) -> list[ToolChange]:
         """Return the changes of a tool, and those of the whole child."""
@@ -267,6 +278,13 @@ class LockPin:
 
 def _lock_hint(child: str) -> str:
     return f"A person who may lock children runs `switchboard lock {shell_word(child)}`."
+
+
+def _drift_hint(child: str) -> str:
+    return (
+        f"It is blocked. Review it with `switchboard lock --check {shell_word(child)}`; "
+        f"`switchboard lock --accept {shell_word(child)}` accepts it as it is now."
+    )
 
 
 def _describe(change: ToolChange) -> str:

@@ -43,6 +43,10 @@ class LockedTool(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tru
     """Head of a skill."""
     resources: Any | UnsetType = UNSET
     """Files of a skill with their digests and sizes, or `dynamic`."""
+    digest: Hash | UnsetType = UNSET
+    """Checksum over the content of an app's page."""
+    size: int | UnsetType = UNSET
+    """Size of an app's page in bytes."""
     unreadable: str | UnsetType = UNSET
     """Checksum of a definition that cannot be parsed."""
 
@@ -91,6 +95,8 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     """All resource templates, by URI template. If not set, the child did not list any, and governed mode shows none."""
     skills: dict[str, LockedTool] | UnsetType = UNSET
     """All skills, by URI. If not set, the child has none, or they were not listed, and governed mode shows none."""
+    pages: dict[str, LockedTool] | UnsetType = UNSET
+    """The pages of apps, by URI. Governed mode shows no others."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):

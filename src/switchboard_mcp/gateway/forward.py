@@ -37,6 +37,10 @@ class Relay:
         """Send the request in a way of its own and return True, or return False."""
         return False
 
+    def refuse(self, request: ForwardedRequest, result: Raw) -> Failure | None:
+        """Return the failure for a result that the host must not get, or None."""
+        return None
+
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Return the result for the host."""
         return result
@@ -185,6 +189,9 @@ class ForwardedRequest(HostRequest):
         error = jsonrpc.get_error(answer)
         if error is None:
             result: Raw = answer.result  # type: ignore[assignment]  # set, since there is no error
+            if (problem := self.relay.refuse(self, result)) is not None:
+                self.on_failed(problem)
+                return
             self.record_issued_ids(result)
             if self.child.is_sandboxed and self.method == "tools/call":
                 result = Raw(self.child.explain_result(result))

@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 from msgspec import Raw, Struct
 
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import Session
@@ -175,6 +176,11 @@ def find_link(suites: Iterable[ChildSuite], uri: str, session: Session) -> Resol
 
 class ReadRelay(Relay):
     """`resources/read`: the contents have the URIs that the host uses."""
+
+    def refuse(self, request: ForwardedRequest, result: Raw) -> Failure | None:
+        """Refuse a page that differs from its lock."""
+        own = request.match.name
+        return request.child.inventory.page_blocked_reason(own, result) if is_page(own) else None
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Rename the contents. A client that has read a page may call the tools of its child by their own names."""

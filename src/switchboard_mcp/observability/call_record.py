@@ -39,6 +39,8 @@ class CallRecord(Struct, array_like=True, gc=False):
     """The name of the client program, for the dashboard; the audit log does not have it."""
     number: int = 0
     """Number of the call in its session, from 1; 0 if it is no call, or its client has no session."""
+    origin: str = ""
+    """`app` for a call under a name that only the pages of apps have; empty otherwise."""
 
 
 class CallObserver(Protocol):

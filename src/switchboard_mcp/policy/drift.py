@@ -33,7 +33,13 @@ PROSE_PARTS = frozenset({"description", "title", "$comment"})
 # The texts of an entry, and the words for each.
 TEXTS = {"displayName": "name", "title": "title", "description": "description", "mimeType": "MIME type"}
 # Members that are compared as a whole, and the words for each.
-PLAIN = {"arguments": "arguments", "frontmatter": "frontmatter", "resources": "files", "ui": "user interface"}
+PLAIN = {
+    "arguments": "arguments",
+    "frontmatter": "frontmatter",
+    "resources": "files",
+    "ui": "user interface",
+    "digest": "content",
+}
 _WORD = re.compile(r"[^\W_]+")
 ROOTS = {"inputSchema": "parameter", "outputSchema": "result"}
 

@@ -27,6 +27,7 @@ MEMBERS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_MEMBERS = ("title", "description", "arguments")
 RESOURCE_MEMBERS = ("name", "title", "description", "mimeType")
 SKILL_MEMBERS = ("frontmatter", "resources")
+PAGE_MEMBERS = ("mimeType", "digest", "size", "ui")
 UNREADABLE = "unreadable"
 UI = "ui"
 # Decoding more takes too long: five times the largest of 4,315 published tools.

@@ -21,6 +21,11 @@ SCHEME = "ui://"
 FLAT_KEY = "ui/resourceUri"
 URI_KEYS = (FLAT_KEY, "openai/outputTemplate")
 MODEL, APP = "model", "app"
+# The pages of a server as a list of digests, beside its real lists; no method of this name exists.
+PAGES = "ui/pages"
+# Of contents whose digest is computed. The largest published page has 0.4 MB.
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+MAX_META_BYTES = 64 * 1024
 
 _encode = msgspec.json.encode
 
@@ -77,16 +82,38 @@ def rename_ui(tool: Raw, rename: Callable[[str], str]) -> Raw:
     """Return a tool whose page has another URI, in both forms that hosts read."""
     members = decode_members(tool)
     meta = decode_members(members["_meta"])
+    meta |= {key: _renamed(meta[key], rename) for key in URI_KEYS if key in meta}
+    nested = decode_members(meta["ui"]) if "ui" in meta else {}
+    if "resourceUri" in nested:
+        nested["resourceUri"] = _renamed(nested["resourceUri"], rename)
+        meta["ui"] = Raw(_encode(nested))
+        meta[FLAT_KEY] = nested["resourceUri"]
+    return Raw(_encode({**members, "_meta": meta}))
+
+
+def without_page(tool: Raw) -> Raw:
+    """Return a tool that names no page; who may call it stays."""
+    members = decode_members(tool)
+    meta = {name: raw for name, raw in decode_members(members["_meta"]).items() if name not in URI_KEYS}
     if "ui" in meta:
         nested = decode_members(meta["ui"])
-        if "resourceUri" in nested:
-            nested["resourceUri"] = _renamed(nested["resourceUri"], rename)
-            meta["ui"] = Raw(_encode(nested))
-            meta[FLAT_KEY] = nested["resourceUri"]
-    for key in URI_KEYS:
-        if key in meta and (key != FLAT_KEY or "ui" not in meta):
-            meta[key] = _renamed(meta[key], rename)
+        nested.pop("resourceUri", None)
+        meta["ui"] = Raw(_encode(nested))
     return Raw(_encode({**members, "_meta": meta}))
+
+
+def link_page(result: Raw, uri: str) -> Raw:
+    """Return the result of a tool with the URI of its page, for hosts that look for it there."""
+    try:
+        members = decode_members(result)
+        meta = decode_members(members["_meta"]) if "_meta" in members else {}
+        nested = decode_members(meta["ui"]) if "ui" in meta else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return result
+    if "content" not in members:  # a task, or a question
+        return result
+    ui = Raw(_encode({**nested, "resourceUri": uri}))
+    return Raw(_encode({**members, "_meta": {**meta, "ui": ui, FLAT_KEY: uri}}))
 
 
 def for_apps_only(tool: Raw, name: str) -> Raw:
@@ -96,6 +123,43 @@ def for_apps_only(tool: Raw, name: str) -> Raw:
     kept = {key: value for key, value in meta.items() if key != "ui" and key not in URI_KEYS}
     shown = {**kept, "ui": {"visibility": [APP]}}
     return Raw(_encode({**members, "name": name, "_meta": shown}))
+
+
+def page_record(uri: str, result: Raw) -> Raw | None:
+    """Return what is locked of a page: the digest of all that a host gets of it, and its `_meta.ui` to be read.
+
+    None if the result of `resources/read` is no page, or is too large for a digest.
+    """
+    from hashlib import sha256  # only if there is a lock, or one is made
+
+    if len(memoryview(result)) > MAX_PAGE_BYTES:
+        return None
+    digest, size = sha256(), 0
+    try:
+        contents = msgspec.json.decode(decode_members(result)["contents"], type=list[dict[str, Raw]])
+        for content in contents:
+            for name in sorted(content.keys() - {"uri"}):
+                value = _canonical(name, content[name])
+                size += len(value)
+                digest.update(b"%b:%d:" % (name.encode(), len(value)))
+                digest.update(value)
+            digest.update(b";")
+        shown = decode_members(contents[0]["_meta"]) if "_meta" in contents[0] else {}
+    except (KeyError, IndexError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    record: dict[str, object] = {"uri": uri, "digest": f"sha256:{digest.hexdigest()}", "size": size}
+    record |= {"mimeType": contents[0]["mimeType"]} if "mimeType" in contents[0] else {}
+    record |= {"ui": shown["ui"]} if "ui" in shown else {}
+    return Raw(_encode(record))
+
+
+def _canonical(name: str, value: Raw) -> bytes:
+    """Return a member of a content so that the spelling of its JSON does not matter."""
+    if name in ("text", "blob"):
+        return _decode_text(value).encode()
+    if len(memoryview(value)) > MAX_META_BYTES:
+        raise msgspec.DecodeError
+    return _encode(msgspec.json.decode(value), order="sorted")
 
 
 def without_domain(contents: Iterable[dict[str, Raw]]) -> list[dict[str, Raw]]:

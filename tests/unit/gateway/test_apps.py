@@ -138,6 +138,40 @@ def test_two_children_with_the_same_page_and_names_are_kept_apart(board: Board) 
     assert other.error(other.ask("tools/call", {"name": "refresh", "arguments": {}}))["code"] == -32602
 
 
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("subtool", ["show", "plain"])
+@pytest.mark.parametrize("capabilities", [{}, SHOWS])
+def test_the_result_of_a_suite_names_the_page_for_hosts_that_show_pages(
+    board: Board, capabilities: Json, subtool: str, modern: bool
+) -> None:
+    add(board)
+    host = board.host(capabilities=capabilities, modern=modern)
+    result = host.result(host.call(subtool))
+    meta = result.get("_meta", {})
+    uri = "ui://kid/dash/main.html"
+    shown = {"ui": {"resourceUri": uri}, "ui/resourceUri": uri}
+    assert {key: meta[key] for key in shown if key in meta} == (
+        shown if capabilities and subtool == "show" else {}
+    )
+    assert text(result) == f"kid:{subtool}"
+
+
+def test_a_page_that_is_not_allowed_is_no_page(board: Board) -> None:
+    add(board, expose=Expose(allow=["show", "plain"]))
+    add(board, "open", expose=Expose(allow=["show", "ui://dash/*"]), exposure="direct")
+    known(board, "kid")
+    host = board.host(capabilities=SHOWS)
+    assert sorted(listed(host)) == ["kid_suite", "show"]
+    assert listed(host)["show"]["_meta"]["ui"] == {"resourceUri": PAGE}
+    assert host.error(host.ask("resources/read", {"uri": "ui://kid/dash/main.html"}))["code"] == -32002
+    assert "_meta" not in host.result(host.call("show"))
+
+
+def test_a_direct_tool_whose_page_is_not_allowed_names_none(board: Board) -> None:
+    add(board, expose=Expose(allow=["show"]), exposure="direct")
+    assert listed(board.host(capabilities=SHOWS))["show"]["_meta"] == {"ui": {}}
+
+
 def test_a_pinned_tool_does_not_catch_the_calls_of_a_page(board: Board) -> None:
     add(board, "aide", [PLAIN], pin=["*"])
     add(board)
@@ -171,3 +205,50 @@ def test_a_denied_tool_is_denied_to_pages_too(board: Board) -> None:
 )
 def test_a_tool_says_what_its_page_is(meta: object, expected: apps.ToolUi) -> None:
     assert apps.tool_ui(Raw(json.dumps({"name": "a", "_meta": meta}).encode())) == expected
+
+
+def test_a_page_named_in_the_old_form_alone_is_renamed_too() -> None:
+    tool = Raw(
+        json.dumps(
+            {"name": "a", "_meta": {"ui": {"visibility": ["model"]}, "ui/resourceUri": "ui://a"}}
+        ).encode()
+    )
+    renamed = apps.rename_ui(tool, lambda uri: uri + "/b")
+    assert apps.tool_ui(renamed) == apps.ToolUi("ui://a/b", for_app=False)
+
+
+def content(**members: object) -> Raw:
+    shown = {"uri": PAGE, "mimeType": apps.MIME_TYPE, "text": "<p>", **members}
+    return Raw(
+        json.dumps({"contents": [{key: value for key, value in shown.items() if value is not None}]}).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"text": "<p> "},
+        {"text": None, "blob": "PHA+"},
+        {"mimeType": "text/html"},
+        {"_meta": {"ui": {"csp": {"connectDomains": ["https://a"]}}}},
+        {"_meta": {"openai/widgetCSP": {}}},
+    ],
+)
+def test_whatever_changes_in_a_page_changes_its_record(changed: Json) -> None:
+    assert apps.page_record(PAGE, content(**changed)) != apps.page_record(PAGE, content())
+    assert apps.page_record(PAGE, content(uri="ui://other")) == apps.page_record(PAGE, content())
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b"{}",
+        b"[]",
+        b'{"contents":[]}',
+        b'{"contents":[3]}',
+        b'{"contents":[{"_meta":3}]}',
+        b'"' + b"x" * apps.MAX_PAGE_BYTES,
+    ],
+)
+def test_what_is_no_page_has_no_record(result: bytes) -> None:
+    assert apps.page_record(PAGE, Raw(result)) is None

@@ -320,6 +320,15 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     "protocol.apps.for_apps_only": lambda value, raw: apps.for_apps_only(
         Raw(json({"_meta": {"a": Raw(raw)}})), "a"
     ),
+    "protocol.apps.without_page": lambda value, raw: apps.without_page(
+        Raw(json({"inputSchema": Raw(raw), "_meta": {"ui": {"resourceUri": "ui://a"}}}))
+    ),
+    "protocol.apps.link_page": lambda value, raw: apps.link_page(
+        Raw(json({"content": [], "_meta": {"ui": Raw(raw)}})), "ui://a"
+    ),
+    "protocol.apps.page_record": lambda value, raw: apps.page_record(
+        "ui://a", Raw(json({"contents": [{"text": raw.decode(), "_meta": {"ui": Raw(raw)}}]}))
+    ),
     "protocol.skills.offers_skills": lambda value, raw: skills.offers_skills({"extensions": Raw(raw)}),
     "protocol.skills.offers_directories": lambda value, raw: skills.offers_directories(
         {"extensions": Raw(json({skills.EXTENSION: Raw(raw)}))}

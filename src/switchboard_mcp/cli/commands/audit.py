@@ -175,7 +175,7 @@ def row(entry: AuditEntry) -> tuple[str | Styled, ...]:
         str(entry.seq),
         entry.kind,
         entry.principal,
-        " ".join(filter(None, (entry.child, entry.subtool))),
+        " ".join(filter(None, (entry.child, entry.subtool, entry.origin and f"({entry.origin})"))),
         f"≤ {entry.duration_bucket}"
         if entry.duration_bucket and entry.duration_bucket != "more"
         else entry.duration_bucket,

@@ -26,6 +26,7 @@ from switchboard_mcp.cli.start_all import start_all
 from switchboard_mcp.config.sections import Profile
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.results import usage_file
+from switchboard_mcp.gateway.suites.app_pages import tools_with_page
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.profile_suite import profile_view
 from switchboard_mcp.gateway.suites.suite_tools import SHAPES, describe
@@ -114,6 +115,8 @@ class TokenReport(Struct, frozen=True, rename="camel"):
     hosts: list[HostTokens] = []
     split: dict[str, int] = {}
     """Tokens that twin suites cost more than one suite, by child."""
+    apps: dict[str, int] = {}
+    """Tokens of subtools with a page, which hosts that show apps list directly, by child."""
     results: dict[str, ResultCounts] = {}
     """Tokens of results that did not reach a model, by child, and those of reading on."""
 
@@ -126,6 +129,7 @@ class ChildFigures(Struct, frozen=True):
     failed: dict[str, str] = {}
     hosts: list[HostTokens] = []
     split: dict[str, int] = {}
+    apps: dict[str, int] = {}
     results: dict[str, ResultCounts] = {}
 
 
@@ -224,7 +228,7 @@ async def child_servers(invocation: Invocation, count: Count) -> ChildFigures:
         present = {suite.child.name for suite in suites}
         results = {name: counts[name] for name in sorted(counts) if name in present}
         hosts, split = host_tokens(switchboard, count), split_tokens(suites, count)
-        return ChildFigures(servers, settings, failed, hosts, split, results)
+        return ChildFigures(servers, settings, failed, hosts, split, app_tokens(suites, count), results)
 
 
 def split_tokens(suites: Sequence[ChildSuite], count: Count) -> dict[str, int]:
@@ -235,6 +239,16 @@ def split_tokens(suites: Sequence[ChildSuite], count: Count) -> dict[str, int]:
     return {
         suite.source: count(_listed(suite)) - count(msgspec.json.encode(suite.descriptor(SHAPES[0])))
         for suite in split
+    }
+
+
+def app_tokens(suites: Sequence[ChildSuite], count: Count) -> dict[str, int]:
+    """Return the tokens of subtools with a page, by child. The tools that only pages call are in no prompt."""
+    paged = {suite: tools_with_page(suite) for suite in suites if not suite.direct}
+    return {
+        suite.source: _tokens([suite.child.inventory.tool(name).view() for name in names], count)
+        for suite, names in paged.items()
+        if names
     }
 
 
@@ -311,6 +325,7 @@ def build_report(
         failed=known.failed,
         hosts=known.hosts,
         split=known.split,
+        apps=known.apps,
         results=known.results,
     )
 
@@ -357,6 +372,10 @@ def show(figures: TokenReport, out: Screen) -> None:
     for name, tokens in figures.split.items():
         out.prose(
             f"Two suites for {name} in place of one (`suites.{name}.split`) cost {tokens:,} tokens in each list."
+        )
+    for name, tokens in figures.apps.items():
+        out.prose(
+            f"Subtools of {name} with a page cost {tokens:,} tokens in hosts that show apps (`suites.{name}.apps`)."
         )
     small = [cost.name for cost in figures.servers if cost.suite + cost.introspect > cost.flat]
     if small:

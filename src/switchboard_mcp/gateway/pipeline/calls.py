@@ -25,6 +25,7 @@ from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import is_error
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import jsonrpc, message_meta
+from switchboard_mcp.protocol.apps import APP
 from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
@@ -79,6 +80,7 @@ class PipelineRequest(HostRequest):
     watch: WatchedCall | None  # None unless details of calls are kept
     kind = "call"  # as the audit log names it
     follows_call = False
+    origin = ""
     selects = False  # the host wants a part of the result, which is taken from the whole
     deliver = HostRequest.finish  # answers the host; `super()` would cost as much as the rest of `finish`
 
@@ -268,6 +270,7 @@ class PipelineRequest(HostRequest):
                     0.0,
                     self.client,
                     number,
+                    self.origin,
                 )
             )
             if self.watch is not None:
@@ -385,6 +388,11 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
     def kind(self) -> str:  # type: ignore[override]
         """`call` for a tool, otherwise the method."""
         return "call" if self.method == CALL else self.method
+
+    @property
+    def origin(self) -> str:  # type: ignore[override]
+        """`app` for a call of an app's page, otherwise empty."""
+        return APP if self.match.by_page else ""
 
     @property
     def follows_call(self) -> bool:  # type: ignore[override]

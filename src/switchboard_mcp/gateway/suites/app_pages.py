@@ -35,14 +35,18 @@ def tools_of_pages(suites: Iterable[ChildSuite]) -> dict[str, list[ResolvedName]
         for tool in suite.child.inventory.known_tools():
             # A tool that says nothing about it is for models and for pages.
             if suite.access.permits(tool.name) and declared.get(tool.name, apps.NO_UI).for_app:
-                found.setdefault(tool.name, []).append(ResolvedName(suite, tool.name))
+                found.setdefault(tool.name, []).append(ResolvedName(suite, tool.name, by_page=True))
     return found
 
 
 def page_tool(tool: Raw, match: ResolvedName, suites: Iterable[ChildSuite]) -> Raw:
     """Return the descriptor of a tool with the URI that hosts use for its page."""
-    ui = match.suite.ui_tools().get(match.name, apps.NO_UI)
-    if not ui.uri or keeps_own_uri(match.suite, ui.uri, suites):
+    suite = match.suite
+    declared = suite.child.inventory.ui_tools().get(match.name, apps.NO_UI)
+    ui = suite.ui_tools().get(match.name, apps.NO_UI)
+    if declared.uri and not ui.uri:
+        return apps.without_page(tool)
+    if not ui.uri or keeps_own_uri(suite, ui.uri, suites):
         return tool
     return rename_ui(tool, partial(kept_schemes.host_uri, match.suite.child.name))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
@@ -175,11 +176,25 @@ class ChildSuite:
         ]
 
     def ui_tools(self) -> dict[str, ToolUi]:
-        """Return the permitted tools that say something about a user interface; empty if pages are not shown."""
+        """Return the permitted tools that say something about a user interface; empty if pages are not shown.
+
+        A page that policy does not permit is left out: its tool is one without a page.
+        """
         if not self.shows_apps:
             return {}
         declared = self.child.inventory.ui_tools()
-        return {name: ui for name, ui in declared.items() if self.access.permits(name)}
+        return {
+            name: ui if not ui.uri or self.access.permits_uri(ui.uri) else replace(ui, uri="")
+            for name, ui in declared.items()
+            if self.access.permits(name)
+        }
+
+    def page_of(self, subtool: str) -> str:
+        """Return the URI of a subtool's page for hosts, or an empty string. Cheap for a child without pages."""
+        if subtool not in self.child.inventory.ui_tools():
+            return ""
+        uri = self.ui_tools().get(subtool, NO_UI).uri
+        return host_uri(self.child.name, uri) if uri else ""
 
     def describe_skills(self) -> list[str]:
         """Return a line for each skill, for hosts that do not know skills: they can read it as a resource."""
@@ -340,12 +355,14 @@ class ChildSuite:
 class ResolvedName(Struct, frozen=True):
     """A tool, prompt or resource of a child under the name that the child uses.
 
-    `listed_in` is the list that must have it; empty for what is in no list.
+    `listed_in` is the list that must have it; empty for what is in no list. `by_page` for a tool under a name that
+    only pages use.
     """
 
     suite: ChildSuite
     name: str
     listed_in: str = TOOLS
+    by_page: bool = False
 
     @property
     def is_permitted(self) -> bool:

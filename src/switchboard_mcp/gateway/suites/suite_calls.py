@@ -27,7 +27,7 @@ from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.tasks import note_task
 from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remedy
-from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
+from switchboard_mcp.protocol import apps, client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.result_ids import CreatedTask
 from switchboard_mcp.suites import introspect
@@ -249,6 +249,8 @@ class SubtoolCall(HostRequest):
             result = Raw(self.child.explain_result(result))
         if self.child.inventory.needs_result_check:
             self.record_issued_ids(result)
+            if (page := self.suite.page_of(self.arguments.subtool)) and apps.declares_apps(self.capabilities):
+                result = apps.link_page(result, page)
             task = result_ids.created_task(bytes(result)) if self.child.is_stateless else None
             if task is not None and task.id:
                 self._task_created(task, result)

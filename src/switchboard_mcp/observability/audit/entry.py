@@ -24,6 +24,7 @@ class AuditEntry(Struct, omit_defaults=True):
     subtool: str = ""
     outcome: str = ""
     duration_bucket: str = field(default="", name="took")
+    origin: str = ""
     args: str = ""
     pid: int = 0
     schema: int = 0

@@ -33,14 +33,22 @@ SALT_BYTES = 32
 _encode = msgspec.json.encode
 
 # The text members of a line, in the order of `_texts`. Their names are the format of the log, read by `AuditEntry`.
-MEMBERS = ("kind", "who", "child", "subtool", "outcome", "took")
+MEMBERS = ("kind", "who", "child", "subtool", "outcome", "took", "origin")
 
 
 def _texts(record: CallRecord) -> tuple[str, ...]:
     """Return the values of `MEMBERS`. A plain tuple, because it is the cache key and built for every record."""
     duration_s = record.duration_s
     duration_bucket = bucket(duration_s) if duration_s >= 0 else ""
-    return (record.kind, record.principal, record.child, record.subtool, record.outcome, duration_bucket)
+    return (
+        record.kind,
+        record.principal,
+        record.child,
+        record.subtool,
+        record.outcome,
+        duration_bucket,
+        record.origin,
+    )
 
 
 class AuditWriter:
