@@ -267,9 +267,13 @@ class _OtherPlaces:
     def has(self, stem: Stem) -> bool:
         if self._stems is None:
             places: tuple[Place, ...] = ("claimed", "shipped", "archive", "deadletter")
-            # A message's name is its stem in every place, and what follows a dot.
+            # A message's name is its stem in every place, and what follows a dot. The reason of a dead letter may
+            # outlive it: a process that requeues one removes it last.
             self._stems = {
-                name.partition(".")[0] for place in places for name in self._tx.names(place, self._agent)
+                name.partition(".")[0]
+                for place in places
+                for name in self._tx.names(place, self._agent)
+                if not name.endswith(dead_letter_reasons.SUFFIX)
             }
         return str(stem) in self._stems or message_lookup.is_packed(self._tx, self._agent, stem)
 
