@@ -432,20 +432,24 @@ ASKING = scripted(
             name, args = params["name"], params["arguments"]
             if name == "now":
                 self.waiting.append(request_id)
-            else:
+            elif name == "who":
                 self.answer(request_id, text(str(os.getpid())))
             if name == "later":
-                self.ask("later", args["kind"])
+                # In one piece, so that no other call is under way when the question arrives.
+                answer = {"id": request_id, "result": text(str(os.getpid()))}
+                write(dump(answer) + b"\\n" + dump(self.question("later", args["kind"])) + b"\\n")
             elif len(self.waiting) == args.get("calls", 1):
                 for waiting in self.waiting:
                     self.asked[f"q{waiting}"] = waiting
                     self.ask(f"q{waiting}", args["kind"])
                 self.waiting.clear()
         def ask(self, id, kind):
+            send(self.question(id, kind))
+        def question(self, id, kind):
             params = {"messages": [], "maxTokens": 1}
             if kind == "elicitation":
                 params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
-            send({"id": id, "method": METHODS[kind], "params": params})
+            return {"id": id, "method": METHODS[kind], "params": params}
     Asking().serve()
     """
 )
