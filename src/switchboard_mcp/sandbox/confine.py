@@ -49,6 +49,7 @@ SECCOMP = {"x86_64": 317, "aarch64": 277}
 CAPSET = {"x86_64": 126, "aarch64": 91}
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 SECCOMP_SET_MODE_FILTER = 1
+TSYNC = 1
 # Landlock rights that a file, as opposed to a folder, may have: execute, write, read, truncate, ioctl on devices.
 FILE_RIGHTS = 0b1100_0000_0000_0111
 CHANNEL = 3
@@ -357,13 +358,13 @@ def restrict_files(rules: tuple[bytes, list[tuple[bytes, int]]] | None) -> None:
     os.close(ruleset)
 
 
-def filter_calls(program: bytes) -> None:
-    """Install an assembled seccomp filter."""
+def filter_calls(program: bytes, flags: int = 0) -> None:
+    """Install an assembled seccomp filter, with the flag `TSYNC` for all threads of the process."""
     if not program:
         return
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    call(SECCOMP[machine()], SECCOMP_SET_MODE_FILTER, 0, header)
+    call(SECCOMP[machine()], SECCOMP_SET_MODE_FILTER, flags, header)
 
 
 # What this system offers.

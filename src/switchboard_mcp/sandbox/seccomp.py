@@ -10,29 +10,48 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 
-EPERM, ENOSYS, EAFNOSUPPORT, EPROTONOSUPPORT = 1, 38, 97, 93
+EPERM, EACCES, ENOSYS, EAFNOSUPPORT, EPROTONOSUPPORT = 1, 13, 38, 97, 93
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
 # Number on x86_64 and on aarch64; -1 if it does not exist there.
 CALLS: dict[str, tuple[int, int]] = {
+    "access": (21, -1),
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
+    "arch_prctl": (158, -1),
     "bpf": (321, 280),
+    "brk": (12, 214),
     "chroot": (161, 51),
     "clock_adjtime": (305, 266),
+    "clock_gettime": (228, 113),
+    "clock_nanosleep": (230, 115),
     "clock_settime": (227, 112),
     "clone": (56, 220),
     "clone3": (435, 435),
+    "close": (3, 57),
     "delete_module": (176, 106),
+    "epoll_ctl": (233, 21),
+    "epoll_pwait": (281, 22),
+    "epoll_wait": (232, -1),
+    "execve": (59, 221),
+    "exit": (60, 93),
+    "exit_group": (231, 94),
+    "faccessat": (269, 48),
     "fanotify_init": (300, 262),
+    "fcntl": (72, 25),
     "finit_module": (313, 273),
     "fork": (57, -1),
     "fsconfig": (431, 431),
     "fsmount": (432, 432),
     "fsopen": (430, 430),
     "fspick": (433, 433),
+    "fstat": (5, 80),
+    "futex": (202, 98),
+    "getpid": (39, 172),
+    "getrandom": (318, 278),
+    "gettid": (186, 178),
     "init_module": (175, 105),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -46,19 +65,33 @@ CALLS: dict[str, tuple[int, int]] = {
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
     "lookup_dcookie": (212, 18),
+    "lseek": (8, 62),
+    "madvise": (28, 233),
+    "membarrier": (324, 283),
     "migrate_pages": (256, 238),
+    "mmap": (9, 222),
     "modify_ldt": (154, -1),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
     "move_mount": (429, 429),
     "move_pages": (279, 239),
+    "mprotect": (10, 226),
+    "mremap": (25, 216),
+    "munmap": (11, 215),
     "name_to_handle_at": (303, 264),
+    "nanosleep": (35, 101),
+    "newfstatat": (262, 79),
     "nfsservctl": (180, 42),
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
+    "openat": (257, 56),
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "poll": (7, -1),
+    "ppoll": (271, 73),
+    "prctl": (157, 167),
+    "pread64": (17, 67),
     "prlimit64": (302, 261),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
@@ -67,18 +100,31 @@ CALLS: dict[str, tuple[int, int]] = {
     "ptrace": (101, 117),
     "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
+    "read": (0, 63),
+    "readv": (19, 65),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "restart_syscall": (219, 128),
+    "rseq": (334, 293),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "sched_getaffinity": (204, 123),
     "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
+    "sched_yield": (24, 124),
+    "set_robust_list": (273, 99),
+    "set_tid_address": (218, 96),
     "setdomainname": (171, 162),
     "sethostname": (170, 161),
     "setns": (308, 268),
     "setpriority": (141, 140),
     "settimeofday": (164, 170),
+    "sigaltstack": (131, 132),
     "socket": (41, 198),
+    "statx": (332, 291),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),
@@ -87,6 +133,10 @@ CALLS: dict[str, tuple[int, int]] = {
     "userfaultfd": (323, 282),
     "vfork": (58, -1),
     "vhangup": (153, 58),
+    "wait4": (61, 260),
+    "waitid": (247, 95),
+    "write": (1, 64),
+    "writev": (20, 66),
 }
 MOUNTING = (
     "chroot", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
@@ -108,6 +158,7 @@ OWN_SANDBOX = frozenset(("unshare", "chroot"))
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # type into a terminal
 CLONE_NEW = 0x7E02_0000  # every namespace
 CLONE_THREAD = 0x0001_0000
+WRITING_FLAGS = 0o1_103  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, the same on both architectures
 SCTP, MPTCP = 132, 262  # TCP under another number, which rules for TCP do not see
 
 # Classic BPF.
@@ -144,6 +195,42 @@ def assemble(
         if CALLS[name][column] >= 0:
             program += [(EQUAL, 0, len(checks), CALLS[name][column]), *checks]
     program.append((RETURN, 0, 0, ALLOW))
+    return b"".join(struct.pack("HBBI", *one) for one in program)
+
+
+@cache
+def assemble_only(machine: str, names: tuple[str, ...], *, kill: bool) -> bytes:
+    """Return the filter that allows the named calls and no others; empty for an unknown architecture.
+
+    Any other call kills the process, or returns `EPERM`. `clone` makes threads only, `clone3` is `ENOSYS` for the
+    fallback of the C library, `openat` opens for reading only, and `prlimit64` concerns the caller alone.
+    """
+    if machine not in AUDIT_ARCH:
+        return b""
+    column = list(AUDIT_ARCH).index(machine)
+    refused = (RETURN, 0, 0, KILL if kill else ERRNO | EPERM)
+    checks: dict[str, list[Instruction]] = {
+        "clone": [_load(0), (ANY_BIT, 1, 0, CLONE_THREAD), refused, (RETURN, 0, 0, ALLOW)],
+        "clone3": [(RETURN, 0, 0, ERRNO | ENOSYS)],
+        "openat": [
+            _load(2),
+            (ANY_BIT, 0, 1, WRITING_FLAGS),
+            (RETURN, 0, 0, ERRNO | EACCES),
+            (RETURN, 0, 0, ALLOW),
+        ],
+        "prlimit64": [_load(0), (EQUAL, 1, 0, 0), refused, (RETURN, 0, 0, ALLOW)],
+    }
+    program: list[Instruction] = [
+        (LOAD, 0, 0, ARCH_AT),
+        (EQUAL, 1, 0, AUDIT_ARCH[machine]),
+        (RETURN, 0, 0, KILL),
+        (LOAD, 0, 0, NUMBER_AT),
+    ]
+    for name in names:
+        steps = checks.get(name, [(RETURN, 0, 0, ALLOW)])
+        if CALLS[name][column] >= 0:
+            program += [(EQUAL, 0, len(steps), CALLS[name][column]), *steps]
+    program.append(refused)
     return b"".join(struct.pack("HBBI", *one) for one in program)
 
 

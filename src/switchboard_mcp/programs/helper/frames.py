@@ -1,0 +1,132 @@
+"""The messages between the gateway and a helper process: MessagePack in frames with their length in front.
+
+Both sides decode with these types, since the helper is not trusted: a message of another shape is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall, Raised, Waiting
+
+HEADER_BYTES = 4
+# A snapshot holds the memory of a program, up to its limit; more than this is not a message.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+
+class ModuleFrame(Struct, array_like=True, frozen=True):
+    """A module: its name, its functions, and the stub for the checker."""
+
+    name: str
+    functions: list[str]
+    stub: str = ""
+
+
+class LimitsFrame(Struct, array_like=True, frozen=True):
+    """The limits that hold inside the helper."""
+
+    seconds: float
+    memory_mb: int
+    calls: int
+    answer_kb: int
+    recursion: int
+
+
+class SettledFrame(Struct, array_like=True, frozen=True):
+    """The outcome of a call."""
+
+    id: int
+    value: bytes
+    text: str | None
+    raised: Raised | None
+    message: str
+
+
+class CheckRequest(Struct, tag="check", frozen=True):
+    """Check a program."""
+
+    code: str
+    modules: list[ModuleFrame]
+
+
+class StartRequest(Struct, tag="start", frozen=True):
+    """Run a program to its first step."""
+
+    code: str
+    modules: list[ModuleFrame]
+    input: bytes
+    limits: LimitsFrame
+    seed: int
+    clock: float
+
+
+class ResumeRequest(Struct, tag="resume", frozen=True):
+    """Run on from a snapshot. It is empty if the helper still holds the session with this number."""
+
+    session: int
+    snapshot: bytes
+    modules: list[ModuleFrame]
+    settled: list[SettledFrame]
+    limits: LimitsFrame
+
+
+Request = CheckRequest | StartRequest | ResumeRequest
+
+
+class Checked(Struct, tag="checked"):
+    """The result of a check; `analysis` is the result of the source analysis."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    analysis: dict[str, Any] = field(default_factory=dict)
+    syntax_error: Diagnostic | None = None
+    failure: Failed | None = None
+
+
+class Stepped(Struct, tag="stepped"):
+    """The end of a step. `session` is the number under which the helper holds it, until its next operation."""
+
+    session: int = 0
+    waiting: Waiting | None = None
+    finished: Finished | None = None
+    failed: Failed | None = None
+
+
+class Ready(Struct, tag="ready"):
+    """The helper is confined and waits for requests. `parts` are the mechanisms that hold."""
+
+    parts: list[str]
+    version: str
+    worker: int
+
+
+class Answer(Struct, array_like=True):
+    """A response. The helper ends after it if `retires`, since its worker has died."""
+
+    body: Checked | Stepped | Ready
+    retires: bool = False
+
+
+__all__ = ["Answer", "Checked", "ProgramCall", "Ready", "Request", "Stepped", "decode_answer", "decode_request", "encode"]
+
+_encoder = msgspec.msgpack.Encoder()
+_answers = msgspec.msgpack.Decoder(Answer)
+_requests = msgspec.msgpack.Decoder(Request)
+
+
+def encode(message: object) -> bytes:
+    """Return a message as a frame."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def decode_answer(body: bytes) -> Answer:
+    """Return the answer in a frame. Raises `msgspec.MsgspecError`."""
+    return _answers.decode(body)
+
+
+def decode_request(body: bytes) -> Request:
+    """Return the request in a frame. Raises `msgspec.MsgspecError`."""
+    return _requests.decode(body)

@@ -1,0 +1,348 @@
+"""Checks and runs programs with Monty, inside the helper process.
+
+The synchronous snapshot API is used throughout: the asynchronous one aborts the interpreter at exit. A program that
+waits is dumped at once; its session stays open until the next operation, which spares the load if that resumes it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pydantic_monty as monty
+
+from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall, Waiting
+from switchboard_mcp.programs.helper import json_values
+from switchboard_mcp.programs.helper.frames import (
+    Checked,
+    CheckRequest,
+    LimitsFrame,
+    ModuleFrame,
+    ResumeRequest,
+    SettledFrame,
+    StartRequest,
+    Stepped,
+)
+
+# Imported in front of a program that is checked: the checker has accepted it when the program asks for this module.
+CHECKED_MODULE = "switchboard_checked"
+CHECK_SECONDS = 10.0
+CHECK_MEMORY = 64 * 1024 * 1024
+# Arguments of one call. Larger ones belong into a file or a handle.
+MAX_ARGUMENT_BYTES = 1024 * 1024
+# The pool counts these per session, as a second line behind the limit of calls.
+MAX_SUSPENSIONS = 100_000
+MAX_MESSAGE_CHARS = 2000
+MAX_TRACEBACK_CHARS = 8000
+MAX_DIAGNOSTICS = 100
+# Known to the interpreter, unknown to its checker; `input` is the input of the program.
+CHECK_BUILTINS = """
+from typing import Any
+input: Any
+def map(function: Any, *values: Any) -> Any: ...
+def filter(function: Any, values: Any) -> Any: ...
+def getattr(value: Any, name: str, default: Any = ...) -> Any: ...
+def hasattr(value: Any, name: str) -> bool: ...
+def setattr(value: Any, name: str, item: Any) -> None: ...
+def format(value: Any, spec: str = ...) -> str: ...
+"""
+_TIME, _MEMORY, _RECURSION = (
+    "feed time limit exceeded",
+    "memory limit exceeded",
+    "maximum recursion depth exceeded",
+)
+
+Analyse = Callable[[str, Iterable[ModuleFrame]], dict[str, Any]]
+
+
+class WorkerLostError(Exception):
+    """The worker has died, and this helper cannot start another."""
+
+
+class CallLimitError(Exception):
+    """The program made more calls than it may."""
+
+
+def _never(*args: object, **kwargs: object) -> object:
+    raise RuntimeError
+
+
+class Printed:
+    """Keeps the end of what a program prints."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def __call__(self, stream: str, text: str) -> None:
+        """Take text from the interpreter. Never raises: an exception would end the session only at the end of a turn."""
+        self._pieces.append(text[-self._most :])
+        self._size += len(self._pieces[-1])
+        if self._size > 4 * self._most:
+            self._pieces = [self.text()]
+            self._size = len(self._pieces[0])
+
+    def text(self) -> str:
+        """Return the end of the text."""
+        return "".join(self._pieces)[-self._most :]
+
+
+class Interpreter:
+    """One worker of Monty, and the session that it holds."""
+
+    def __init__(self, pool: Any, analyse: Analyse) -> None:
+        self._pool = pool
+        self._analyse = analyse
+        self._number = 0
+        self._session: Any = None
+        self._snapshot: Any = None
+        self._printed: Printed | None = None
+
+    # Checks
+
+    def check(self, request: CheckRequest) -> Checked:
+        """Check a program. Nothing of it runs."""
+        self._drop()
+        analysis = self._analyse(request.code, request.modules)
+        if analysis.get("syntax_error"):
+            return Checked(analysis=analysis, syntax_error=_syntax_diagnostic(analysis["syntax_error"]))
+        modules = {one.name: monty.ExternalModule({}, stubs=one.stub) for one in request.modules}
+        modules[CHECKED_MODULE] = monty.ExternalModule({}, stubs="done: int\n")
+        try:
+            with self._pool.checkout(
+                external_modules=modules,
+                type_check=True,
+                type_check_format="json",
+                type_check_stubs=CHECK_BUILTINS,
+                limits={"max_feed_duration_secs": CHECK_SECONDS, "max_memory": CHECK_MEMORY},
+            ) as session:
+                snapshot = session.feed_start(f"import {CHECKED_MODULE}\n{request.code}")
+                while getattr(snapshot, "function_name", None) == "import_stubs":
+                    snapshot = snapshot.resume_auto()
+                return Checked(analysis=analysis)
+        except monty.MontyTypingError as problem:
+            return Checked(analysis=analysis, diagnostics=_diagnostics(str(problem)))
+        except monty.MontySyntaxError as problem:
+            line, column = _position(problem)
+            text = str(problem)[:MAX_MESSAGE_CHARS]
+            diagnostic = Diagnostic("invalid-syntax", text, max(1, line - 1), column)
+            return Checked(analysis=analysis, syntax_error=diagnostic)
+        except monty.MontyCrashedError as problem:
+            raise WorkerLostError(_lost(problem)) from problem
+        except (monty.MontyError, ValueError, RuntimeError) as problem:
+            failed = _failed(problem, "")
+            return Checked(analysis=analysis, failure=_moved_up(failed))
+
+    # Runs
+
+    def start(self, request: StartRequest) -> Stepped:
+        """Run a program to its first step."""
+        self._drop()
+        limits = request.limits
+        self._printed = Printed(limits.answer_kb * 1024)
+        try:
+            value = json_values.decode(request.input) if request.input else None
+        except ValueError as problem:
+            return Stepped(failed=Failed("value", f"The input of the program is not usable: {problem}."))
+        clock = datetime.datetime.fromtimestamp(request.clock, datetime.UTC)
+        session = self._pool.checkout(
+            script_name="program",
+            external_modules=_modules(request.modules),
+            limits={
+                "max_feed_duration_secs": limits.seconds,
+                "max_memory": limits.memory_mb * 1024 * 1024,
+                "max_recursion_depth": limits.recursion,
+                "max_suspensions": MAX_SUSPENSIONS,
+            },
+            os_policy={"sleep": "zero", "datetime": clock, "random_start": {"seed": request.seed}},
+        )
+        begin = lambda: self._open(session).feed_start(  # noqa: E731 -- runs where its failures are handled
+            request.code, inputs={"input": value}, print_callback=self._printed
+        )
+        return self._run(begin, request.modules, limits)
+
+    def resume(self, request: ResumeRequest) -> Stepped:
+        """Run on from a snapshot, or from the session that is open."""
+        if request.snapshot or request.session != self._number or self._snapshot is None:
+            self._drop()
+            self._printed = Printed(request.limits.answer_kb * 1024)
+            session = self._pool.checkout(external_modules=_modules(request.modules))
+            begin = lambda: self._load(session, request)  # noqa: E731
+        else:
+            assert self._printed is not None
+            self._printed.__init__(request.limits.answer_kb * 1024)  # type: ignore[misc]
+            begin = lambda: _settle(self._snapshot, request.settled)  # noqa: E731
+        return self._run(begin, request.modules, request.limits)
+
+    def _load(self, session: Any, request: ResumeRequest) -> Any:
+        snapshot = self._open(session).load_snapshot(request.snapshot, print_callback=self._printed)
+        return _settle(snapshot, request.settled)
+
+    def _run(self, begin: Callable[[], Any], modules: list[ModuleFrame], limits: LimitsFrame) -> Stepped:
+        """Run to the end of a step, and turn each failure into a value."""
+        assert self._printed is not None
+        printed = self._printed
+        calls: list[ProgramCall] = []
+        try:
+            snapshot = self._drive(begin(), modules, limits, calls)
+            if isinstance(snapshot, monty.MontyComplete):
+                value = json_values.encode(snapshot.output, limits.answer_kb * 1024, lenient=True)
+                finished = Finished(value, printed.text(), calls)
+                self._drop()
+                return Stepped(finished=finished)
+            dump = snapshot.dump()
+        except monty.MontyCrashedError as problem:
+            raise WorkerLostError(_lost(problem)) from problem
+        except (monty.MontyError, ValueError, RuntimeError, MemoryError, CallLimitError) as problem:
+            self._drop()
+            return Stepped(failed=_failed(problem, printed.text()))
+        self._number += 1
+        self._snapshot = snapshot
+        waiting = Waiting(dump, calls, snapshot.pending_call_ids, printed.text())
+        return Stepped(session=self._number, waiting=waiting)
+
+    def _drive(
+        self, snapshot: Any, modules: list[ModuleFrame], limits: LimitsFrame, calls: list[ProgramCall]
+    ) -> Any:
+        """Answer what the program asks for, up to its end or to a wait."""
+        known = {f"{one.name}.{function}" for one in modules for function in one.functions}
+        while True:
+            if isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
+                return snapshot
+            if isinstance(snapshot, monty.NameLookupSnapshot):
+                snapshot = snapshot.resume()
+            elif snapshot.is_os_function:
+                ours = snapshot.function_name == "import"
+                snapshot = snapshot.resume_auto() if ours else snapshot.resume_not_handled()
+            elif snapshot.function_name in known:
+                snapshot = snapshot.resume(_announce(snapshot, limits, calls))
+            else:
+                text = f"name '{snapshot.function_name}' is not defined"
+                snapshot = snapshot.resume({"exc_type": "NameError", "message": text})
+
+    # The session
+
+    def _open(self, session: Any) -> Any:
+        self._session = session
+        return session.__enter__()
+
+    def _drop(self) -> None:
+        """Leave the session. The worker is then free."""
+        session, self._session, self._snapshot = self._session, None, None
+        if session is not None:
+            try:
+                session.__exit__(None, None, None)
+            except monty.MontyError:  # the worker has died; the next operation finds out
+                pass
+
+
+def _modules(modules: Iterable[ModuleFrame]) -> dict[str, Any]:
+    """Return modules with the functions of the manifest only."""
+    return {one.name: monty.ExternalModule(dict.fromkeys(one.functions, _never)) for one in modules}
+
+
+def _announce(snapshot: Any, limits: LimitsFrame, calls: list[ProgramCall]) -> dict[str, Any]:
+    """Add a call of the program, and return the answer: a future, or the exception for arguments that are unfit."""
+    module, _, function = snapshot.function_name.partition(".")
+    if snapshot.args:
+        return _exception("TypeError", f"{snapshot.function_name}() takes keyword arguments only")
+    try:
+        arguments = json_values.encode(snapshot.kwargs, MAX_ARGUMENT_BYTES)
+    except json_values.UnfitValueError as problem:
+        return _exception("TypeError", f"{snapshot.function_name}(): an argument {problem}")
+    except json_values.TooLargeError:
+        return _exception("ValueError", f"{snapshot.function_name}(): the arguments are larger than 1 MiB as JSON")
+    if len(calls) >= limits.calls:
+        raise CallLimitError
+    calls.append(ProgramCall(snapshot.call_id, module, function, arguments))
+    return {"future": ...}
+
+
+def _exception(kind: str, message: str) -> dict[str, Any]:
+    return {"exc_type": kind, "message": message}
+
+
+def _settle(snapshot: Any, settled: Iterable[SettledFrame]) -> Any:
+    if not isinstance(snapshot, monty.FutureSnapshot):
+        raise ValueError("the snapshot does not wait for calls")
+    pending = set(snapshot.pending_call_ids)
+    outcomes = {one.id: _outcome(one) for one in settled if one.id in pending}
+    if not outcomes:
+        raise ValueError("none of the calls is pending")
+    return snapshot.resume(outcomes)
+
+
+def _outcome(settled: SettledFrame) -> dict[str, Any]:
+    if settled.raised is not None:
+        return _exception(settled.raised, settled.message)
+    if settled.text is not None:
+        return {"return_value": settled.text}
+    try:
+        return {"return_value": json_values.decode(settled.value)}
+    except ValueError as problem:
+        return _exception("ValueError", f"the result is not usable: {problem}")
+
+
+# Failures
+
+
+def _failed(problem: BaseException, printed: str) -> Failed:
+    """Return the failure for an exception of a program, or of its value."""
+    if isinstance(problem, json_values.TooLargeError):
+        return Failed("limit", "The value of the program is too large.", printed=printed, limit="answer_kb")
+    if isinstance(problem, json_values.UnfitValueError):
+        return Failed("value", f"The value of the program {problem}.", printed=printed)
+    if isinstance(problem, CallLimitError):
+        return Failed("limit", "The program makes too many calls.", printed=printed, limit="calls")
+    text = str(problem)[:MAX_MESSAGE_CHARS]
+    if isinstance(problem, monty.MontySyntaxError):
+        line, _ = _position(problem)
+        return Failed("syntax", text, line, printed=printed)
+    if not isinstance(problem, monty.MontyRuntimeError):
+        # CPython refuses integers of more than 4,300 digits when they leave the interpreter.
+        return Failed("value", f"The value of the program is not usable: {text}.", printed=printed)
+    line, _ = _position(problem)
+    trace = problem.display()[-MAX_TRACEBACK_CHARS:]
+    kind, _, message = text.partition(": ")
+    limit = ""
+    if kind == "TimeoutError" and message.startswith(_TIME):
+        limit, text = "seconds", "The program ran too long."
+    elif kind == "MemoryError":
+        limit, text = "memory_mb", "The program used too much memory."
+    elif kind == "RecursionError" and message.startswith(_RECURSION):
+        limit, text = "recursion", "The program called itself too deeply."
+    return Failed("limit" if limit else "error", text, line, trace, printed, limit)
+
+
+def _lost(problem: BaseException) -> str:
+    """Return the limit that the end of the worker shows, or its reason."""
+    if getattr(problem, "timed_out", False):
+        return "seconds"
+    return "memory_mb" if "memory" in str(problem) else str(problem)[:MAX_MESSAGE_CHARS]
+
+
+def _moved_up(failed: Failed) -> Failed:
+    return Failed(failed.kind, failed.message, max(0, failed.line - 1), failed.traceback, "", failed.limit)
+
+
+def _position(problem: Any) -> tuple[int, int]:
+    frames = problem.traceback()
+    return (frames[-1].line, frames[-1].column) if frames else (0, 0)
+
+
+def _syntax_diagnostic(found: dict[str, Any]) -> Diagnostic:
+    return Diagnostic("invalid-syntax", str(found["message"]), int(found["line"]), int(found.get("column", 1)))
+
+
+def _diagnostics(text: str) -> list[Diagnostic]:
+    """Return the diagnostics of the checker, without the line that is in front of the program."""
+    found = []
+    for one in json.loads(text)[:MAX_DIAGNOSTICS]:
+        location = one.get("location") or {"row": 2, "column": 1}
+        message = str(one["message"])[:MAX_MESSAGE_CHARS]
+        line = max(1, location["row"] - 1)
+        found.append(Diagnostic(str(one["code"]), message, line, location["column"], str(one["severity"])))
+    return found
