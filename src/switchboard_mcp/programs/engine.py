@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-LIMIT_SETTING = "programs.limits."
+# The settings of the limits, for refusals.
+LIMIT_SETTINGS = {
+    "seconds": "programs.limits.seconds",
+    "memory_mb": "programs.limits.memoryMb",
+    "calls": "programs.limits.calls",
+    "at_once": "programs.limits.atOnce",
+    "code_kb": "programs.limits.codeKb",
+    "answer_kb": "programs.limits.answerKb",
+    "recursion": "programs.limits.recursion",
+}
 
 # Exceptions that may be raised inside a program. The interpreter knows them by these names.
 Raised = Literal[

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall, Raised, Waiting
+from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, Raised, Waiting
 
 HEADER_BYTES = 4
-# A snapshot holds the memory of a program, up to its limit; more than this is not a message.
-MAX_FRAME_BYTES = 256 * 1024 * 1024
+# Code, a value, printed lines or diagnostics, besides a snapshot.
+_OTHER_BYTES = 16 * 1024 * 1024
 
 
 class ModuleFrame(Struct, array_like=True, frozen=True):
@@ -109,11 +109,19 @@ class Answer(Struct, array_like=True):
     retires: bool = False
 
 
-__all__ = ["Answer", "Checked", "ProgramCall", "Ready", "Request", "Stepped", "decode_answer", "decode_request", "encode"]
+def max_snapshot_bytes(memory_mb: int) -> int:
+    """Return the largest snapshot of a program with this limit of memory."""
+    return memory_mb * 1024 * 1024
+
+
+def max_frame_bytes(memory_mb: int) -> int:
+    """Return the largest message of a helper."""
+    return max_snapshot_bytes(memory_mb) + _OTHER_BYTES
+
 
 _encoder = msgspec.msgpack.Encoder()
 _answers = msgspec.msgpack.Decoder(Answer)
-_requests = msgspec.msgpack.Decoder(Request)
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 
 
 def encode(message: object) -> bytes:

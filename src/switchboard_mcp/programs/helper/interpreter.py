@@ -24,6 +24,7 @@ from switchboard_mcp.programs.helper.frames import (
     SettledFrame,
     StartRequest,
     Stepped,
+    max_snapshot_bytes,
 )
 
 # Imported in front of a program that is checked: the checker has accepted it when the program asks for this module.
@@ -32,6 +33,8 @@ CHECK_SECONDS = 10.0
 CHECK_MEMORY = 64 * 1024 * 1024
 # Arguments of one call. Larger ones belong into a file or a handle.
 MAX_ARGUMENT_BYTES = 1024 * 1024
+# The value of a program. The host gets the beginning of a value that is larger than its limit.
+MAX_VALUE_BYTES = 4 * 1024 * 1024
 # The pool counts these per session, as a second line behind the limit of calls.
 MAX_SUSPENSIONS = 100_000
 MAX_MESSAGE_CHARS = 2000
@@ -61,6 +64,10 @@ class WorkerLostError(Exception):
     """The worker has died, and this helper cannot start another."""
 
 
+class SnapshotSizeError(Exception):
+    """A program that waits is too large to be kept."""
+
+
 class CallLimitError(Exception):
     """The program made more calls than it may."""
 
@@ -78,12 +85,16 @@ class Printed:
         self._size = 0
 
     def __call__(self, stream: str, text: str) -> None:
-        """Take text from the interpreter. Never raises: an exception would end the session only at the end of a turn."""
+        """Take text from the interpreter. Never raises: that would end the session only at the end of a turn."""
         self._pieces.append(text[-self._most :])
         self._size += len(self._pieces[-1])
         if self._size > 4 * self._most:
             self._pieces = [self.text()]
             self._size = len(self._pieces[0])
+
+    def restart(self) -> None:
+        """Forget what was printed: it belongs to a step that has ended."""
+        self._pieces, self._size = [], 0
 
     def text(self) -> str:
         """Return the end of the text."""
@@ -173,7 +184,7 @@ class Interpreter:
             begin = lambda: self._load(session, request)  # noqa: E731
         else:
             assert self._printed is not None
-            self._printed.__init__(request.limits.answer_kb * 1024)  # type: ignore[misc]
+            self._printed.restart()
             begin = lambda: _settle(self._snapshot, request.settled)  # noqa: E731
         return self._run(begin, request.modules, request.limits)
 
@@ -189,14 +200,24 @@ class Interpreter:
         try:
             snapshot = self._drive(begin(), modules, limits, calls)
             if isinstance(snapshot, monty.MontyComplete):
-                value = json_values.encode(snapshot.output, limits.answer_kb * 1024, lenient=True)
+                budget = max(MAX_VALUE_BYTES, limits.answer_kb * 1024)
+                value = json_values.encode(snapshot.output, budget, lenient=True)
                 finished = Finished(value, printed.text(), calls)
                 self._drop()
                 return Stepped(finished=finished)
             dump = snapshot.dump()
+            if len(dump) > max_snapshot_bytes(limits.memory_mb):
+                raise SnapshotSizeError
         except monty.MontyCrashedError as problem:
             raise WorkerLostError(_lost(problem)) from problem
-        except (monty.MontyError, ValueError, RuntimeError, MemoryError, CallLimitError) as problem:
+        except (
+            monty.MontyError,
+            ValueError,
+            RuntimeError,
+            MemoryError,
+            CallLimitError,
+            SnapshotSizeError,
+        ) as problem:
             self._drop()
             return Stepped(failed=_failed(problem, printed.text()))
         self._number += 1
@@ -254,7 +275,9 @@ def _announce(snapshot: Any, limits: LimitsFrame, calls: list[ProgramCall]) -> d
     except json_values.UnfitValueError as problem:
         return _exception("TypeError", f"{snapshot.function_name}(): an argument {problem}")
     except json_values.TooLargeError:
-        return _exception("ValueError", f"{snapshot.function_name}(): the arguments are larger than 1 MiB as JSON")
+        return _exception(
+            "ValueError", f"{snapshot.function_name}(): the arguments are larger than 1 MiB as JSON"
+        )
     if len(calls) >= limits.calls:
         raise CallLimitError
     calls.append(ProgramCall(snapshot.call_id, module, function, arguments))
@@ -269,7 +292,7 @@ def _settle(snapshot: Any, settled: Iterable[SettledFrame]) -> Any:
     if not isinstance(snapshot, monty.FutureSnapshot):
         raise ValueError("the snapshot does not wait for calls")
     pending = set(snapshot.pending_call_ids)
-    outcomes = {one.id: _outcome(one) for one in settled if one.id in pending}
+    outcomes: dict[int, Any] = {one.id: _outcome(one) for one in settled if one.id in pending}
     if not outcomes:
         raise ValueError("none of the calls is pending")
     return snapshot.resume(outcomes)
@@ -297,6 +320,10 @@ def _failed(problem: BaseException, printed: str) -> Failed:
         return Failed("value", f"The value of the program {problem}.", printed=printed)
     if isinstance(problem, CallLimitError):
         return Failed("limit", "The program makes too many calls.", printed=printed, limit="calls")
+    if isinstance(problem, SnapshotSizeError):
+        return Failed(
+            "limit", "The program holds too much while it waits.", printed=printed, limit="memory_mb"
+        )
     text = str(problem)[:MAX_MESSAGE_CHARS]
     if isinstance(problem, monty.MontySyntaxError):
         line, _ = _position(problem)
@@ -334,7 +361,9 @@ def _position(problem: Any) -> tuple[int, int]:
 
 
 def _syntax_diagnostic(found: dict[str, Any]) -> Diagnostic:
-    return Diagnostic("invalid-syntax", str(found["message"]), int(found["line"]), int(found.get("column", 1)))
+    return Diagnostic(
+        "invalid-syntax", str(found["message"]), int(found["line"]), int(found.get("column", 1))
+    )
 
 
 def _diagnostics(text: str) -> list[Diagnostic]:

@@ -7,10 +7,19 @@ from collections.abc import Iterable
 from typing import Any
 
 import pydantic_monty as monty
+from pydantic_monty._binary import find_monty_binary
 
 from switchboard_mcp.programs.engine import Failed
 from switchboard_mcp.programs.helper import frames, lockdown
-from switchboard_mcp.programs.helper.frames import Answer, Checked, CheckRequest, ModuleFrame, Ready, StartRequest, Stepped
+from switchboard_mcp.programs.helper.frames import (
+    Answer,
+    Checked,
+    CheckRequest,
+    ModuleFrame,
+    Ready,
+    StartRequest,
+    Stepped,
+)
 from switchboard_mcp.programs.helper.interpreter import Interpreter, WorkerLostError
 
 # The gateway ends a helper that does not answer in its time; the client then no longer matters.
@@ -18,11 +27,13 @@ REQUEST_TIMEOUT_S = 300
 WARM_STUB = "async def f(*, a: str) -> dict[str, int]: ...\n"
 
 
-def serve(source: int, target: int, memory_mb: int, binary: str) -> None:
+def serve(source: int, target: int, memory_mb: int) -> None:
     """Confine this process and answer requests until the source ends or the worker dies."""
-    command = lockdown.worker_command(binary, memory_mb)
+    command = lockdown.worker_command(find_monty_binary(), memory_mb)
     held = lockdown.enter_first(memory_mb)
-    pool = monty.Monty(binary_path=command, min_processes=1, max_processes=1, request_timeout=REQUEST_TIMEOUT_S)
+    pool = monty.Monty(
+        binary_path=command, min_processes=1, max_processes=1, request_timeout=REQUEST_TIMEOUT_S
+    )
     with pool:
         interpreter = Interpreter(pool, analyse)
         worker = _warm(pool, interpreter)
