@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from switchboard_mcp.programs.checking.stubs import BUILTIN_STUBS
 from switchboard_mcp.programs.engine import (
     LIMIT_SETTINGS,
     CheckReport,
@@ -41,7 +42,7 @@ IDLE_S = 30.0
 # From the start to the first answer: 0.1 s on a quiet machine.
 START_TIMEOUT_S = 60.0
 # Beyond the limit of a program's own time: loading, dumping and encoding, on a machine that is busy.
-GRACE_S = 15.0
+GRACE_S = 10.0
 CHECK_TIMEOUT_S = 30.0
 # Helper and worker have 60 MiB after small programs. Memory that a large one used is given back by a new helper.
 RECYCLE_BYTES = 160 * 1024 * 1024
@@ -228,7 +229,8 @@ class HelperEngine:
             return CheckReport(
                 failure=Failed("limit", "The stubs of the program's modules are larger than 8 MiB.")
             )
-        request = frames.CheckRequest(code, [_module(one, stub=True) for one in modules])
+        parts = [_module(one, stub=True) for one in modules]
+        request = frames.CheckRequest(code, parts, BUILTIN_STUBS)
         body, _ = await self._ask(frames.encode(request), frames.Checked, CHECK_TIMEOUT_S)
         if isinstance(body, Failed):
             return CheckReport(failure=body)

@@ -63,6 +63,7 @@ CALLS: dict[str, tuple[int, int]] = {
     "kcmp": (312, 272),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
+    "kill": (62, 129),
     "keyctl": (250, 219),
     "lookup_dcookie": (212, 18),
     "lseek": (8, 62),
@@ -199,11 +200,12 @@ def assemble(
 
 
 @cache
-def assemble_only(machine: str, names: tuple[str, ...], *, kill: bool) -> bytes:
+def assemble_only(machine: str, names: tuple[str, ...], *, kill: bool, may_signal: int = 0) -> bytes:
     """Return the filter that allows the named calls and no others; empty for an unknown architecture.
 
-    Any other call kills the process, or returns `EPERM`. `clone` makes threads only, `clone3` is `ENOSYS` for the
-    fallback of the C library, `openat` opens for reading only, and `prlimit64` concerns the caller alone.
+    Any other call kills the process, or returns `EPERM`. `kill` reaches one process only, `clone` makes threads only,
+    `clone3` is `ENOSYS` for the fallback of the C library, `openat` opens for reading only, and `prlimit64` concerns
+    the caller alone.
     """
     if machine not in AUDIT_ARCH:
         return b""
@@ -218,6 +220,7 @@ def assemble_only(machine: str, names: tuple[str, ...], *, kill: bool) -> bytes:
             (RETURN, 0, 0, ERRNO | EACCES),
             (RETURN, 0, 0, ALLOW),
         ],
+        "kill": [_load(0), (EQUAL, 1, 0, may_signal), refused, (RETURN, 0, 0, ALLOW)],
         "prlimit64": [_load(0), (EQUAL, 1, 0, 0), refused, (RETURN, 0, 0, ALLOW)],
     }
     program: list[Instruction] = [

@@ -46,10 +46,11 @@ class SettledFrame(Struct, array_like=True, frozen=True):
 
 
 class CheckRequest(Struct, tag="check", frozen=True):
-    """Check a program."""
+    """Check a program. `builtins` declares names that every program has."""
 
     code: str
     modules: list[ModuleFrame]
+    builtins: str = ""
 
 
 class StartRequest(Struct, tag="start", frozen=True):

@@ -40,22 +40,7 @@ MAX_SUSPENSIONS = 100_000
 MAX_MESSAGE_CHARS = 2000
 MAX_TRACEBACK_CHARS = 8000
 MAX_DIAGNOSTICS = 100
-# Known to the interpreter, unknown to its checker; `input` is the input of the program.
-CHECK_BUILTINS = """
-from typing import Any
-input: Any
-def map(function: Any, *values: Any) -> Any: ...
-def filter(function: Any, values: Any) -> Any: ...
-def getattr(value: Any, name: str, default: Any = ...) -> Any: ...
-def hasattr(value: Any, name: str) -> bool: ...
-def setattr(value: Any, name: str, item: Any) -> None: ...
-def format(value: Any, spec: str = ...) -> str: ...
-"""
-_TIME, _MEMORY, _RECURSION = (
-    "feed time limit exceeded",
-    "memory limit exceeded",
-    "maximum recursion depth exceeded",
-)
+_TIME, _RECURSION = "feed time limit exceeded", "maximum recursion depth exceeded"
 
 Analyse = Callable[[str, Iterable[ModuleFrame]], dict[str, Any]]
 
@@ -127,7 +112,7 @@ class Interpreter:
                 external_modules=modules,
                 type_check=True,
                 type_check_format="json",
-                type_check_stubs=CHECK_BUILTINS,
+                type_check_stubs=request.builtins,
                 limits={"max_feed_duration_secs": CHECK_SECONDS, "max_memory": CHECK_MEMORY},
             ) as session:
                 snapshot = session.feed_start(f"import {CHECKED_MODULE}\n{request.code}")
@@ -135,7 +120,9 @@ class Interpreter:
                     snapshot = snapshot.resume_auto()
                 return Checked(analysis=analysis)
         except monty.MontyTypingError as problem:
-            return Checked(analysis=analysis, diagnostics=_diagnostics(str(problem)))
+            found = _diagnostics(str(problem))
+            syntax = next((one for one in found if one.code == "invalid-syntax"), None)
+            return Checked(analysis=analysis, diagnostics=found, syntax_error=syntax)
         except monty.MontySyntaxError as problem:
             line, column = _position(problem)
             text = str(problem)[:MAX_MESSAGE_CHARS]
@@ -144,6 +131,7 @@ class Interpreter:
         except monty.MontyCrashedError as problem:
             raise WorkerLostError(_lost(problem)) from problem
         except (monty.MontyError, ValueError, RuntimeError) as problem:
+            _raise_if_lost(problem)
             failed = _failed(problem, "")
             return Checked(analysis=analysis, failure=_moved_up(failed))
 
@@ -222,7 +210,7 @@ class Interpreter:
             return Stepped(failed=_failed(problem, printed.text()))
         self._number += 1
         self._snapshot = snapshot
-        waiting = Waiting(dump, calls, snapshot.pending_call_ids, printed.text())
+        waiting = Waiting(dump, calls, sorted(snapshot.pending_call_ids), printed.text())
         return Stepped(session=self._number, waiting=waiting)
 
     def _drive(
@@ -344,6 +332,12 @@ def _failed(problem: BaseException, printed: str) -> Failed:
     return Failed("limit" if limit else "error", text, line, trace, printed, limit)
 
 
+def _raise_if_lost(problem: BaseException) -> None:
+    """Raise `WorkerLostError` if the worker had died before this operation."""
+    if "failed to spawn" in str(problem):
+        raise WorkerLostError("it was killed") from problem
+
+
 def _lost(problem: BaseException) -> str:
     """Return the limit that the end of the worker shows, or its reason."""
     if getattr(problem, "timed_out", False):
@@ -371,7 +365,9 @@ def _diagnostics(text: str) -> list[Diagnostic]:
     found = []
     for one in json.loads(text)[:MAX_DIAGNOSTICS]:
         location = one.get("location") or {"row": 2, "column": 1}
+        if location["row"] == 1:
+            continue
         message = str(one["message"])[:MAX_MESSAGE_CHARS]
-        line = max(1, location["row"] - 1)
+        line = location["row"] - 1
         found.append(Diagnostic(str(one["code"]), message, line, location["column"], str(one["severity"])))
     return found

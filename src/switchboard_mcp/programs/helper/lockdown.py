@@ -35,7 +35,7 @@ WORKER_CALLS = (
     *BOTH, "access", "arch_prctl", "execve", "faccessat", "openat", "prctl", "pread64", "prlimit64",
     "set_tid_address", "statx",
 )  # fmt: skip
-HELPER_CALLS = (*BOTH, "epoll_ctl", "epoll_pwait", "epoll_wait", "fcntl", "wait4", "waitid")
+HELPER_CALLS = (*BOTH, "epoll_ctl", "epoll_pwait", "epoll_wait", "fcntl", "kill", "wait4", "waitid")
 
 MIB = 1024 * 1024
 # The worker needs about 300 MiB of addresses besides the memory of the program.
@@ -127,9 +127,13 @@ def enter_first(memory_mb: int) -> list[str]:
     return held
 
 
-def enter_last() -> list[str]:
-    """Give up opening files, sockets and processes, in all threads; after the worker was started."""
+def enter_last(worker: int) -> list[str]:
+    """Give up opening files, sockets and processes, in all threads; after the worker was started.
+
+    The client ends a worker that computes on after its time, so this process may signal that one.
+    """
     if sys.platform != "linux" or confine.machine() not in confine.SECCOMP:
         return []
-    confine.filter_calls(seccomp.assemble_only(confine.machine(), HELPER_CALLS, kill=False), confine.TSYNC)
+    rules = seccomp.assemble_only(confine.machine(), HELPER_CALLS, kill=False, may_signal=worker)
+    confine.filter_calls(rules, confine.TSYNC)
     return ["seccomp"]

@@ -37,10 +37,11 @@ def serve(source: int, target: int, memory_mb: int) -> None:
     with pool:
         interpreter = Interpreter(pool, analyse)
         worker = _warm(pool, interpreter)
-        held += lockdown.enter_last()
+        held += lockdown.enter_last(worker)
         _write(target, frames.encode(Answer(Ready(held, monty.__version__, worker))))
         while (body := _read(source)) is not None:
             answer = handle(interpreter, body)
+            answer.retires = answer.retires or not _is_alive(worker)
             _write(target, frames.encode(answer))
             if answer.retires:
                 # The client would wait for a worker that it may not start.
@@ -56,6 +57,14 @@ def _warm(pool: Any, interpreter: Interpreter) -> int:
     with pool.checkout() as session:
         session.feed_run("1")
         return int(session.worker_pid or 0)
+
+
+def _is_alive(worker: int) -> bool:
+    try:
+        os.kill(worker, 0)
+    except OSError:
+        return False
+    return True
 
 
 def analyse(code: str, modules: Iterable[ModuleFrame]) -> dict[str, Any]:
