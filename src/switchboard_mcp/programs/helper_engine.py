@@ -23,6 +23,7 @@ from switchboard_mcp.programs.checking.stubs import BUILTIN_STUBS
 from switchboard_mcp.programs.engine import (
     LIMIT_SETTINGS,
     CheckReport,
+    Diagnostic,
     Failed,
     Limits,
     Module,
@@ -234,7 +235,14 @@ class HelperEngine:
         body, _ = await self._ask(frames.encode(request), frames.Checked, CHECK_TIMEOUT_S)
         if isinstance(body, Failed):
             return CheckReport(failure=body)
-        return _report(body)
+        if body.failure is not None:
+            return CheckReport(failure=body.failure)
+        try:
+            return _report(body, modules)
+        except msgspec.ValidationError:
+            return CheckReport(
+                failure=Failed("crash", "The helper of programs sent no analysis. Check it again.")
+            )
 
     async def start(
         self,
@@ -475,13 +483,31 @@ def _limits(limits: Limits) -> frames.LimitsFrame:
     )
 
 
-def _report(body: frames.Checked) -> CheckReport:
-    analysis = body.analysis
+class _Finding(msgspec.Struct):
+    code: str
+    message: str
+    line: int
+    column: int
+
+
+class _Analysis(msgspec.Struct):
+    calls: list[tuple[str, str]]
+    refusals: list[_Finding]
+    hints: list[_Finding]
+
+
+def _report(body: frames.Checked, modules: Sequence[Module]) -> CheckReport:
+    """Return the report of a check. Raises `msgspec.ValidationError` if its analysis has another shape."""
+    analysis = msgspec.convert(body.analysis, _Analysis)
+    known = {(one.name, function) for one in modules for function in one.functions}
     return CheckReport(
         diagnostics=body.diagnostics,
+        manifest=sorted(known.intersection(analysis.calls)),
+        hints=[one.message for one in analysis.hints],
+        refusals=[Diagnostic(one.code, one.message, one.line, one.column) for one in analysis.refusals],
         syntax_error=body.syntax_error,
         failure=body.failure,
-        analysis=analysis,
+        analysis=body.analysis,
     )
 
 

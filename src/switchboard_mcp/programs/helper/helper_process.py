@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from types import ModuleType
 
 
@@ -15,12 +16,10 @@ def main() -> None:
     sys.path[:0] = sys.argv[2:]
     # The client imports it for handlers that are not used here: 7 MiB, and half of the start.
     sys.modules["asyncio"] = ModuleType("asyncio")
-    from switchboard_mcp.programs.helper import serving
-
     # The client may write to the standard output, which is the channel.
     output = os.dup(1)
     os.dup2(2, 1)
-    serving.serve(0, output, int(sys.argv[1]))
+    import_module("switchboard_mcp.programs.helper.serving").serve(0, output, int(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import pydantic_monty as monty
 
+from switchboard_mcp.programs.checking import manifest
 from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall, Waiting
 from switchboard_mcp.programs.helper import json_values
 from switchboard_mcp.programs.helper.frames import (
@@ -41,8 +42,6 @@ MAX_MESSAGE_CHARS = 2000
 MAX_TRACEBACK_CHARS = 8000
 MAX_DIAGNOSTICS = 100
 _TIME, _RECURSION = "feed time limit exceeded", "maximum recursion depth exceeded"
-
-Analyse = Callable[[str, Iterable[ModuleFrame]], dict[str, Any]]
 
 
 class WorkerLostError(Exception):
@@ -89,9 +88,8 @@ class Printed:
 class Interpreter:
     """One worker of Monty, and the session that it holds."""
 
-    def __init__(self, pool: Any, analyse: Analyse) -> None:
+    def __init__(self, pool: Any) -> None:
         self._pool = pool
-        self._analyse = analyse
         self._number = 0
         self._session: Any = None
         self._snapshot: Any = None
@@ -102,9 +100,10 @@ class Interpreter:
     def check(self, request: CheckRequest) -> Checked:
         """Check a program. Nothing of it runs."""
         self._drop()
-        analysis = self._analyse(request.code, request.modules)
-        if analysis.get("syntax_error"):
-            return Checked(analysis=analysis, syntax_error=_syntax_diagnostic(analysis["syntax_error"]))
+        analysis = manifest.analyse(request.code, {one.name: one.functions for one in request.modules})
+        for one in analysis["refusals"]:
+            if one["code"] == "invalid-syntax":
+                return Checked(analysis=analysis, syntax_error=_refusal(one))
         modules = {one.name: monty.ExternalModule({}, stubs=one.stub) for one in request.modules}
         modules[CHECKED_MODULE] = monty.ExternalModule({}, stubs="done: int\n")
         try:
@@ -354,10 +353,8 @@ def _position(problem: Any) -> tuple[int, int]:
     return (frames[-1].line, frames[-1].column) if frames else (0, 0)
 
 
-def _syntax_diagnostic(found: dict[str, Any]) -> Diagnostic:
-    return Diagnostic(
-        "invalid-syntax", str(found["message"]), int(found["line"]), int(found.get("column", 1))
-    )
+def _refusal(found: dict[str, Any]) -> Diagnostic:
+    return Diagnostic(found["code"], found["message"], found["line"], found["column"])
 
 
 def _diagnostics(text: str) -> list[Diagnostic]:

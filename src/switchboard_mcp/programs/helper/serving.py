@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import pydantic_monty as monty
@@ -35,7 +34,7 @@ def serve(source: int, target: int, memory_mb: int) -> None:
         binary_path=command, min_processes=1, max_processes=1, request_timeout=REQUEST_TIMEOUT_S
     )
     with pool:
-        interpreter = Interpreter(pool, analyse)
+        interpreter = Interpreter(pool)
         worker = _warm(pool, interpreter)
         held += lockdown.enter_last(worker)
         _write(target, frames.encode(Answer(Ready(held, monty.__version__, worker))))
@@ -43,10 +42,8 @@ def serve(source: int, target: int, memory_mb: int) -> None:
             answer = handle(interpreter, body)
             answer.retires = answer.retires or not _is_alive(worker)
             _write(target, frames.encode(answer))
-            if answer.retires:
-                # The client would wait for a worker that it may not start.
-                os._exit(0)
-    os._exit(0)
+            if answer.retires:  # this process may not start another worker
+                return
 
 
 def _warm(pool: Any, interpreter: Interpreter) -> int:
@@ -65,11 +62,6 @@ def _is_alive(worker: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def analyse(code: str, modules: Iterable[ModuleFrame]) -> dict[str, Any]:
-    """Return the analysis of a source: its manifest, what it refuses, and hints."""
-    return {}
 
 
 def handle(interpreter: Interpreter, body: bytes) -> Answer:
