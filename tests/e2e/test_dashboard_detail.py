@@ -176,3 +176,26 @@ def test_the_audit_entry_of_a_call_is_found(web: Web, host: HostSession) -> None
     while (entry := api(web, f"calls/{seq}").json["audit"]) is None:
         pass  # written a moment later
     assert (entry["kind"], entry["child"], entry["subtool"]) == ("call", "pinned", "echo")
+
+
+def test_a_session_has_its_client_protocol_tokens_and_what_suites_save(web: Web, host: HostSession) -> None:
+    host.ask("tools/list")
+    host.ask("tools/call", {"name": "pinned_suite", "arguments": {"action": "introspect"}})
+    call(host, {"message": "0" * 4_000})
+    found = api(web, "sessions", **bearer(READER)).json
+    row = next(row for row in found["sessions"] if row["client"] == "test")
+    assert (row["transport"], row["protocol"], row["version"]) == ("http", "2025-11-25", "1")
+    assert row["tokens"]["listed"] > 0
+    assert row["tokens"]["opened"] > 0
+    assert row["tokens"]["returned"] > 1_000
+    assert row["saved"]["baselineIs"] == "listed"
+    assert (
+        row["saved"]["tools"] == row["saved"]["baseline"] - row["tokens"]["listed"] - row["tokens"]["opened"]
+    )
+    assert row["saved"]["total"] == row["saved"]["tools"] + row["saved"]["results"]
+    assert row["children"] == ["pinned"]
+    assert found["total"] == len(found["sessions"])
+    other = web.initialize()
+    call(other, {"message": "shared"})
+    assert {"id": "pinned", "child": "pinned", "sessions": 2} in api(web, "sessions").json["shared"]
+    assert "pinned" in api(web, "memory").json["shared"]

@@ -147,6 +147,7 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
         if page is None:
             inbound.refuse(INVALID_PARAMS, UNKNOWN_CURSOR)
         else:
+            inbound.session.listed_bytes += len(page)
             inbound.answer(page)
         gateway.notify_first_response()
 

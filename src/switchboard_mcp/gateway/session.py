@@ -86,6 +86,8 @@ class Approver(Protocol):
 class Session:
     """A connected host. `channel` carries messages of no request; an `ephemeral` session lives for one request."""
 
+    transport = "stdio"
+
     def __init__(
         self,
         channel: ReplyChannel,
@@ -120,6 +122,9 @@ class Session:
         self.sent = 0  # requests that were sent to children
         # Bytes of answers: lists of tools, introspections, and all that children were called for, these included.
         self.listed_bytes = self.opened_bytes = self.answered_bytes = 0
+        self.results_saved = (
+            0  # tokens of results that were kept out of its context, less those of reading on
+        )
         self.in_flight: dict[bytes, Cancellable] = {}
         self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id
         self.listens: dict[bytes, ListenSubscription] = {}

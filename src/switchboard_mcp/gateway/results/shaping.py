@@ -115,6 +115,7 @@ class ResultShaper:
                 finish(body)
                 return
             self._count(shaped, call, body)
+            session.results_saved += shaped.saved
             if shaped.kept:
                 self._keep(shaped, handle, session, call.subtool)
             finish(shaped.body)
@@ -301,7 +302,9 @@ class ResultShaper:
                 refuse_call(session, channel, id, params.meta, found)
                 return
             self.keeper.counts.reads += 1
-            self.keeper.counts.read_tokens += REQUEST_TOKENS + len(found.body) // 4
+            read_tokens = REQUEST_TOKENS + len(found.body) // 4
+            self.keeper.counts.read_tokens += read_tokens
+            session.results_saved -= read_tokens
             self.keeper.changed()
             self._note_reading(entry, params.arguments, found)
             if found.kept:
@@ -309,6 +312,7 @@ class ResultShaper:
             body = found.body
             if message_meta.is_stateless(params.meta):
                 body = message_meta.to_stateless_result(body, cacheable=False)
+            session.answered_bytes += len(body)
             channel.answer(jsonrpc.result(id, body))
 
         request = suite_call(session, channel, id, params.meta)

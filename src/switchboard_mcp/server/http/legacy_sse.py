@@ -24,6 +24,7 @@ class SseChannel:
     def __init__(self, output: EventStream, gateway: Gateway, principal: str) -> None:
         self.output = output
         self.session = gateway.open(self, principal)
+        self.session.transport = "sse"
 
     def send(self, message: bytes) -> None:
         """Send a notification or a request."""

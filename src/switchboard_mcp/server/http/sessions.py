@@ -39,6 +39,7 @@ class HostSession:
         self.principal = principal
         self.own_stream = Stream(0)
         self.session = gateway.open(self.own_stream, principal)
+        self.session.transport = "http"
         self.open_requests = 0  # including open streams
         self.idle_since = 0.0
         self._count = 0

@@ -93,6 +93,12 @@ CALL_FILTER = ("client", "who", "child", "subtool", "kind", "outcome", "from", "
 ROUTES = (
     ApiRoute("GET", "/api/openapi.json", "This API as an OpenAPI 3.1 document.", "openapi:openapi"),
     ApiRoute("GET", "/api/overview", "The server, your rights, and totals.", "overview:overview"),
+    ApiRoute(
+        "GET",
+        "/api/sessions",
+        "Connected sessions, oldest first: client, protocol, tokens, savings, children.",
+        "sessions:sessions",
+    ),
     ApiRoute("GET", "/api/children", "All children: state, health, calls, problems.", "overview:children"),
     ApiRoute("GET", "/api/children/{child}", "One child with its subtools and drift.", "overview:child"),
     ApiRoute("POST", "/api/children/{child}/start", "Start it.", "children:start", ACT),
