@@ -25,6 +25,7 @@ from switchboard_mcp.server.http.bind import BindAddress
 from switchboard_mcp.server.http.front import HttpServer
 from switchboard_mcp.server.http.server_info import ServerInfo
 from switchboard_mcp.server.http.sockets import format_address, listen
+from switchboard_mcp.setup.child_switch import switch_child
 
 LOOPBACK = "127.0.0.1"
 # A link that nobody has used by then is not valid any more, so the port can be closed.
@@ -81,7 +82,7 @@ class BrokerHttp:
         address = BindAddress(listener, LOOPBACK, "", TokenTable({"": token, **tokens}), info)
         self._watch.keep()
         front = HttpServer(runtime.gateway, http, LOOPBACK, address.tokens, log, joined=self._joined)
-        enable_dashboard(front, address, runtime)
+        enable_dashboard(front, address, runtime, switch_child)
         await front.listen(listener)
         self._front, self._address = front, format_address(LOOPBACK, port)
         self._serving = runtime.context.start_task(self._serve(front))

@@ -32,6 +32,7 @@ from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http import server_info
 from switchboard_mcp.server.http.bind import BindAddress, bind
 from switchboard_mcp.server.http.front import HttpServer
+from switchboard_mcp.setup.child_switch import switch_child
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Runtime
@@ -65,7 +66,7 @@ async def serve_http(
         front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
         reload_on_change(switchboard, options)
         await front.listen(address.listener)
-        link = enable_dashboard(front, address, switchboard)
+        link = enable_dashboard(front, address, switchboard, switch_child)
         if workspace.config.mail.enabled and workspace.config.mail.a2a:
             front.open_a2a = partial(_open_a2a, switchboard, workspace)
         sweeper = services.start_task(front.sweep())

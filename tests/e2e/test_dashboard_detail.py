@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.e2e.host import Json
-from tests.e2e.test_dashboard_api import BOSS, CHILDREN, READER, api, make_workspace
+from tests.e2e.test_dashboard_api import BOSS, CHILDREN, READER, api, make_workspace, until
 from tests.e2e.web import Answer, HostSession, Web, serving
+from tests.patience import PATIENCE_S
 
 SECRET = "hidden-value-0123456789"
 OPERATOR = "operator-token-0123456789"
+# Writes 300 lines to stderr, then is the child that its arguments name.
+LOUD = """
+import os, runpy, sys
+for number in range(1, 301):
+    text = os.environ["API_KEY"] + "\\x1b[31m" if number == 250 else f"line {number}"
+    print(text, file=sys.stderr, flush=True)
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
 
 
@@ -32,6 +45,12 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     )
     config = json.loads((folder / "switchboard.config.json").read_text())
     config["mcpServers"]["pinned"]["env"] = {"API_KEY": SECRET}
+    (folder / "loud.py").write_text(LOUD)
+    config["mcpServers"]["loud"] = {
+        "command": sys.executable,
+        "args": [str(folder / "loud.py"), str(CHILDREN / "pinned.py"), str(folder)],
+        "env": {"API_KEY": SECRET},
+    }
     config["mcpServers"]["off"] = {
         "command": sys.executable,
         "args": [str(CHILDREN / "pinned.py"), str(folder)],
@@ -52,6 +71,15 @@ def call(host: HostSession, args: object, subtool: str = "echo", **meta: object)
     arguments = {"action": "call", "subtool": subtool, "args": args}
     params: Json = {"name": "pinned_suite", "arguments": arguments}
     return host.ask("tools/call", {**params, "_meta": meta} if meta else params)
+
+
+def eventually(look: Callable[[], Any]) -> Any:
+    """What is seen as soon as it is not false."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, "it has not come"
+        time.sleep(0.02)
+    return found
 
 
 def newest(web: Web, query: str = "limit=1") -> Json:
@@ -173,8 +201,7 @@ def test_waterfall_latencies_and_causes_of_errors(web: Web, host: HostSession) -
 def test_the_audit_entry_of_a_call_is_found(web: Web, host: HostSession) -> None:
     call(host, {"message": "audited"})
     seq = newest(web)["seq"]
-    while (entry := api(web, f"calls/{seq}").json["audit"]) is None:
-        pass  # written a moment later
+    entry = eventually(lambda: api(web, f"calls/{seq}").json["audit"])  # written a moment later
     assert (entry["kind"], entry["child"], entry["subtool"]) == ("call", "pinned", "echo")
 
 
@@ -199,3 +226,87 @@ def test_a_session_has_its_client_protocol_tokens_and_what_suites_save(web: Web,
     call(other, {"message": "shared"})
     assert {"id": "pinned", "child": "pinned", "sessions": 2} in api(web, "sessions").json["shared"]
     assert "pinned" in api(web, "memory").json["shared"]
+
+
+def test_a_child_has_its_history_start_times_and_subtools_with_schemas(web: Web, host: HostSession) -> None:
+    call(host, {"message": "up"})
+    child = api(web, "children/pinned", **bearer(READER)).json
+    assert [event["state"] for event in child["events"]][:2] == ["starting", "ready"]
+    assert child["startTimes"][0] > 0
+    assert child["disabled"] is False
+    assert child["sandboxPolicy"] is None
+    subtool = api(web, "children/pinned/subtools/echo", **bearer(READER)).json
+    assert subtool["inputSchema"]["properties"] == {"message": {"type": "string"}}
+    assert api(web, "children/pinned/subtools/none").status == 404
+    assert api(web, "children/pinned/subtools/a/b%3Cimg%3E").status == 404
+    missing = api(web, "children/missing").json
+    api(web, "children/missing/start", {})
+    missing = api(web, "children/missing").json
+    assert missing["events"][-1]["state"] == "failed"
+    assert "/no/such/program" in missing["events"][-1]["text"]
+    assert api(web, "children/nobody/stderr").status == api(web, "children/nobody/resources").status == 404
+
+
+def test_stderr_is_read_on_from_where_it_was_and_has_no_secrets(web: Web, host: HostSession) -> None:
+    page = api(web, "children/loud/stderr").json
+    assert page == {"lines": [], "next": 0, "lost": 0}
+    assert api(web, "children/loud/start", {}).status == 200
+    eventually(lambda: api(web, "children/loud/stderr").json["next"] == 300)
+    page = api(web, "children/loud/stderr").json
+    assert [line["n"] for line in page["lines"]] == list(range(101, 301))
+    assert page["lost"] == 100
+    assert page["lines"][-1]["text"] == "line 300"
+    assert SECRET not in str(page)
+    assert "\x1b" not in str(page["lines"])
+    assert api(web, "children/loud/stderr?after=298").json["lines"] == page["lines"][-2:]
+    assert api(web, "children/loud/stderr?after=300").json["lines"] == []
+
+
+def test_a_subtool_is_tried_through_gate_and_audit_and_its_result_is_redacted(web: Web) -> None:
+    as_operator = bearer(OPERATOR)
+    body = {"subtool": "echo", "args": {"message": f"tried {SECRET}", "pin": "9876-5432-1098"}}
+    assert api(web, "children/pinned/try", body, **bearer(READER)).status == 403
+    tried = api(web, "children/pinned/try", body, **as_operator)
+    assert tried.json["isError"] is False
+    assert "tried" in tried.json["result"]["text"]
+    assert SECRET not in tried.body.decode()
+    row = api(web, f"calls/{tried.json['seq']}").json
+    assert (row["call"]["client"], row["call"]["who"], row["call"]["outcome"]) == (
+        "dashboard",
+        "operator",
+        "ok",
+    )
+    assert "9876-5432-1098" not in str(row)
+    denied = api(web, "children/pinned/try", {"subtool": "echo", "args": {"message": "never"}}, **as_operator)
+    assert denied.json["isError"] is True
+    assert "denies" in denied.json["result"]["text"]
+    assert api(web, f"calls/{denied.json['seq']}").json["gate"]["effect"] == "deny"
+    assert api(web, "children/pinned/try", {"subtool": "none"}, **as_operator).status == 404
+    wrongs: list[object] = [{}, {"subtool": "echo", "args": [1]}, {"subtool": "echo", "more": 1}, []]
+    for wrong in wrongs:
+        assert api(web, "children/pinned/try", wrong, **as_operator).status == 400, wrong
+
+
+def test_a_child_is_enabled_and_disabled_by_an_admin_alone(web: Web) -> None:
+    assert api(web, "children/off/enable", {}, **bearer(OPERATOR)).status == 403
+    assert api(web, "children/off").json["disabled"] is True
+    assert api(web, "children/off/enable", {}, **bearer(BOSS)).json["changed"] is True
+    eventually(lambda: api(web, "children/off").json["disabled"] is False)  # the config is read again
+    assert api(web, "children/off/disable", {}, **bearer(BOSS)).json["changed"] is True
+    eventually(lambda: api(web, "children/off").json["disabled"])
+    assert (
+        api(web, "children/nobody/disable", {}).status == api(web, "children/mail/disable", {}).status == 404
+    )
+    settings = json.loads((web.workspace / "switchboard.config.json").read_text())
+    assert settings["mcpServers"]["off"]["disabled"] is True
+
+
+def test_cpu_and_memory_of_children_are_sampled_while_somebody_looks(web: Web, host: HostSession) -> None:
+    call(host, {"message": "up"})
+    with web.open("GET", "/events") as stream:
+        points = until(stream, "resources")["points"]
+    at, cpu, memory = points["pinned"]
+    assert (at > 0, cpu >= 0, memory > 1_000_000) == (True, True, True)
+    report = api(web, "children/pinned/resources").json
+    assert report["everySeconds"] == 5
+    assert report["points"][-1][0] >= at

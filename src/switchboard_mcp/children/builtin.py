@@ -136,3 +136,7 @@ class BuiltinTransport:
     def stderr_tail(self) -> list[str]:
         """Return nothing: there is no stderr."""
         return []
+
+    def stderr_since(self, count: int) -> tuple[int, list[str]]:
+        """Return nothing: there is no stderr."""
+        return 0, []

@@ -7,7 +7,7 @@ handshake), `StartQueue` (waiting callers), `Probe`, `Inventory` (tools, prompts
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from msgspec import Raw
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.connection import ChildTransport, Connection
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.health import RUNNING, HealthTracker
+from switchboard_mcp.children.health import RUNNING, ChildEvent, HealthTracker
 from switchboard_mcp.children.inventory import CHANGES, RESOURCES, TEMPLATES, Inventory
 from switchboard_mcp.children.lifecycle import Action, Health, LifecycleEvent, State
 from switchboard_mcp.children.probe import Probe
@@ -286,6 +286,11 @@ class Child:
         return running.explain_result(bytes(result)) or result
 
     @property
+    def history(self) -> Sequence[ChildEvent]:
+        """The last changes of its state, oldest first."""
+        return self._health.history
+
+    @property
     def refusals_total(self) -> int:
         """The number of times its sandbox has refused something."""
         return self._startup.refusals.total if self._startup.refusals is not None else 0
@@ -448,7 +453,7 @@ class Child:
         self._context.audit_child(self.name, "started", seconds)
         if self._log_level:
             self._send_log_level()
-        self._health.mark_started()
+        self._health.mark_started(seconds)
         self.subscriptions.begin(self.peer, snapshot.capabilities, stateless=self.is_stateless)
         self._queue.release_all()
         await self.inventory.fetch_remaining(self.connection)

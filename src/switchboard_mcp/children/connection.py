@@ -73,6 +73,9 @@ class ChildTransport(Protocol):
     def stderr_tail(self) -> list[str]:
         """Return the first and the last lines of stderr, redacted: some programs print the cause first."""
 
+    def stderr_since(self, count: int) -> tuple[int, list[str]]:
+        """Return the number of all lines of stderr, and those after the first `count` that are kept, redacted."""
+
 
 class ConnectionOwner(Protocol):
     """Receives the messages and the end of a connection. Implemented by `Child`."""
@@ -120,6 +123,10 @@ class Connection:
     def stderr_tail(self) -> list[str]:
         """Return the first and the last lines of stderr, redacted."""
         return self._transport.stderr_tail()
+
+    def stderr_since(self, count: int) -> tuple[int, list[str]]:
+        """Return the number of all lines of stderr, and those after the first `count` that are kept, redacted."""
+        return self._transport.stderr_since(count)
 
     async def open(
         self,

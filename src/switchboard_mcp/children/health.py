@@ -7,8 +7,11 @@ nothing: `child.Child` does, by what is returned here.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard_mcp.children.context import ChildContext
@@ -48,6 +51,30 @@ LASTING_FAULTS = frozenset(
         "launch_refused",
     }
 )
+# Changes of state that are kept for people.
+MAX_EVENTS = 64
+# Every call may lead from one to the other.
+QUIET = frozenset({State.READY, State.IDLE})
+STARTS = frozenset({LifecycleEvent.STARTED, LifecycleEvent.RESTARTED})
+FAILURES = frozenset(
+    {
+        LifecycleEvent.FAULT,
+        LifecycleEvent.CRASH,
+        LifecycleEvent.CRASH_LIMIT,
+        LifecycleEvent.PROBE_FAILED,
+        LifecycleEvent.QUARANTINED_ELSEWHERE,
+    }
+)
+
+
+class ChildEvent(Struct, frozen=True):
+    """A change of a child's state. `text` is the failure that led to it, not redacted; `seconds` those of a start."""
+
+    at: float
+    event: str
+    state: str
+    text: str = ""
+    seconds: float = -1.0
 
 
 class HealthTracker:
@@ -64,6 +91,8 @@ class HealthTracker:
         self.retry_at = 0.0
         self.force_start = False
         self.rules = health_rules(config.health, governed=config.governance.mode != "open")
+        self.history: deque[ChildEvent] = deque(maxlen=MAX_EVENTS)
+        self._start_s = -1.0
         self._spec = spec
         self._context = context
         self._peer: Peer | None = None
@@ -79,10 +108,19 @@ class HealthTracker:
         before = self.state
         self.state, action = TRANSITIONS[before, event]
         if self.state is not before:
+            if not (before in QUIET and self.state in QUIET):
+                self._note(event)
             self._context.log.debug(
                 "child.state", child=self._spec.name, was=before.value, now=self.state.value
             )
         return action
+
+    def _note(self, event: LifecycleEvent) -> None:
+        """Add a change to the history."""
+        problem = self.last_failure if event in FAILURES else None
+        seconds = self._start_s if event in STARTS else -1.0
+        text = problem.message if problem is not None else ""
+        self.history.append(ChildEvent(time.time(), event.value, self.state.value, text, seconds))
 
     @property
     def health(self) -> Health:
@@ -109,8 +147,9 @@ class HealthTracker:
         self._peer = peer
         self._answers_at_start = peer.response_count
 
-    def mark_started(self) -> None:
+    def mark_started(self, seconds: float = -1.0) -> None:
         """Apply a completed start; after failures this is a restart, which begins on probation."""
+        self._start_s = seconds
         self.apply(LifecycleEvent.RESTARTED if self.failures else LifecycleEvent.STARTED)
 
     def end_run(self) -> None:

@@ -31,6 +31,8 @@ REAPER_GRACE_S = 2.0
 # The wait status of a killed process, assumed for one that does not exit.
 KILLED = 9
 STDERR_LINES = 20
+# For people who look at it while the child runs.
+RECENT_STDERR_LINES = 200
 FIRST_STDERR_LINES = 10
 STDERR_LINE_CHARS = 500
 
@@ -99,6 +101,13 @@ class ProcessTransport:
             return self._redacted(stderr.first_lines)[: stderr.count - len(last)] + last
         return [*self._redacted(stderr.first_lines), f"({left_out} lines left out)", *last]
 
+    def stderr_since(self, count: int) -> tuple[int, list[str]]:
+        """Return the number of all lines of stderr, and those after the first `count` that are kept, redacted."""
+        stderr = self._stderr
+        fresh = min(max(stderr.count - count, 0), len(stderr.recent))
+        newest = list(stderr.recent)[len(stderr.recent) - fresh :]
+        return stderr.count, self._redacted(newest)
+
     def _last_lines(self) -> list[str]:
         return self._redacted(self._stderr.lines)
 
@@ -148,7 +157,7 @@ class StderrTail:
 
     def __init__(self, context: ChildContext, fd: int, on_line: Callable[[str], None]) -> None:
         self.first_lines: list[str] = []
-        self.lines: deque[str] = deque(maxlen=STDERR_LINES)
+        self.recent: deque[str] = deque(maxlen=RECENT_STDERR_LINES)
         self.count = 0
         self._loop = context.loop
         self._redactor = context.redactor
@@ -180,10 +189,15 @@ class StderrTail:
         if line:
             if self.count < FIRST_STDERR_LINES:
                 self.first_lines.append(line)
-            self.lines.append(line)
+            self.recent.append(line)
             self.count += 1
             if self._on_line is not None:
                 self._on_line(line)
+
+    @property
+    def lines(self) -> list[str]:
+        """The last lines, as failures have them."""
+        return list(self.recent)[-STDERR_LINES:]
 
     def drain(self) -> None:
         """Read what is available now."""

@@ -180,6 +180,10 @@ class RemoteTransport:
         """Return nothing: the stderr of a remote server is not visible."""
         return []
 
+    def stderr_since(self, count: int) -> tuple[int, list[str]]:
+        """Return nothing: there is no stderr."""
+        return 0, []
+
 
 def find_config_error(spec: ChildSpec) -> Failure | None:
     """Return the failure for an invalid URL or header, or None. Values are not shown: they may be secrets."""

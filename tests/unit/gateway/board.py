@@ -132,6 +132,9 @@ class MemoryCarrier:
     def stderr_tail(self) -> list[str]:
         return []
 
+    def stderr_since(self, count: int) -> tuple[int, list[str]]:
+        return 0, []
+
 
 class FakeChild(Child):
     """A child in memory, of the era that is asked for."""

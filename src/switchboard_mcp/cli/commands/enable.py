@@ -10,10 +10,7 @@ from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, positional
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.errors import refused
-from switchboard_mcp.setup.edit import formats, jsonc_edit
-from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
-from switchboard_mcp.setup.journal import read, write
+from switchboard_mcp.setup.child_switch import switch_child
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
 
@@ -46,10 +43,7 @@ def _switch(invocation: Invocation, *, disabled: bool) -> int:
     workspace = load_workspace(folder, invocation.options.config, os.environ, include_user=True)
     spec = _find(workspace, invocation.args.name)
     state = "disabled" if disabled else "enabled"
-    changed = spec.disabled != disabled
-    if changed:
-        before = read(spec.source) or b""
-        write(spec.source, set_disabled(before, spec, disabled=disabled), 0o600)
+    changed = switch_child(spec, disabled=disabled)
     if invocation.as_json:
         invocation.console.out.json(
             {"child": spec.name, "file": spec.source, state: True, "changed": changed}
@@ -59,24 +53,6 @@ def _switch(invocation: Invocation, *, disabled: bool) -> int:
     else:
         invocation.console.out.line(f"{spec.name} is already {state}.")
     return 0
-
-
-def set_disabled(data: bytes, spec: ChildSpec, *, disabled: bool) -> bytes:
-    """Return the content of a child's file with the child switched on or off; nothing else changes."""
-    path = ("mcpServers", spec.name) if spec.key else ()
-    try:
-        if formats.guess_format(spec.source) != "json":
-            raise UnsafeEditError("is not JSON.")
-        text = formats.decode(data)
-        entry = jsonc_edit.read(text, path)
-        present = [name for name in ("disabled", "enabled") if isinstance(entry, dict) and name in entry]
-        return jsonc_edit.replace_members(
-            text, path, present, {"disabled": True} if disabled else {}
-        ).encode()
-    except UnsafeEditError as problem:
-        value = "true" if disabled else "false"
-        hint = f"Set `disabled` to {value} in the entry of {spec.name} by hand."
-        raise refused("setup_refused", f"{spec.source} {problem}", hint=hint) from None
 
 
 def _find(workspace: Workspace, name: str) -> ChildSpec:

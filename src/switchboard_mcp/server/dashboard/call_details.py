@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall
 from switchboard_mcp.redaction.arguments import hidden_values, mask_args
-from switchboard_mcp.suites import sanitize
+from switchboard_mcp.suites.sanitize import clean
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
@@ -92,7 +92,7 @@ class CallDetails:
         cut = call.args_bytes > len(call.args)
         # What is cut cannot be decoded, so patterns that hide arguments mask all of it.
         args = mask_args(call.redact_args, call.args) if call.redact_args else call.args
-        return self._show(args, call.args_bytes, cut=cut)
+        return show_body(self._redactor, args, SHOWN_CHARS, call.args_bytes if cut else None)
 
     def result(self, call: WatchedCall) -> ShownBody | None:
         """Return the response to the host for a viewer; None if there is none."""
@@ -103,21 +103,25 @@ class CallDetails:
             self._redactor.register_recent(hidden_values(call.redact_args, msgspec.Raw(call.args)))
         elif call.redact_args:
             return ShownBody("(not shown: the arguments to hide in it are too long)", call.result_bytes, True)
-        return self._show(call.result, call.result_bytes, cut=call.result_bytes > len(call.result))
+        size = call.result_bytes if call.result_bytes > len(call.result) else None
+        return show_body(self._redactor, call.result, SHOWN_CHARS, size)
 
-    def _show(self, body: bytes, size: int, *, cut: bool) -> ShownBody:
-        text = body.decode("utf-8", "replace")
-        if not cut:
-            try:
-                # Texts that hold JSON, as most results do, are masked like the JSON itself.
-                value = self._redactor.redact_value(_unfold(msgspec.json.decode(body)))
-                text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
-                pass
+
+def show_body(redactor: Redactor, body: bytes, most_chars: int, whole: int | None = None) -> ShownBody:
+    """Return a JSON body for a viewer: redacted, indented and cut. `whole` is the size of one that was cut before."""
+    text = body.decode("utf-8", "replace")
+    if whole is None:
+        try:
+            # Texts that hold JSON, as most results do, are masked like the JSON itself.
+            value = redactor.redact_value(_unfold(msgspec.json.decode(body)))
+            text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            pass
+    else:
         # A secret may have become known since, and be cut at the end of what was kept.
-        most = min(SHOWN_CHARS, max(0, len(text) - self._redactor.chars_to_keep(0))) if cut else SHOWN_CHARS
-        shown = sanitize.clean(self._redactor.redact_and_clip(text, most))
-        return ShownBody(shown, size, cut or len(text) > most)
+        most_chars = min(most_chars, max(0, len(text) - redactor.chars_to_keep(0)))
+    shown = clean(redactor.redact_and_clip(text, most_chars))
+    return ShownBody(shown, whole or len(body), whole is not None or len(text) > most_chars)
 
 
 def phases_of(call: WatchedCall) -> CallPhases:

@@ -12,9 +12,11 @@ from contextlib import suppress
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
+from switchboard_mcp.server.dashboard.resources import measure
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.exchange import HttpExchange
+from switchboard_mcp.system import work_thread
 
 # What each event carries.
 EVENTS = {
@@ -23,6 +25,7 @@ EVENTS = {
     "calls": "The `calls` since the last event; of a burst the last 200. `seq` is the newest.",
     "history": "The current `point` of the history of calls.",
     "savings": "A new `point` of tokens saved.",
+    "resources": "New `points` of CPU and memory by the id of the child: `[time in ms, percent of a core, bytes]`.",
     "server": "Sessions and the number of approvals, when they change.",
     "mail": "A signal to load mail again.",
 }
@@ -89,6 +92,7 @@ class DashboardEvents:
                 if self._viewers:
                     self._idle_s = 0.0
                     self._publish()
+                    await self._sample_resources()
                 else:
                     self._idle_s += TICK_S
                 await asyncio.sleep(TICK_S)
@@ -107,6 +111,21 @@ class DashboardEvents:
         if mail_server is not None:
             with suppress(SwitchboardError):  # reported by the mail API
                 self._unsubscribe_mail = (await mail_server.store()).subscribe(lambda _: self._on_mail())
+
+    async def _sample_resources(self) -> None:
+        """Measure the processes of the children now and then, and send the new points."""
+        state = self._state
+        if not state.resources.is_due(self._loop.time()):
+            return
+        pids = state.pids()
+        uses = await work_thread.run_alone(lambda: measure(pids.values()))
+        points = state.resources.add(pids, uses)
+        if points:
+            self._send(event("resources", {"points": points}))
+
+    def _send(self, chunk: bytes) -> None:
+        for viewer in self._viewers:
+            viewer.put(chunk)
 
     def _on_mail(self) -> None:
         self._mail_changed = True
@@ -142,8 +161,7 @@ class DashboardEvents:
             chunks.append(event("mail", {}))
         chunk = b"".join(chunks)
         if chunk:
-            for viewer in self._viewers:
-                viewer.put(chunk)
+            self._send(chunk)
 
 
 def event(name: str, data: object) -> bytes:

@@ -9,7 +9,7 @@ from switchboard_mcp.server.dashboard.access import DashboardAccess, LoginLink, 
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.dashboard import Dashboard
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
-from switchboard_mcp.server.dashboard.state import DashboardState
+from switchboard_mcp.server.dashboard.state import DashboardState, SwitchChild
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Runtime
@@ -24,6 +24,7 @@ def create_dashboard(
     call_log: CallLog,
     savings: SavingsHistory,
     link: LoginLink,
+    switch_child: SwitchChild | None = None,
 ) -> Dashboard:
     """Return the dashboard of a server; `link` logs one browser in."""
     state = DashboardState(
@@ -32,6 +33,7 @@ def create_dashboard(
         savings,
         hosts_served=lambda: front.hosts_served,
         sessions=lambda: front.sessions,
+        switch_child=switch_child,
     )
     allowed = rights(runtime.workspace.config.http.tokens)
     now = asyncio.get_running_loop().time

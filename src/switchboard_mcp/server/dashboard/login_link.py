@@ -20,12 +20,18 @@ from switchboard_mcp.server.http.sockets import format_address
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Runtime
     from switchboard_mcp.server.dashboard.dashboard import Dashboard
+    from switchboard_mcp.server.dashboard.state import SwitchChild
     from switchboard_mcp.server.http.bind import BindAddress
     from switchboard_mcp.server.http.front import HttpServer
 
 
-def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) -> str:
-    """Let the HTTP server create the dashboard on first use. Return the link that logs one browser in."""
+def enable_dashboard(
+    front: HttpServer, address: BindAddress, runtime: Runtime, switch_child: SwitchChild | None = None
+) -> str:
+    """Let the HTTP server create the dashboard on first use. Return the link that logs one browser in.
+
+    `switch_child` enables or disables a child in its file.
+    """
     # Created here and not with the dashboard: the link expires although nobody opens it.
     link = LoginLink(secrets.token_urlsafe(TOKEN_BYTES), asyncio.get_running_loop().time())
     call_log = runtime.context.recorder
@@ -34,7 +40,9 @@ def enable_dashboard(front: HttpServer, address: BindAddress, runtime: Runtime) 
     savings = SavingsHistory(front.started_ms)
     front.sample_savings = partial(savings.sample_forever, runtime.gateway, call_log)
 
-    front.open_dashboard = partial(_open_dashboard, front, address, runtime, call_log, savings, link)
+    front.open_dashboard = partial(
+        _open_dashboard, front, address, runtime, call_log, savings, switch_child, link
+    )
     if runtime.workspace.config.dashboard.call_details == "always":
         front.dashboard().state.open_details()
     return f"http://{format_address(address.info.host, address.info.port)}/#{link.code}"
@@ -46,8 +54,9 @@ def _open_dashboard(
     runtime: Runtime,
     call_log: CallLog,
     savings: SavingsHistory,
+    switch_child: SwitchChild | None,
     link: LoginLink,
 ) -> Dashboard:
     from switchboard_mcp.server.dashboard.factory import create_dashboard  # loads the web framework
 
-    return create_dashboard(front, address, runtime, call_log, savings, link)
+    return create_dashboard(front, address, runtime, call_log, savings, link, switch_child)

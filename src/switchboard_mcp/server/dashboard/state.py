@@ -6,17 +6,19 @@ Not aware of HTTP.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.gateway.status import ChildUse, SessionStatus, child_uses, session_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.call_details import CallDetails
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.mail_view import MailView
+from switchboard_mcp.server.dashboard.resources import ResourceHistory
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
 from switchboard_mcp.system.processes import started_at
 
@@ -32,6 +34,13 @@ if TYPE_CHECKING:
 MAX_SESSIONS = 200
 
 
+class SwitchChild(Protocol):
+    """Enables or disables a child in the file that defines it."""
+
+    def __call__(self, spec: ChildSpec, *, disabled: bool) -> bool:
+        """Return False if it is so already."""
+
+
 class DashboardState:
     """Provides the dashboard's data. `hosts_served` and `sessions` return the server's counts."""
 
@@ -42,6 +51,7 @@ class DashboardState:
         savings: SavingsHistory,
         hosts_served: Callable[[], int],
         sessions: Callable[[], int],
+        switch_child: SwitchChild | None = None,
     ) -> None:
         self._runtime = runtime
         self.gateway: Gateway = runtime.gateway
@@ -51,6 +61,8 @@ class DashboardState:
         self.started_ms = savings.points[0].at
         self.call_log = call_log
         self.savings = savings
+        self.switch_child = switch_child
+        self.resources = ResourceHistory()
         self._mail: MailView | None = None
         settings = runtime.workspace.config.dashboard
         self.details_setting = settings.call_details
@@ -98,6 +110,19 @@ class DashboardState:
         mail, self._mail = self._mail, None
         if mail is not None:
             await mail.close()
+
+    def child_names(self) -> set[str]:
+        """Return the names of the children that hosts see."""
+        return {suite.child.name for suite in self.gateway.all_suites.values()}
+
+    def pids(self) -> dict[str, int]:
+        """Return the running processes of children by the id of their row."""
+        return {
+            f"{child.name}#{index}" if index else child.name: child.pid
+            for suite in self.gateway.all_suites.values()
+            for index, child in enumerate(suite.child.processes() or [suite.child])
+            if child.pid
+        }
 
     def rows(self) -> list[dict[str, object]]:
         """Return one row per child, or per process of a child that has several."""

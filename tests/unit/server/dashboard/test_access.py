@@ -141,7 +141,7 @@ async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     created: list[LoginLink] = []
-    monkeypatch.setattr(factory, "create_dashboard", lambda *parts: created.append(parts[-1]))
+    monkeypatch.setattr(factory, "create_dashboard", lambda *parts: created.append(parts[5]))
     front: Any = SimpleNamespace(started_ms=0)
     runtime: Any = SimpleNamespace(
         gateway=None,

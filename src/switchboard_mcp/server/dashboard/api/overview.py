@@ -8,20 +8,15 @@ import time
 from starlette.exceptions import HTTPException
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.agent_names import OVERSEER
-from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.gateway.status import child_uses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.memory_report import measure_memory
 from switchboard_mcp.suites.results.counts import ResultCounts
-from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.system import work_thread
-
-SUMMARY_CHARS = 300
 
 
 async def overview(state: DashboardState, request: ApiRequest) -> object:
@@ -56,32 +51,6 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
 async def children(state: DashboardState, request: ApiRequest) -> object:
     """Return all children. A hundred take some thirty kilobytes."""
     return {"children": state.rows()}
-
-
-async def child(state: DashboardState, request: ApiRequest) -> object:
-    """Return one child with its subtools and drift."""
-    suite, match = find_child(state, request.names[0])
-    changes = match.inventory.drift()
-    row = next(row for row in state.rows() if row["id"] == request.names[0])
-    spec, redactor = match.spec, state.services.redactor
-    # A child that was never started has not registered its secrets yet.
-    for secret in secret_values(spec, state.services.environ):
-        redactor.register(secret)
-    tools = suite.permitted(match.inventory.known_tools()) if match.snapshot is not None else []
-    return {
-        **row,
-        "source": spec.source,
-        "command": redactor.redact_text(spec.command or spec.url),
-        "weight": suite.cost().weight if match.snapshot is not None else None,
-        "subtoolList": [
-            {"name": tool.name, "summary": summarise(tool.description or "", SUMMARY_CHARS)} for tool in tools
-        ],
-        "driftMark": digest(changes) if changes else "",
-        # `told` is the former name of `text`, removed in the next release.
-        "driftChanges": [
-            {"tool": change.tool, "text": change.describe(), "told": change.describe()} for change in changes
-        ],
-    }
 
 
 async def savings(state: DashboardState, request: ApiRequest) -> object:

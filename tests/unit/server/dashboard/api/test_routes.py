@@ -67,7 +67,7 @@ def test_the_document_has_every_route_with_its_scope_and_resolves_every_referenc
         for method, operation in item.items()
     }
     assert {key: operation["x-scope"] for key, operation in operations.items()} == {
-        (route.method, route.path): route.scope for route in ROUTES
+        (route.method, route.path.replace(":path", "")): route.scope for route in ROUTES
     }
     ids = [operation["operationId"] for operation in operations.values()]
     assert len(set(ids)) == len(ids)
