@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pydantic_monty import ExternalModule, Monty, MontyTypingError
 
-from bench.program_values import valid_arguments, wrong_arguments
-from switchboard_mcp.programs.checking import names, stubs
+from bench.program_values import WRONG, valid_arguments, validator, wrong_arguments
+from switchboard_mcp.programs.checking import manifest, names, stubs
 from switchboard_mcp.programs.checking.stubs import BUILTIN_STUBS, ProgramTool, StubFunction, StubModule
+from switchboard_mcp.programs.checking.verdict import Verdict, verdict
 from switchboard_mcp.programs.engine import CheckReport, Diagnostic
 
 
@@ -35,7 +39,7 @@ class Checker:
     ) -> None:
         self._pool.__exit__(kind, error, trace)
 
-    def diagnostics(self, code: str, modules: Sequence[StubModule], builtins: str = "") -> list[Diagnostic]:
+    def diagnostics(self, code: str, modules: Sequence[StubModule]) -> list[Diagnostic]:
         """Return all that the checker says about a program."""
         offered = {
             one.name: ExternalModule(dict.fromkeys(one.functions, _never), stubs=one.text())
@@ -47,7 +51,7 @@ class Checker:
             external_modules=offered,
             type_check=True,
             type_check_format="json",
-            type_check_stubs=builtins or None,
+            type_check_stubs=BUILTIN_STUBS,
         ) as session:
             try:
                 found: Any = session.feed_start(f"import {names.OWN_MODULE}\n{code}")
@@ -66,6 +70,12 @@ class Checker:
                 ]
         return []
 
+    def verdict(self, code: str, modules: Sequence[StubModule]) -> Verdict:
+        """Return the verdict on a program."""
+        analysis = manifest.analyse(code, {one.name: list(one.functions) for one in modules})
+        report = CheckReport(diagnostics=self.diagnostics(code, modules), analysis=analysis)
+        return verdict(report, code, modules, names.module_names(_sample_tools()).values())
+
 
 @dataclass
 class CallsFound:
@@ -77,11 +87,41 @@ class CallsFound:
     accepted: list[str] = field(default_factory=list)
 
 
+PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "programs"
+
+
+def sample_modules(code: str) -> list[StubModule]:
+    """Return the modules of the sample tools that a program can import."""
+    catalog, words = _sample_tools(), stubs.mentioned(code)
+    module_names = names.module_names(catalog)
+    return [
+        stubs.checked(module_names[suite], suite, tools, words)
+        for suite, tools in catalog.items()
+        if module_names[suite] in words or suite in words
+    ]
+
+
+@cache
+def _sample_tools() -> dict[str, list[ProgramTool]]:
+    catalog = json.loads((PROGRAMS / "tools.json").read_bytes())
+    return {suite: program_tools(listed) for suite, listed in catalog.items()}
+
+
+def sample_programs(name: str) -> dict[str, str]:
+    """Return the sample programs of a file, by title."""
+    parts = (PROGRAMS / name).read_text().split("### ")[1:]
+    return {title: code for title, _, code in (part.partition("\n") for part in parts)}
+
+
 def program_tools(listed: Sequence[dict[str, Any]]) -> list[ProgramTool]:
     """Return the tools of a server, as it lists them, for programs."""
     return [
         ProgramTool(
-            tool["name"], tool.get("inputSchema"), tool.get("outputSchema"), tool.get("description") or ""
+            tool["name"],
+            tool.get("inputSchema"),
+            tool.get("outputSchema"),
+            tool.get("description") or "",
+            bool((tool.get("annotations") or {}).get("readOnlyHint")),
         )
         for tool in listed
     ]
@@ -105,10 +145,7 @@ def random_calls(
                 kinds.append(kind)
                 found.valid += not kind
                 found.faulty.update([kind] if kind else [])
-    report = CheckReport(
-        diagnostics=checker.diagnostics("\n".join(lines), [module], BUILTIN_STUBS),
-    )
-    refused = {one.line for one in report.diagnostics}
+    refused = {one.line for one in checker.diagnostics("\n".join(lines), [module])}
     for number, (line, kind) in enumerate(zip(lines, kinds, strict=True), 1):
         if not kind and number in refused:
             found.refused.append(line)
@@ -122,3 +159,82 @@ def call_text(module: str, function: StubFunction, arguments: dict[str, Any]) ->
     python = {key: name for name, key in function.parameters.items()}
     listed = ", ".join(f"{python.get(key, key)}={value!r}" for key, value in arguments.items())
     return f"await {module}.{function.name}({listed})"
+
+
+def seeded_faults(code: str, each: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yield a valid program with one fault at a time, and the kind of fault; at most `each` of one kind."""
+    modules = {module.name: module for module in sample_modules(code)}
+    keys = {key for module in modules.values() for record in module.records.values() for key in record.keys}
+    seen: Counter[str] = Counter()
+    tree = ast.parse(code)
+    local = _local_dicts(tree)
+    for node in ast.walk(tree):
+        for kind, part, text in (*_call_faults(node, modules), *_key_faults(node, keys, local)):
+            if each is None or seen[kind] < each:
+                seen[kind] += 1
+                yield kind, _replaced(code, part, text)
+
+
+Place = tuple[int, int, int, int]
+
+
+def _place(node: ast.expr | ast.keyword) -> Place:
+    return (
+        node.lineno,
+        node.col_offset,
+        node.end_lineno or node.lineno,
+        node.end_col_offset or node.col_offset,
+    )
+
+
+def _replaced(code: str, place: Place, text: str) -> str:
+    lines = [line.encode() for line in code.split("\n")]
+    first, start, last, end = place
+    lines[first - 1 : last] = [lines[first - 1][:start] + text.encode() + lines[last - 1][end:]]
+    return b"\n".join(lines).decode()
+
+
+def _call_faults(node: ast.AST, modules: Mapping[str, StubModule]) -> Iterator[tuple[str, Place, str]]:
+    """Yield faults of a call: the kind, the part of the source, and what is written there."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    owner = node.func.value
+    module = modules.get(owner.id) if isinstance(owner, ast.Name) else None
+    function = module.functions.get(node.func.attr) if module is not None else None
+    if function is None or module is None:
+        return
+    yield "wrong name", _place(node.func), f"{module.name}.{function.name}z"
+    judge = validator(function.tool.input_schema)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            continue
+        value = ast.unparse(keyword.value)
+        yield "unknown argument", _place(keyword), f"zz_{keyword.arg}={value}"
+        if keyword.arg in function.required:
+            others = [one for one in node.keywords if one is not keyword]
+            yield "missing argument", _place(node), ast.unparse(ast.Call(node.func, node.args, others))
+        for wrong in WRONG:
+            one = {function.parameters[keyword.arg]: wrong}
+            if judge is not None and any(mistake.path for mistake in judge.iter_errors(one)):
+                yield "wrong type", _place(keyword.value), repr(wrong)
+                break
+
+
+def _local_dicts(tree: ast.Module) -> set[str]:
+    """Return the keys of dicts that the program builds itself: no fault of a result."""
+    found = {
+        key.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+    return found | {"input"}
+
+
+def _key_faults(node: ast.AST, keys: set[str], local: set[str]) -> Iterator[tuple[str, Place, str]]:
+    """Yield a wrong key of a result."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        key = node.slice
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value in keys - local:
+            yield "wrong key of a result", _place(key), repr(f"{key.value}_zz")

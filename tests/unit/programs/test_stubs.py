@@ -206,7 +206,7 @@ HOSTILE = st.one_of(
 HOSTILES = st.lists(HOSTILE, max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(
         st.tuples(HOSTILE, st.dictionaries(HOSTILE, HOSTILE, max_size=4), st.lists(HOSTILE, max_size=3)),

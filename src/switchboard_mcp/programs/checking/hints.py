@@ -136,7 +136,9 @@ def find(nodes: Sequence[ast.AST], functions_of: FunctionsOf) -> Iterator[Findin
             message = _call(node, imported, functions_of)
         elif isinstance(node, ast.Attribute):
             message = _attribute(node, imported)
-        elif not isinstance(node, ast.expr_context | ast.Constant | ast.Expr):
+        elif isinstance(node, ast.Expr):
+            message = _expression(node, imported)
+        elif not isinstance(node, ast.expr_context | ast.Constant):
             message = _statement(node)
         if message:
             yield finding(NOT_RUN, message, node)
@@ -183,6 +185,12 @@ def _statement(node: ast.AST) -> str:
     return (
         "Type aliases are not supported. Write the type itself." if type(node).__name__ == "TypeAlias" else ""
     )
+
+
+def _expression(node: ast.Expr, imported: dict[str, tuple[str, str]]) -> str:
+    if isinstance(node.value, ast.Call) and _called(node.value.func, imported) == ("asyncio", "gather"):
+        return "`asyncio.gather` is not awaited. Write `await` before it."
+    return ""
 
 
 def _class(node: ast.ClassDef) -> str:

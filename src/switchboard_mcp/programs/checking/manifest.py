@@ -248,6 +248,7 @@ def _literals(calls: list[tuple[str, str, ast.Call]]) -> Iterator[Finding]:
             "module": module,
             "function": function,
             "line": call.lineno,
+            "end": call.end_lineno or call.lineno,
             "column": call.col_offset + 1,
             "arguments": arguments,
         }

@@ -76,12 +76,16 @@ class StubFunction(Struct, frozen=True):
 
 
 class StubModule(Struct, frozen=True):
-    """The tools of one suite as a module: its functions by name, and the records they use."""
+    """The tools of one suite as a module: its functions by name, and the records they use.
+
+    `names` has all functions of the suite, also those that a program does not mention.
+    """
 
     name: str
     suite: str
     functions: Mapping[str, StubFunction]
-    records: Mapping[str, _Record] = {}
+    names: tuple[str, ...] = ()
+    records: Mapping[str, StubRecord] = {}
     is_shown: bool = False
 
     def text(self, names: Iterable[str] | None = None) -> str:
@@ -104,11 +108,12 @@ class StubModule(Struct, frozen=True):
                 waiting.extend(self.records[name].uses)
 
 
-class _Record(Struct, frozen=True):
-    """A record type: its definition, and the records that it uses."""
+class StubRecord(Struct, frozen=True):
+    """A record type: its definition, the records that it uses, and its keys."""
 
     text: str
     uses: tuple[str, ...]
+    keys: tuple[str, ...]
 
 
 def mentioned(code: str) -> frozenset[str]:
@@ -148,7 +153,7 @@ class _Module:
         self.is_shown = is_shown
         self.with_docs = with_docs
         self.builtin, self.typing, self.extended = ("", "", "") if is_shown else ("_b.", "_t.", "_x.")
-        self.records: dict[str, _Record] = {}
+        self.records: dict[str, StubRecord] = {}
         self.by_body: dict[str, str] = {}
         self.used: set[str] = set()
         self.counts: dict[str, int] = {}
@@ -164,7 +169,7 @@ class _Module:
             function = names[tool.name]
             if function not in functions and (words is None or function in words):
                 functions[function] = self.function(function, tool)
-        return StubModule(name, suite, functions, self.records, self.is_shown)
+        return StubModule(name, suite, functions, tuple(names.values()), self.records, self.is_shown)
 
     def function(self, name: str, tool: ProgramTool) -> StubFunction:
         """Return one function; without types if its schemas cannot be written as types."""
@@ -229,7 +234,7 @@ class _Module:
             return self.by_body[body]
         name = reserved or unused_name(wanted, self.used, self.counts)
         self.by_body.setdefault(body, name)
-        self.records[name] = _Record(self._record_text(name, fields, others), tuple(uses))
+        self.records[name] = StubRecord(self._record_text(name, fields, others), tuple(uses), tuple(fields))
         return name
 
     def _record_text(self, name: str, fields: Mapping[str, _Field], others: str) -> str:
