@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -78,7 +79,6 @@ class HelperProcess:
         self.pid = process.pid
         self.worker = 0
         self.parts: list[str] = []
-        self.version = ""
         self.requests = 0
         # The snapshot whose session is open in the helper, by its tag, and the number of that session.
         self.held: tuple[bytes, int] = (b"", 0)
@@ -93,7 +93,7 @@ class HelperProcess:
         body = (await self._wait(START_TIMEOUT_S)).body
         if not isinstance(body, frames.Ready):
             raise HelperLostError("sent no greeting")
-        self.parts, self.version, self.worker = body.parts, body.version, body.worker
+        self.parts, self.worker = body.parts, body.worker
 
     async def request(self, frame: bytes, timeout: float) -> frames.Answer:
         """Send a request and return its answer. Raises `HelperLostError` or `HelperTimeoutError`."""
@@ -291,6 +291,14 @@ class HelperEngine:
             helper.end()
         for helper in ending:
             await helper.exited()
+
+    @property
+    def version(self) -> str:
+        """The version of the interpreter, which snapshots depend on; empty if it is not installed."""
+        try:
+            return metadata.version("pydantic-monty")
+        except metadata.PackageNotFoundError:
+            return ""
 
     @property
     def parts(self) -> list[str]:

@@ -1,15 +1,52 @@
-"""Runs a program: the steps of the engine, its calls within their limits, and the log that makes it durable."""
+"""Runs a program: the steps of the engine, its calls within their limits, and the log that makes it durable.
+
+A call is written to the log before it leaves, and its result before the program sees it. So a run can be continued
+after a crash: a call with a result is not made again, one without is made again only if it may be repeated, and
+otherwise it raises in the program and is reported as uncertain.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
 
-from switchboard_mcp.programs.engine import Engine, Failed, Limits, Module, Settled
+from switchboard_mcp.programs.engine import (
+    LIMIT_SETTINGS,
+    Engine,
+    Failed,
+    Finished,
+    Limits,
+    Module,
+    ProgramCall,
+    Settled,
+    Step,
+    Waiting,
+)
+from switchboard_mcp.programs.run_log import (
+    EndRecord,
+    RecordedRun,
+    ResultRecord,
+    RunLog,
+    RunStore,
+    SentRecord,
+    StartRecord,
+    new_run_id,
+)
 
 # Calls a subtool for a program: the module, the subtool, and its arguments as a JSON object.
 CallSubtool = Callable[[str, str, bytes], Awaitable[Settled]]
+# True for a module and a subtool whose call may be made twice: it only reads, or is idempotent.
+MayRepeat = Callable[[str, str], bool]
+CallOutcome = Literal["open", "ok", "error", "cancelled", "uncertain"]
+
+# Calls that are under way when the program ends are waited for, since they may have effects.
+LINGER_S = 5.0
+MAX_PRINTED_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +69,7 @@ class CallMade:
     subtool: str
     ms: float = 0.0
     bytes: int = 0
-    outcome: Literal["open", "ok", "error", "cancelled", "uncertain"] = "open"
+    outcome: CallOutcome = "open"
     message: str = ""
 
 
@@ -44,6 +81,7 @@ class Outcome:
     printed: str = ""
     calls: list[CallMade] = field(default_factory=list)
     failure: Failed | None = None
+    run: str = ""
 
     @property
     def uncertain(self) -> list[CallMade]:
@@ -51,17 +89,335 @@ class Outcome:
         return [call for call in self.calls if call.outcome == "uncertain"]
 
 
-class RunRecord:
-    """The durable log of one run."""
+OnProgress = Callable[[CallMade], None]
+
+
+def never_repeat(module: str, subtool: str) -> bool:
+    """Allow no call to be repeated."""
+    return False
+
+
+def open_log(
+    store: RunStore, program: Program, limits: Limits, version: str, note: dict[str, str] | None = None
+) -> RunLog:
+    """Create the log of a new run. Raises `OSError`."""
+    modules = [replace(one, stub="") for one in program.modules]
+    start = StartRecord(
+        program.code, modules, program.input, program.seed, program.clock, limits, version, note or {}
+    )
+    return store.create(new_run_id(), start)
 
 
 async def run(
     engine: Engine,
     program: Program,
     call: CallSubtool,
-    log: RunRecord | None,
+    log: RunLog | None,
     limits: Limits,
-    on_progress: Callable[[CallMade], None] | None = None,
+    on_progress: OnProgress | None = None,
+    may_repeat: MayRepeat = never_repeat,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Run a program to its end. Cancelling it cancels the calls that are open."""
-    raise NotImplementedError
+    """Run a program to its end. Cancelling it cancels the calls that are open.
+
+    A run that is cancelled has ended, unless `is_stopping` says that this process stops: then it can be continued.
+    """
+    task = _Run(engine, program, call, log, limits, on_progress, may_repeat, is_stopping)
+    return await task.execute(task.begin)
+
+
+async def recover(
+    engine: Engine,
+    recorded: RecordedRun,
+    version: str,
+    call: CallSubtool,
+    log: RunLog,
+    on_progress: OnProgress | None = None,
+    may_repeat: MayRepeat = never_repeat,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Continue a run from its log, with the limits that it began with."""
+    start = recorded.start
+    program = Program(start.code, start.modules, start.input, start.seed, start.clock)
+    task = _Run(engine, program, call, log, start.limits, on_progress, may_repeat, is_stopping)
+    return await task.execute(lambda: task.restore(recorded, version))
+
+
+class _Run:
+    """One run in this process."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        program: Program,
+        call: CallSubtool,
+        log: RunLog | None,
+        limits: Limits,
+        on_progress: OnProgress | None,
+        may_repeat: MayRepeat,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._program = program
+        self._call = call
+        self._log = log
+        self._limits = limits
+        self._on_progress = on_progress
+        self._may_repeat = may_repeat
+        self._is_stopping = is_stopping
+        self._functions = {one.name: one.functions for one in program.modules}
+        self._made: dict[int, CallMade] = {}
+        self._queue: deque[ProgramCall] = deque()
+        self._tasks: dict[asyncio.Task[Settled], int] = {}
+        self._done: dict[int, Settled] = {}  # outcomes that the program has not seen
+        self._began: dict[int, float] = {}
+        self._recorded: RecordedRun | None = None  # until a run that is continued has made its first step
+        self._bytes = 0
+        self._printed: deque[str] = deque(maxlen=MAX_PRINTED_STEPS)
+
+    async def execute(self, begin: Callable[[], Awaitable[Step]]) -> Outcome:
+        """Run from the first step to the end, and write the end to the log."""
+        try:
+            step = await self._finish(await begin())
+            await self._linger()
+            outcome = self._outcome(step)
+            self._write_end(outcome)
+            return outcome
+        except BaseException:
+            await self._cancel_calls()
+            self._write_cancelled()
+            raise
+        finally:
+            if self._log is not None:
+                self._log.close()
+
+    async def begin(self) -> Step:
+        """Run to the first step."""
+        program = self._program
+        step = await self._engine.start(
+            program.code, program.modules, program.input, self._limits, program.seed, program.clock
+        )
+        return self._take(step, [])
+
+    # A run that is continued
+
+    async def restore(self, recorded: RecordedRun, version: str) -> Step:
+        """Return the last wait of a run, from its snapshot or by a replay. The calls that may be made are queued."""
+        self._recorded = recorded
+        for wait in recorded.waits:
+            for one in wait.calls:
+                self._register(one)
+            self._printed.append(wait.printed)
+        for result in recorded.results.values():
+            self._restore_result(result)
+        if not recorded.waits:
+            return await self.begin()
+        step = await self._last_wait(recorded, version)
+        if not isinstance(step, Waiting):
+            return step
+        for one in (call for wait in recorded.waits for call in wait.calls):
+            if one.id in recorded.results:
+                if one.id in step.pending:
+                    self._done[one.id] = recorded.results[one.id].settled
+            elif one.id in recorded.sent and not self._may_repeat(one.module, self._subtool(one)):
+                self._settle_uncertain(one)
+            else:
+                self._queue.append(one)
+        return step
+
+    async def _last_wait(self, recorded: RecordedRun, version: str) -> Step:
+        last = recorded.waits[-1]
+        if last.snapshot and version == recorded.start.version:
+            return Waiting(last.snapshot, (), last.pending)
+        return await self._replay(recorded)
+
+    async def _replay(self, recorded: RecordedRun) -> Step:
+        """Run from the beginning with the results of the log, without a call, up to the last wait."""
+        program, seen = self._program, 0
+        step = await self._engine.start(
+            program.code, program.modules, program.input, self._limits, program.seed, program.clock
+        )
+        for number, wait in enumerate(recorded.waits):
+            if number:
+                assert isinstance(step, Waiting)
+                settled = {
+                    one: recorded.results[one].settled for one in wait.settled if one in recorded.results
+                }
+                step = await self._engine.resume(step.snapshot, program.modules, settled, self._left(seen))
+            if not isinstance(step, Waiting) or list(step.calls) != wait.calls:
+                return Failed(
+                    "snapshot",
+                    "The program did not repeat its calls after a restart. Look at the calls that were made, then run "
+                    "it again.",
+                )
+            seen += len(step.calls)
+        assert isinstance(step, Waiting)
+        return replace(step, calls=(), printed="")
+
+    def _restore_result(self, result: ResultRecord) -> None:
+        made = self._made.get(result.id)
+        if made is not None:
+            made.ms, made.bytes = result.ms, _size(result.settled)
+            made.outcome, made.message = cast("CallOutcome", result.outcome), result.settled.message
+            self._bytes += made.bytes
+
+    def _settle_uncertain(self, one: ProgramCall) -> None:
+        message = (
+            f"{one.module}.{one.function}: Switchboard was restarted during the call. It may have been carried out, "
+            "and was not repeated."
+        )
+        self._record(one.id, Settled(raised="RuntimeError", message=message), 0.0, "uncertain")
+
+    # Steps
+
+    async def _finish(self, step: Step) -> Step:
+        """Make calls and run on until the program ends."""
+        while isinstance(step, Waiting):
+            await self._send()
+            while not self._done:
+                await self._wait_for_a_call()
+            await self._send()
+            if self._bytes > self._limits.memory_mb * 1024 * 1024:
+                return self._exceeded(
+                    "memory_mb", "The results of the program's calls are too large together."
+                )
+            settled, self._done = self._done, {}
+            step = self._take(await self._resume(step, settled), list(settled))
+        return step
+
+    async def _resume(self, step: Waiting, settled: dict[int, Settled]) -> Step:
+        left = self._left(len(self._made))
+        following = await self._engine.resume(step.snapshot, self._program.modules, settled, left)
+        if isinstance(following, Failed) and following.kind == "snapshot" and self._recorded is not None:
+            again = await self._replay(self._recorded)
+            if not isinstance(again, Waiting):
+                return again
+            following = await self._engine.resume(again.snapshot, self._program.modules, settled, left)
+        self._recorded = None
+        return following
+
+    def _take(self, step: Step, settled: list[int]) -> Step:
+        """Take what a step has made: calls to queue, printed text, and its record."""
+        self._printed.append(step.printed)
+        if isinstance(step, Waiting):
+            for one in step.calls:
+                if self._subtool(one) == "":
+                    return Failed("crash", f"The helper of programs asked for {one.module}.{one.function}.")
+                self._register(one)
+                self._queue.append(one)
+            if self._log is not None:
+                self._log.write(self._log.wait(step, settled))
+        elif isinstance(step, Finished):
+            for one in step.calls:
+                self._register(one)
+        elif step.limit == "calls":  # the engine knows how many were left
+            exceeded = self._exceeded("calls", "The program makes too many calls.")
+            return replace(exceeded, line=step.line, traceback=step.traceback)
+        return step
+
+    def _left(self, made: int) -> Limits:
+        return replace(self._limits, calls=max(0, self._limits.calls - made))
+
+    def _subtool(self, one: ProgramCall) -> str:
+        """Return the subtool of a call, empty if it is not in the manifest: the helper is not trusted."""
+        return self._functions.get(one.module, {}).get(one.function, "")
+
+    def _register(self, one: ProgramCall) -> None:
+        self._made[one.id] = CallMade(one.module, one.function, self._subtool(one))
+
+    # Calls
+
+    async def _send(self) -> None:
+        """Start calls from the queue, as many as may be under way at once. They are in the log before they leave."""
+        room = self._limits.at_once - len(self._tasks)
+        leaving = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+        if not leaving:
+            return
+        if self._log is not None:
+            self._log.write(SentRecord([one.id for one in leaving]))
+            if not all(self._may_repeat(one.module, self._subtool(one)) for one in leaving):
+                await self._log.sync()
+        for one in leaving:
+            self._began[one.id] = time.monotonic()
+            task = asyncio.ensure_future(self._call(one.module, self._subtool(one), one.arguments))
+            self._tasks[task] = one.id
+
+    async def _wait_for_a_call(self) -> None:
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Record the outcome of every call that has ended."""
+        for task in [one for one in self._tasks if one.done()]:
+            number = self._tasks.pop(task)
+            ms = (time.monotonic() - self._began.pop(number)) * 1000
+            if task.cancelled():
+                settled = Settled(raised="RuntimeError", message="The call was cancelled.")
+                self._record(number, settled, ms, "cancelled")
+                continue
+            problem = task.exception()
+            if problem is not None:
+                raise problem
+            settled = task.result()
+            self._record(number, settled, ms, "error" if settled.raised else "ok")
+
+    def _record(self, number: int, settled: Settled, ms: float, outcome: CallOutcome) -> None:
+        made = self._made[number]
+        made.ms, made.bytes, made.outcome, made.message = ms, _size(settled), outcome, settled.message
+        self._bytes += made.bytes
+        self._done[number] = settled
+        if self._log is not None:
+            self._log.write(ResultRecord(number, settled, ms, outcome))
+        if self._on_progress is not None:
+            self._on_progress(made)
+
+    async def _linger(self) -> None:
+        """Wait for the calls that are under way when the program has ended, then cancel them."""
+        self._queue.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LINGER_S)
+            self._collect()
+        await self._cancel_calls()
+
+    async def _cancel_calls(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for number in self._tasks.values():
+            self._made[number].outcome = "cancelled"
+        self._tasks.clear()
+
+    # The end
+
+    def _outcome(self, step: Step) -> Outcome:
+        for made in self._made.values():
+            if made.outcome == "open":
+                made.outcome, made.message = "cancelled", "The program ended before the call was sent."
+        outcome = Outcome(printed=self._text(), calls=list(self._made.values()))
+        outcome.run = self._log.run if self._log is not None else ""
+        if isinstance(step, Finished):
+            outcome.value = step.value
+        elif isinstance(step, Failed):
+            outcome.failure = step
+        return outcome
+
+    def _text(self) -> str:
+        return "".join(self._printed)[-self._limits.answer_kb * 1024 :]
+
+    def _exceeded(self, limit: str, message: str) -> Failed:
+        value = getattr(self._limits, limit)
+        return Failed("limit", f"{message} The setting {LIMIT_SETTINGS[limit]} is {value:g}.", limit=limit)
+
+    def _write_cancelled(self) -> None:
+        if self._log is not None and not self._is_stopping():
+            with suppress(OSError):  # the log itself may be what failed
+                self._log.write(EndRecord(b"", self._text(), None, cancelled=True))
+
+    def _write_end(self, outcome: Outcome) -> None:
+        if self._log is not None:
+            self._log.write(EndRecord(outcome.value, outcome.printed, outcome.failure))
+
+
+def _size(settled: Settled) -> int:
+    return len(settled.value) + len(settled.text or "")

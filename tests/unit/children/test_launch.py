@@ -162,7 +162,8 @@ async def test_a_wrapper_in_a_sandbox_is_always_this_program(launchers: list[Fak
 
 
 STARTS = {
-    "launcher.spawn": {"children/launch.py"},
+    # The helper of programs: our own interpreter with our own module.
+    "launcher.spawn": {"children/launch.py", "programs/helper_engine.py"},
     "dial": {"children/remote_transport.py"},
     # The program that stands between us and every child, and that program itself.
     "Popen": {"transport/process/launcher.py"},
@@ -180,7 +181,8 @@ STARTS = {
     "subprocess.run": {"transport/process/reaper.py", "system/processes.py", "sandbox/probing.py"},
     # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.
     "execv": {"broker/again.py", "broker/shim.py"},
-    "execve": {"broker/shim.py"},
+    # The worker of programs: a binary of the package that the helper uses.
+    "execve": {"broker/shim.py", "programs/helper/worker_launcher.py"},
 }
 NEVER = {
     "system", "popen", "posix_spawnp", "spawnv", "execvp", "execl", "forkpty",

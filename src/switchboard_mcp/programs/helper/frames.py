@@ -99,7 +99,6 @@ class Ready(Struct, tag="ready"):
     """The helper is confined and waits for requests. `parts` are the mechanisms that hold."""
 
     parts: list[str]
-    version: str
     worker: int
 
 

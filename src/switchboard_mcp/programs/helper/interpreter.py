@@ -48,12 +48,21 @@ class WorkerLostError(Exception):
     """The worker has died, and this helper cannot start another."""
 
 
+class SnapshotRefusedError(Exception):
+    """The interpreter does not load a snapshot, as one of another version."""
+
+
 class SnapshotSizeError(Exception):
     """A program that waits is too large to be kept."""
 
 
 class CallLimitError(Exception):
     """The program made more calls than it may."""
+
+
+PROGRAM_ERRORS = (
+    monty.MontyError, ValueError, RuntimeError, MemoryError, CallLimitError, SnapshotRefusedError, SnapshotSizeError,
+)  # fmt: skip
 
 
 def _never(*args: object, **kwargs: object) -> object:
@@ -176,7 +185,13 @@ class Interpreter:
         return self._run(begin, request.modules, request.limits)
 
     def _load(self, session: Any, request: ResumeRequest) -> Any:
-        snapshot = self._open(session).load_snapshot(request.snapshot, print_callback=self._printed)
+        opened = self._open(session)
+        try:
+            snapshot = opened.load_snapshot(request.snapshot, print_callback=self._printed)
+        except monty.MontyCrashedError:
+            raise
+        except (monty.MontyError, ValueError, RuntimeError) as problem:
+            raise SnapshotRefusedError(str(problem)) from problem
         return _settle(snapshot, request.settled)
 
     def _run(self, begin: Callable[[], Any], modules: list[ModuleFrame], limits: LimitsFrame) -> Stepped:
@@ -197,14 +212,7 @@ class Interpreter:
                 raise SnapshotSizeError
         except monty.MontyCrashedError as problem:
             raise WorkerLostError(_lost(problem)) from problem
-        except (
-            monty.MontyError,
-            ValueError,
-            RuntimeError,
-            MemoryError,
-            CallLimitError,
-            SnapshotSizeError,
-        ) as problem:
+        except PROGRAM_ERRORS as problem:
             self._drop()
             return Stepped(failed=_failed(problem, printed.text()))
         self._number += 1
@@ -312,6 +320,8 @@ def _failed(problem: BaseException, printed: str) -> Failed:
             "limit", "The program holds too much while it waits.", printed=printed, limit="memory_mb"
         )
     text = str(problem)[:MAX_MESSAGE_CHARS]
+    if isinstance(problem, SnapshotRefusedError):
+        return Failed("snapshot", f"The snapshot of the program cannot be loaded: {text}.")
     if isinstance(problem, monty.MontySyntaxError):
         line, _ = _position(problem)
         return Failed("syntax", text, line, printed=printed)

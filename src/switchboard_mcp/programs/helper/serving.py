@@ -37,7 +37,7 @@ def serve(source: int, target: int, memory_mb: int) -> None:
         interpreter = Interpreter(pool)
         worker = _warm(pool, interpreter)
         held += lockdown.enter_last(worker)
-        _write(target, frames.encode(Answer(Ready(held, monty.__version__, worker))))
+        _write(target, frames.encode(Answer(Ready(held, worker))))
         while (body := _read(source)) is not None:
             answer = handle(interpreter, body)
             answer.retires = answer.retires or not _is_alive(worker)
