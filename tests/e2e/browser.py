@@ -20,6 +20,10 @@ needs_browser = pytest.mark.skipif(
     not (CHROMIUM and NODE and (HERE / "node_modules" / "playwright-core").is_dir()),
     reason="needs Chromium and Playwright: scripts/setup browser",
 )
+AXE = HERE / "node_modules" / "axe-core" / "axe.min.js"
+needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core: scripts/setup browser")
+# Everything that WCAG 2.2 AA asks for and a program can check, and what axe calls best practice.
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 class Browser:
@@ -56,6 +60,29 @@ class Browser:
 
     def text(self) -> str:
         found: str = self.run("return await page.innerText('body')")
+        return found
+
+    def go(self, hash: str) -> None:
+        """Go to an address of the page, such as `calls/7`."""
+        self.run("await page.evaluate((hash) => { location.hash = hash }, args.hash)", hash=hash)
+
+    def violations(self, *rules: str) -> list[str]:
+        """What axe-core finds in what is shown now, by these rules alone if there are any."""
+        found: list[str] = self.run(
+            "if (!await page.evaluate(() => 'axe' in window)) {"
+            "  const { readFileSync } = await import('node:fs');"
+            "  await page.evaluate(readFileSync(args.axe, 'utf8'));"
+            "}"
+            "return await page.evaluate(async (only) => {"
+            "  const { violations } = await axe.run(document, { runOnly: only, resultTypes: ['violations'] });"
+            "  const why = (node) => node.any.concat(node.all).map((each) => each.message).join(', ');"
+            "  const place = (node) => node.target.join(' ');"
+            "  const line = (rule, node) => `${rule.id}: ${place(node)} ${why(node)}`;"
+            "  return violations.flatMap((rule) => rule.nodes.map((node) => line(rule, node)));"
+            "}, args.only)",
+            axe=str(AXE),
+            only={"type": "rule", "values": rules} if rules else {"type": "tag", "values": AXE_TAGS},
+        )
         return found
 
     def picture(self, path: Path, width: int = 1280, height: int = 860) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
-from tests.e2e.browser import Browser, browser, needs_browser
+from tests.e2e.browser import Browser, browser, needs_axe, needs_browser
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
 from tests.e2e.test_dashboard_api import _lock as lock
@@ -29,7 +29,7 @@ SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
 # The full figure is 100,000; files of that number take a while to make.
 MESSAGES = int(os.environ.get("SWITCHBOARD_DASHBOARD_MESSAGES", "10000"))
 MANY_CHILDREN = 100
-VIEWS = ("overview", "suites", "calls", "audit", "mail", "workflows", "approvals")
+VIEWS = ("overview", "calls", "sessions", "children", "approvals", "mail", "workflows", "audit")
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 HOSTILE_TOOL = {
     "name": HOSTILE,
@@ -49,6 +49,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         "command": sys.executable,
         "args": ["-c", f"raise SystemExit({HOSTILE!r})"],
     }
+    config["mcpServers"]["resting"] = {"command": "true", "disabled": True}
     file.write_text(json.dumps(config))
     seed_mail(folder)
     lock(folder)
@@ -78,7 +79,8 @@ def _unhurt(request: pytest.FixtureRequest) -> Iterator[None]:
     if "page" in request.fixturenames:
         shown: Browser = request.getfixturevalue("page")
         assert shown.run("return await page.evaluate(() => window.hacked ?? null)") is None
-        assert shown.heard == []
+        # A page of something that is gone logs its 404.
+        assert [text for text in shown.heard if "404" not in text] == []
 
 
 async def begin_workflow(folder: Path) -> None:
@@ -100,42 +102,121 @@ def test_the_link_leaves_no_code_in_the_address_and_no_cookie_for_scripts(page: 
     assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Strict")]
 
 
-def test_the_overview_shows_sums_charts_and_what_needs_attention(page: Browser, web: Web) -> None:
+def test_the_overview_shows_what_needs_attention_figures_and_charts(page: Browser, web: Web) -> None:
     page.view("overview")
     call(web)
-    page.run("await page.locator('svg.chart path.stroke').waitFor({state: 'attached'})")
-    page.sees("calls per ")
-    assert "call" in page.run("return await page.locator('svg.chart g title').first().textContent()")
+    page.run("await page.locator('svg.chart path.stroke').first().waitFor({state: 'attached'})")
+    page.sees("Needs attention")
     page.sees(
         "Install the program, or use its absolute path in the named file: hosts often have a short PATH."
     )
     page.sees("execute for builder")
+    page.sees("1 disabled")
+    page.run("await page.getByRole('button', {name: '30 d'}).click()")
+    page.run("await page.waitForFunction(() => location.hash === '#overview?range=30d')")
+    page.run("await page.getByRole('button', {name: '5 min'}).click()")
+    page.run("await page.locator('.chart-box').first().hover({position: {x: 300, y: 50}})")
     page.picture(SHOTS / "overview.png")
 
 
-def test_suites_can_be_filtered_sorted_and_opened(page: Browser) -> None:
-    page.view("suites")
+def test_children_are_filtered_sorted_and_have_pages_with_addresses(page: Browser) -> None:
+    page.view("children")
     page.run("await page.fill('#search', 'missing')")
     page.run("await page.locator('tbody tr').nth(1).waitFor({state: 'detached'})")
     assert page.run("return await page.locator('tbody tr').count()") == 1
+    assert page.run("return page.url()").endswith("#children?q=missing")
     page.run("await page.fill('#search', '')")
-    page.run("await page.getByRole('button', {name: 'Calls'}).click()")
+    page.run("await page.getByRole('button', {name: 'Calls', exact: true}).click()")
     assert page.run("return await page.locator('th[aria-sort=ascending]').innerText()").startswith("Calls")
-    page.run("await page.click('tr[data-id=missing] button.link')")
+    page.run("await page.click('tr[data-id=missing] a')")
     page.sees("command_not_found")
-    page.picture(SHOTS / "suites.png")
+    assert page.run("return page.url()").endswith("#children/missing")
+    page.picture(SHOTS / "child.png")
+    page.go("suites/resting")  # the address of before
+    page.sees("switchboard enable resting")
+    assert page.run("return await page.locator('main').getByRole('button', {name: 'Start'}).count()") == 0
 
 
 def test_a_call_shows_up_without_a_reload_and_without_its_arguments(page: Browser, web: Web) -> None:
     page.view("calls")
-    before = page.run("return await page.locator('.list-row').count()")
     call(web)
     call(web, HOSTILE)
-    page.run("await page.locator('.list-row').nth(args.n).waitFor()", n=before + 1)
-    text = page.text()
-    assert "secret words" not in text
-    assert HOSTILE[:20] in text
+    page.run("await page.locator('.list-row', {hasText: '<img'}).first().waitFor()")
+    assert "secret words" not in page.text()
     page.picture(SHOTS / "calls.png")
+
+
+def test_filters_of_calls_are_in_the_address_and_work_after_a_reload(page: Browser, web: Web) -> None:
+    page.view("calls")
+    call(web)
+    call(web, "no_such_subtool")
+    page.run("await page.locator('.list-row', {hasText: 'no_such_subtool'}).first().waitFor()")
+    page.run("await page.fill('#search', 'no_such')")
+    page.run("await page.waitForFunction(() => location.hash === '#calls?q=no_such')")
+    page.run("await page.locator('.list-row', {hasText: /echo/}).first().waitFor({state: 'detached'})")
+    page.run("await page.reload()")
+    page.run("await page.locator('.list-row', {hasText: 'no_such_subtool'}).first().waitFor()")
+    assert page.run("return await page.locator('.list-row', {hasText: /echo/}).count()") == 0
+    page.go("calls?outcome=failed&child=pinned")
+    page.run("await page.locator('.list-row', {hasText: 'no_such_subtool'}).first().waitFor()")
+    assert page.run("return await page.getByLabel('Outcome').inputValue()") == "failed"
+    assert page.run("return await page.locator('.list-row', {hasText: /ok$/}).count()") == 0
+    page.run("await page.keyboard.press('p')")
+    page.sees("0 calls held")
+    call(web, "no_such_subtool")
+    page.sees("1 call held")
+    page.run("await page.keyboard.press('p')")
+
+
+def test_a_call_has_a_page_with_its_arguments_result_and_a_command_that_repeats_it(
+    page: Browser, web: Web
+) -> None:
+    page.go("calls?child=pinned&outcome=ok")
+    call(web)
+    page.run("await page.locator('.list-row').first().click()")
+    page.sees("Timings")
+    page.run("await page.locator('.json', {hasText: 'secret words'}).first().waitFor()")
+    page.run("await page.getByLabel('Search in arguments').fill('SECRET')")
+    page.run("await page.locator('.json mark', {hasText: 'secret'}).first().waitFor()")
+    page.run("await context.grantPermissions(['clipboard-read', 'clipboard-write'])")
+    page.run("await page.getByRole('button', {name: 'Copy as switchboard call'}).click()")
+    copied = page.run("return await page.evaluate(() => navigator.clipboard.readText())")
+    assert copied.startswith("switchboard call pinned echo")
+    assert "secret words" in copied
+    page.picture(SHOTS / "call.png")
+    here = page.run("return page.url()")
+    page.run("await page.locator('h2').click(); await page.keyboard.press(']')")
+    page.run("await page.waitForFunction((url) => location.href !== url, args.url)", url=here)
+    page.run("await page.keyboard.press('Escape')")
+    page.run("await page.locator('.list-row').first().waitFor()")
+    assert "child=pinned" in page.run("return page.url()")
+
+
+def test_waterfall_latency_and_errors_of_calls_are_shown(page: Browser, web: Web) -> None:
+    call(web)
+    call(web, HOSTILE)
+    page.go("calls/waterfall")
+    page.run("await page.locator('a.water-row', {hasText: 'echo'}).first().waitFor()")
+    page.picture(SHOTS / "waterfall.png")
+    page.go("calls/latency")
+    page.run("await page.locator('tr', {hasText: 'pinned echo'}).locator('.histogram').waitFor()")
+    page.picture(SHOTS / "latency.png")
+    page.go("calls/errors")
+    page.run("await page.locator('.callout', {hasText: 'pinned'}).locator('.remedy').first().waitFor()")
+    page.run(
+        "await page.locator('.callout', {hasText: 'pinned'}).locator('a', {hasText: 'call '}).first().click()"
+    )
+    page.sees("Timings")
+
+
+def test_sessions_are_listed_and_opened(page: Browser, web: Web) -> None:
+    session = web.initialize()
+    arguments = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
+    session.result("tools/call", {"name": "pinned_suite", "arguments": arguments})
+    page.view("sessions")
+    page.run("await page.locator('tbody tr a', {hasText: 'test 1'}).first().click()")
+    page.sees("Children it used")
+    page.picture(SHOTS / "session.png")
 
 
 def test_the_record_is_shown_and_searched(page: Browser) -> None:
@@ -159,14 +240,15 @@ def test_a_message_is_read_with_its_thread_and_found_by_its_words(page: Browser)
     page.run("await page.locator('.list-row', {hasText: 'Make the parser quick.'}).click()")
     page.sees("Thread of 2")
     page.sees("It was read twice.")
-    page.picture(SHOTS / "mail.png")
-    page.run("await page.fill('#search', '')")
+    page.picture(SHOTS / "message.png")
+    page.run("await page.keyboard.press('Escape')")
+    page.run("await page.locator('.list-row').nth(1).waitFor()")
 
 
 def test_a_message_is_sent_as_the_overseer_and_comes_up_in_the_list(page: Browser, web: Web) -> None:
     page.view("mail")
     page.run("await page.getByRole('button', {name: 'Write'}).click()")
-    page.run("await page.getByLabel('To').selectOption('ben')")
+    page.run("await page.getByLabel('To', {exact: true}).selectOption('ben')")
     page.run("await page.getByRole('textbox', {name: 'Message'}).fill('From the person who watches.')")
     page.picture(SHOTS / "write.png")
     page.run("await page.getByRole('button', {name: 'Send'}).click()")
@@ -181,6 +263,8 @@ def test_an_agent_is_shown_with_its_icon_and_color(page: Browser) -> None:
     dot = "page.locator('.person', {hasText: 'ben'}).locator('.agent-color')"
     color = page.run(f"return await {dot}.evaluate((node) => getComputedStyle(node).backgroundColor)")
     assert color == "rgb(0, 255, 0)"
+    page.go("mail?tab=agents")
+    page.run("await page.locator('td', {hasText: 'ben'}).first().waitFor()")
 
 
 def test_news_from_others_come_up_by_themselves(page: Browser, web: Web) -> None:
@@ -204,21 +288,38 @@ def test_a_workflow_shows_up_by_itself_with_the_phase_it_stands_in(page: Browser
     page.view("workflows")
     page.sees("No workflow is running.")
     asyncio.run(begin_workflow(web.workspace))
-    page.sees(f"Hand over {HOSTILE}")
-    assert page.run("return await page.locator('[aria-current=step]').innerText()") == "prepare ann"
-    page.picture(SHOTS / "workflows.png")
+    page.run("await page.getByRole('link', {name: `Hand over ${args.text}`}).waitFor()", text=HOSTILE)
+    assert page.run("return await page.locator('[aria-current=step]').innerText()") == "prepare\nann"
+    page.run("await page.getByRole('link', {name: /Hand over/}).click()")
+    page.sees("Timeline")
+    page.sees("waits for ann")
+    page.picture(SHOTS / "workflow.png")
+
+
+def test_a_call_that_waits_is_allowed_in_the_inbox_and_goes_on(page: Browser, web: Web) -> None:
+    page.view("approvals")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(call, web, "echo", "ask me first")
+        page.run("await page.locator('[data-approval]', {hasText: 'ask me first'}).waitFor()")
+        page.run("await page.locator('#views [data-view=approvals] .badge').waitFor()")
+        page.picture(SHOTS / "approvals.png")
+        page.run("await page.getByRole('button', {name: 'Allow'}).click()")
+        assert not waiting.result(PATIENCE_S).json["result"].get("isError")
+    page.sees("Nothing waits for a decision.")
 
 
 def test_hostile_names_descriptions_and_messages_are_only_text(page: Browser) -> None:
-    page.view("suites")
-    page.run("await page.click('tr[data-id=pinned] button.link')")
+    page.go("children/pinned/lock")
     page.sees("differences from the lock")
     assert HOSTILE in page.text()
     page.picture(SHOTS / "drift.png")
-    page.run("await page.click('tr[data-id=evil] button.link')")
+    page.go("children/pinned/subtools")
+    page.run("await page.locator('.pick-list code', {hasText: 'window.hacked=1'}).click()")
+    page.run("await page.waitForFunction(() => location.hash.includes('hacked'))")
+    page.go("children/evil")
     page.sees(f"command '/no/{HOSTILE}'")
-    page.run("await page.click('tr[data-id=loud] button.link')")
-    page.run("await page.locator('aside pre', {hasText: '<script>window.hacked=2'}).waitFor()")
+    page.go("children/loud")
+    page.run("await page.locator('main pre', {hasText: '<script>window.hacked=2'}).waitFor()")
     page.picture(SHOTS / "stderr.png")
     page.view("mail")
     page.run("await page.locator('.list-row', {hasText: 'Hello <img'}).click()")
@@ -227,79 +328,79 @@ def test_hostile_names_descriptions_and_messages_are_only_text(page: Browser) ->
 
 
 def test_drift_is_approved_and_gone(page: Browser, web: Web) -> None:
-    page.view("suites")
-    page.run("await page.click('tr[data-id=pinned] button.link')")
-    page.run("await page.getByRole('complementary').getByRole('button', {name: 'Approve'}).click()")
+    page.go("children/pinned/lock")
+    page.run("await page.locator('main').getByRole('button', {name: 'Approve'}).click()")
     page.run("await page.locator('dialog[open]').getByRole('button', {name: 'Approve'}).click()")
     page.sees("Approved and locked.")
+    page.view("children")
     page.run("await page.locator('tr[data-id=pinned] .badge.warn').waitFor({state: 'detached'})")
     assert "drift" not in api(web, "children/pinned").json
 
 
 def test_a_child_is_stopped_and_its_row_changes_by_itself(page: Browser) -> None:
-    page.view("suites")
-    page.run("await page.click('tr[data-id=pinned] button.link')")
+    page.go("children/pinned")
     page.run("await page.getByRole('button', {name: 'Stop'}).click()")
+    page.run("await page.getByRole('button', {name: 'Start', exact: true}).waitFor()")
+    page.view("children")
     page.run("await page.locator('tr[data-id=pinned]', {hasText: 'stopped'}).waitFor()")
 
 
 def test_everything_can_be_reached_by_keys(page: Browser) -> None:
-    page.run("await page.locator('body').click({position: {x: 2, y: 400}})")
-    page.run("await page.keyboard.press('5')")
+    page.run("await page.evaluate(() => document.activeElement.blur())")
+    for view, letter in zip(VIEWS, "ocshamwl", strict=True):
+        page.run("await page.keyboard.press('g'); await page.keyboard.press(args.letter)", letter=letter)
+        page.run("await page.locator(`#views a[data-view=${args.view}][aria-current]`).waitFor()", view=view)
+    page.run("await page.keyboard.press('6')")
     page.run("await page.locator('#views a[data-view=mail][aria-current]').waitFor()")
     page.run("await page.locator('.list-row').nth(1).waitFor()")
-    page.run("await page.keyboard.press('Tab')")
-    assert page.run("return await page.evaluate(() => document.activeElement.id)") == "search"
-    page.run("await page.keyboard.press('Escape')")
     page.run("await page.keyboard.press('/')")
     assert page.run("return await page.evaluate(() => document.activeElement.id)") == "search"
     page.run("await page.keyboard.press('Escape')")
     page.run("await page.keyboard.press('j'); await page.keyboard.press('j')")
-    assert (
-        page.run("return await page.locator('.list-row[aria-selected=true]').getAttribute('aria-posinset')")
-        == "2"
-    )
+    selected = "return await page.locator('.list-row[aria-selected=true]').getAttribute('aria-rowindex')"
+    assert page.run(selected) == "2"
     page.run("await page.keyboard.press('Enter')")
     page.run("await page.locator('article .payload').first().waitFor()")
+    page.run("await page.keyboard.press('Escape')")
+    page.run("await page.locator('.list:focus .list-row[aria-selected=true]').waitFor()")
+    assert page.run(selected) == "2"  # where it was
     page.run("await page.keyboard.press('?')")
     page.sees("Dark or light")
+    page.run("await page.getByLabel('Single keys work').uncheck()")
     page.run("await page.keyboard.press('Escape')")
+    page.run("await page.keyboard.press('2')")
+    assert page.run("return page.url()").endswith("#mail")
+    page.run("await page.click('#help'); await page.getByLabel('Single keys work').check()")
+    page.run("await page.keyboard.press('Escape')")
+    assert page.run("return await page.evaluate(() => document.activeElement.id)") == "help"
 
 
 @pytest.mark.parametrize(
     ("view", "selected", "opened"),
     [
-        ("suites", "tbody button.link:focus", "aside.detail:not([hidden]) dl"),
-        ("calls", ".list:focus .list-row[aria-selected=true]", "dialog[open] dl"),
+        ("children", "tbody tr a:focus", "main .facts"),
+        ("calls", ".list:focus .list-row[aria-selected=true]", "main .facts"),
         ("audit", ".list:focus .list-row[aria-selected=true]", "dialog[open] dl"),
         ("mail", ".list:focus .list-row[aria-selected=true]", "article .payload"),
     ],
 )
-@pytest.mark.parametrize("keys", [("j", "k"), ("ArrowDown", "ArrowUp")])
 def test_the_keys_of_the_help_work_in_every_list(
-    page: Browser, web: Web, view: str, selected: str, opened: str, keys: tuple[str, str]
+    page: Browser, web: Web, view: str, selected: str, opened: str
 ) -> None:
-    call(web)
-    call(web)
+    for _ in range(3):
+        call(web)
     page.run("await page.evaluate(() => document.activeElement.blur())")
     page.run("await page.keyboard.press(args.key)", key=str(VIEWS.index(view) + 1))
-    page.run(
-        "await page.locator(args.rows).nth(1).waitFor()", rows="tbody tr" if view == "suites" else ".list-row"
-    )
+    rows = "tbody tr" if view == "children" else ".list-row"
+    page.run("await page.locator(args.rows).nth(2).waitFor()", rows=rows)
     shown = "return await page.locator(args.selected).innerText()"
-    down, up = keys
-    page.run("await page.keyboard.press(args.key)", key=down)
-    first = page.run(shown, selected=selected)
-    rows = "[...document.querySelectorAll('tbody button.link, .list-row')]"
-    index = f"(selected) => {rows}.indexOf(document.querySelector(selected))"
-    where = f"return await page.evaluate({index}, args.selected)"
-    at = page.run(where, selected=selected)
-    assert at >= 0
-    page.run("await page.keyboard.press(args.key)", key=down)
-    # Calls that are still on their way to the page come in above.
-    assert page.run(where, selected=selected) > at
-    page.run("await page.keyboard.press(args.key)", key=up)
-    assert page.run(shown, selected=selected) == first
+    for down, up in (("j", "k"), ("ArrowDown", "ArrowUp")):
+        page.run("await page.keyboard.press(args.key)", key=down)
+        first = page.run(shown, selected=selected)
+        page.run("await page.keyboard.press(args.key)", key=down)
+        # Calls that are still on their way to the page come in above.
+        page.run("await page.keyboard.press(args.key)", key=up)
+        assert page.run(shown, selected=selected) == first
     page.run("await page.keyboard.press('Enter')")
     page.run("await page.locator(args.opened).first().waitFor()", opened=opened)
     page.run("await page.keyboard.press('Escape')")
@@ -309,53 +410,32 @@ def test_the_keys_of_the_help_work_in_every_list(
     page.run("await page.keyboard.press('Escape')")
 
 
-def test_a_disabled_child_is_shown_with_the_command_that_enables_it(tmp_path: Path) -> None:
-    folder = make_workspace(tmp_path / "ws")
-    file = folder / "switchboard.config.json"
-    config = json.loads(file.read_text())
-    config["mcpServers"]["resting"] = {"command": "true", "disabled": True}
-    file.write_text(json.dumps(config))
-    with serving(folder) as web, browser(tmp_path / "profile") as page:
-        page.open(link_of(web))
-        page.sees("1 disabled")
-        page.view("suites")
-        page.run("await page.click('tr[data-id=resting] button.link')")
-        page.sees("switchboard enable resting")
-        assert (
-            page.run("return await page.locator('aside').getByRole('button', {name: 'Start'}).count()") == 0
-        )
+def test_calls_name_their_client_and_savings_their_base_line(page: Browser, web: Web) -> None:
+    session = web.initialize()
+    for _ in range(3):
+        arguments = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
+        session.result("tools/call", {"name": "pinned_suite", "arguments": arguments})
+    page.view("overview")
+    page.sees("Compared with listing every tool of these suites in each session that called something (")
+    page.run("await page.locator('.card.last li', {hasText: 'pinned · echo'}).first().waitFor()")
+    page.run("await page.locator('.card.last li', {hasText: 'test'}).first().waitFor()")
 
 
-def test_bars_are_counts_calls_name_their_client_and_savings_their_base_line(tmp_path: Path) -> None:
-    with serving(make_workspace(tmp_path / "ws")) as web, browser(tmp_path / "profile") as page:
-        session = web.initialize()
-        for _ in range(3):
-            arguments = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
-            session.result("tools/call", {"name": "pinned_suite", "arguments": arguments})
-        page.open(link_of(web))
-        page.sees("calls per ")
-        page.sees("in 1 session with calls")
-        page.sees(
-            "Compared with listing every tool of these suites in each session that called something (1)"
-        )
-        page.run("await page.locator('.card.last li', {hasText: 'pinned · echo test'}).first().waitFor()")
-        titles = "return await page.locator('svg.chart g title').allTextContents()"
-        counts = [int(re.search(r"(\d+) calls?,", title)[1]) for title in page.run(titles)]  # type: ignore[index]
-        assert sum(counts) == 3
-        highest = page.run("return await page.locator('svg.chart text.tick').allTextContents()")
-        assert highest[1] in ("1", "1.5", "2", "3")
-
-
-def test_after_a_restart_the_page_dims_what_is_old_and_asks_for_a_login(tmp_path: Path) -> None:
+def test_after_a_restart_the_page_dims_what_is_old_asks_for_a_login_and_goes_on_where_it_was(
+    tmp_path: Path,
+) -> None:
     folder = make_workspace(tmp_path / "ws")
     with serving(folder) as web, browser(tmp_path / "profile") as page:
         call(web)
         page.open(link_of(web))
         page.view("calls")
         page.run("await page.locator('.list-row').first().waitFor()")
+        page.run("globalThis.other = await context.newPage(); await other.goto(page.url())")
+        page.run("await other.locator('.list-row').first().waitFor()")
         stop(web.process)
         page.run("await page.locator('main.stale').waitFor()")
         page.run("await page.locator('#line', {hasText: 'lost'}).waitFor()")
+        page.sees("The server cannot be reached. It may be restarting.")
         assert page.run("return await page.locator('.list-row').count()") == 1
         with start(folder, f"127.0.0.1:{web.port}", log=web.log) as process:
             try:
@@ -368,31 +448,98 @@ def test_after_a_restart_the_page_dims_what_is_old_and_asks_for_a_login(tmp_path
                 page.run("await page.locator('main:not(.stale)').waitFor()")
                 call(again)
                 page.run("await page.locator('.list-row').first().waitFor()")
+                # The other tab has logged in with this one.
+                page.run("await other.locator('.list-row').first().waitFor()")
+                page.run("await page.click('#logout')")
+                page.run("await other.getByText('You have logged out in another tab.').waitFor()")
             finally:
                 stop(process)
 
 
-def test_every_control_has_a_name_and_every_text_its_contrast(page: Browser) -> None:
+def test_a_lost_network_an_upgrade_and_a_wrong_clock_are_named_and_recovered_from(page: Browser) -> None:
+    page.view("children")
+    page.run("await context.setOffline(true)")
+    page.sees("This device is offline.")
+    page.run(
+        "await page.route('**/api/overview', async (route) => {"
+        "  const answer = await route.fetch(); const body = await answer.json();"
+        "  await route.fulfill({ response: answer, json: { ...body, version: '9.9.9', now: body.now - 300000 } });"
+        "})"
+    )
+    page.run("await context.setOffline(false)")
+    page.sees("Switchboard was upgraded to 9.9.9.")
+    page.run("await page.locator('#line', {hasText: 'live'}).waitFor()")
+    page.run("await page.evaluate(() => { window.before = true })")
+    page.view("audit")
+    page.run("await page.waitForFunction(() => !window.before)")  # loaded again, and where it was going
+    page.sees("The clock of this device is 5 min ahead of the server's.")
+    assert page.run("return page.url()").endswith("#audit")
+    page.run("await page.unroute('**/api/overview'); await page.reload()")
+    page.run("await page.locator('.list-row').first().waitFor()")
+    assert page.run("return await page.locator('.banner').count()") == 0
+    page.run("heard.length = 0")  # requests that failed while there was no network
+
+
+@needs_axe
+def test_axe_finds_nothing_on_any_view_in_either_theme(page: Browser, web: Web) -> None:
+    found: list[str] = []
+    call(web)
+    latest = api(web, "calls").json["calls"][-1]["seq"]
+    message = api(web, "mail/messages").json["messages"][0]
+    if not api(web, "mail/workflows").json["workflows"]:
+        asyncio.run(begin_workflow(web.workspace))
+    run = api(web, "mail/workflows").json["workflows"][0]["id"]
+    objects = (
+        f"calls/{latest}",
+        "calls/waterfall",
+        "calls/latency",
+        "calls/errors",
+        "children/pinned",
+        "children/pinned/subtools/echo",
+        "children/loud/stderr",
+        "children/pinned/resources",
+        "children/pinned/lock",
+        "children/pinned/sandbox",
+        "mail?tab=threads",
+        "mail?tab=agents",
+        "mail?tab=dead",
+        f"mail/{message['to']}/{message['id']}",
+        f"workflows/{run}",
+    )
     for theme in ("light", "dark"):
         page.run(
             "await page.evaluate((theme) => { document.documentElement.dataset.theme = theme }, args.t)",
             t=theme,
         )
-        for view in ("overview", "suites", "calls", "audit", "mail", "workflows", "approvals"):
-            page.view(view)
-            page.run("await page.waitForTimeout(200)")
-            assert page.run(f"return await page.evaluate(() => {NAMELESS})") == [], view
-            assert page.run(f"return await page.evaluate(() => {FAINT})") == [], (theme, view)
+        for address in (*VIEWS, *objects):
+            page.go(address)
+            page.run("await page.locator('main h2').waitFor(); await page.waitForTimeout(120)")
+            rules = ("color-contrast",) if theme == "dark" else ()  # nothing else differs
+            found += [f"{theme} {address}: {each}" for each in page.violations(*rules)]
+    assert found == []
     page.picture(SHOTS / "dark.png")
+    page.run("await page.keyboard.press('?')")
+    assert page.violations() == []
+    page.run("await page.keyboard.press('Escape')")
     page.run("await page.evaluate(() => { delete document.documentElement.dataset.theme })")
 
 
-def test_a_phone_shows_every_view_without_scrolling_sideways(page: Browser) -> None:
-    for view in ("overview", "suites", "calls", "audit", "mail", "workflows", "approvals"):
-        page.view(view)
-        page.picture(SHOTS / f"phone-{view}.png", 390, 844)
-        wide = "return await page.evaluate(() => document.documentElement.scrollWidth)"
-        assert page.run(wide) <= 390, view
+@pytest.mark.parametrize("width", [400, 900, 1920])
+def test_every_view_fits_its_width(page: Browser, width: int) -> None:
+    page.run("await page.setViewportSize({width: args.width, height: 844})", width=width)
+    wide = "return await page.evaluate(() => document.documentElement.scrollWidth)"
+    for address in (
+        *VIEWS,
+        "children/evil",
+        "children/loud",
+        "children/pinned/subtools",
+        "calls/errors",
+        "calls/waterfall",
+    ):
+        page.go(address)
+        page.run("await page.locator('main h2').waitFor()")
+        assert page.run(wide) <= width, address
+    page.picture(SHOTS / f"wide-{width}.png", width, 844)
     page.run("await page.setViewportSize({width: 1280, height: 860})")
 
 
@@ -431,9 +578,9 @@ def test_a_hundred_children_and_very_many_messages_are_quick(tmp_path: Path) -> 
         first = page.run(FIRST_VIEW)
         wall = (time.perf_counter() - began) * 1000
         began = time.perf_counter()
-        page.view("suites")
+        page.view("children")
         page.run("await page.locator('tbody tr').nth(args.n).waitFor()", n=MANY_CHILDREN - 1)
-        suites = (time.perf_counter() - began) * 1000
+        children = (time.perf_counter() - began) * 1000
         began = time.perf_counter()
         page.view("mail")
         page.run("await page.locator('.list-row').first().waitFor()")
@@ -448,41 +595,13 @@ def test_a_hundred_children_and_very_many_messages_are_quick(tmp_path: Path) -> 
         search = (time.perf_counter() - began) * 1000
         print(
             f"\n{MANY_CHILDREN} children, {MESSAGES:,} messages: first view {first:.0f} ms ({wall:.0f} ms with the "
-            f"driver), suites {suites:.0f} ms, mail {mail:.0f} ms, a word in message 2,000 found in {search:.0f} ms"
+            f"driver), children {children:.0f} ms, mail {mail:.0f} ms, a word in message 2,000 found in {search:.0f} ms"
         )
         assert page.heard == []
 
 
 # Since the navigation began, until the tiles were there.
 FIRST_VIEW = "return await page.evaluate(() => performance.getEntriesByName('shown')[0]?.startTime ?? 0)"
-
-NAMELESS = """[...document.querySelectorAll('button, a, input, select, textarea')].filter((node) => {
-  const label = node.getAttribute('aria-label') || node.innerText || node.closest('label')?.innerText || node.title;
-  return node.offsetParent !== null && !label.trim();
-}).map((node) => node.outerHTML.slice(0, 100))"""
-
-FAINT = """(() => {
-  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length > 3 ? n : [...n, 1]; };
-  const linear = (c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const light = (rgb) => rgb.slice(0, 3).map((c) => linear(c / 255))
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const back = (node) => {
-    for (; node; node = node.parentElement) {
-      const c = parse(getComputedStyle(node).backgroundColor);
-      if (c[3] === 1) return c;
-    }
-    return [255, 255, 255, 1];
-  };
-  const bad = [];
-  for (const node of document.querySelectorAll('body *')) {
-    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    if (!own || node.offsetParent === null || node.closest('svg, .hidden, dialog:not([open])')) continue;
-    const a = light(parse(getComputedStyle(node).color)), b = light(back(node));
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) bad.push(`${node.className || node.tagName} ${node.innerText.slice(0, 20)} ${ratio.toFixed(2)}`);
-  }
-  return [...new Set(bad)];
-})()"""
 
 
 def many_children(folder: Path) -> dict[str, object]:

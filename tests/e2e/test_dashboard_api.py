@@ -106,10 +106,10 @@ def api(web: Web, path: str, body: object = None, **headers: str | None) -> Answ
     return web.ask("GET" if body is None else "POST", f"/api/{path}", body, headers)
 
 
-def call(web: Web, subtool: str = "echo") -> Answer:
-    arguments = {"action": "call", "subtool": subtool, "args": {"message": "secret words"}}
-    message = modern("tools/call", {"name": "pinned_suite", "arguments": arguments})
-    return web.ask("POST", "/mcp", message, headers_of(message))
+def call(web: Web, subtool: str = "echo", message: str = "secret words") -> Answer:
+    arguments = {"action": "call", "subtool": subtool, "args": {"message": message}}
+    order = modern("tools/call", {"name": "pinned_suite", "arguments": arguments})
+    return web.ask("POST", "/mcp", order, headers_of(order))
 
 
 def recorded(web: Web, kind: str, count: int = 1) -> Json:

@@ -1,4 +1,4 @@
-// Creates DOM nodes. Text only ever becomes a text node: nothing here parses markup, so no content can inject any.
+// Creates DOM nodes and formats values. Text only ever becomes a text node: nothing here parses markup, so no content can inject any.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -7,7 +7,7 @@ function fill(node, attributes, children) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "class") node.setAttribute("class", value);
-    else if (name in node && !name.includes("-") && node.namespaceURI !== SVG && name !== "list") node[name] = value;
+    else if (name in node && !name.includes("-") && node.namespaceURI !== SVG && name !== "list" && name !== "form") node[name] = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(Infinity)) {
@@ -25,9 +25,17 @@ export const clear = (node, ...children) => (node.replaceChildren(...children.fl
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 export const number = (value) => (value === undefined || value === null ? "–" : whole.format(value));
-export const compact = (value) => (value < 10000 ? whole.format(value) : short.format(value));
-export const ms = (value) => (value === undefined || value < 0 ? "–" : value < 10 ? `${value.toFixed(1)} ms` : value < 10000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`);
+export const compact = (value) => (value === undefined || value === null ? "–" : Math.abs(value) < 10000 ? whole.format(value) : short.format(value));
+export const ms = (value) => (value === undefined || value === null || value < 0 ? "–" : value < 10 ? `${value.toFixed(1)} ms` : value < 10000 ? `${Math.round(value)} ms` : value < 120000 ? `${(value / 1000).toFixed(1)} s` : span(value));
 export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many || one + "s"}`;
+export const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(part && (100 * part) / all < 10 ? 1 : 0)} %` : "–");
+
+export function bytes(value) {
+  if (value === undefined || value === null) return "–";
+  if (value < 1024) return `${value} B`;
+  if (value < 1048576) return `${(value / 1024).toFixed(value < 10240 ? 1 : 0)} KiB`;
+  return value < 1073741824 ? `${number(Math.round(value / 1048576))} MiB` : `${(value / 1073741824).toFixed(1)} GiB`;
+}
 
 export function span(milliseconds) {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
@@ -37,54 +45,29 @@ export function span(milliseconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 }
 
+// Intl is slow to start and toLocaleTimeString is slow per row: a list formats hundreds of times a second.
+const two = (value) => (value < 10 ? `0${value}` : String(value));
+export const time = (date) => `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+export const day = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+
 export function clock(at) {
   const date = new Date(at);
   if (Number.isNaN(date.getTime())) return "";
-  const time = date.toLocaleTimeString("en-GB");
-  return Date.now() - date.getTime() < 72000000 ? time : `${date.toLocaleDateString("en-CA")} ${time}`;
+  return Math.abs(Date.now() - date.getTime()) < 72000000 ? time(date) : `${day(date)} ${time(date)}`;
+}
+// Whole, with milliseconds: for details.
+export function moment(at) {
+  const date = new Date(at);
+  return Number.isNaN(date.getTime()) ? "" : `${day(date)} ${time(date)}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
 
-// A coloured label for states and outcomes; the text alone is sufficient.
-export const badge = (text, kind, title) => h("span", { class: `badge ${kind || ""}`, title }, text);
-
-const KINDS = {
-  healthy: "good", ready: "good", idle: "good", ok: "good", allowed: "good", locked: "good", done: "good", finished: "good", online: "good", accepted: "good", approved: "good", started: "good",
-  starting: "busy", probation: "warn", logged: "warn", told: "warn", running: "busy", stopped: "idle", cancelled: "idle", configured: "idle", disabled: "idle", input_required: "busy", completed: "good", skipped: "warn", lapsed: "warn", claimed: "busy", working: "busy",
-  unhealthy: "bad", quarantined: "bad", failed: "bad", backoff: "bad", rejected: "bad", deadletter: "bad", blocked: "bad", error: "bad", absent: "bad",
-};
-export const state = (word) => badge(word, KINDS[word] || "");
-export const outcome = (word) => badge(word, KINDS[word] || (word ? "bad" : ""));
-
-let hiding = 0;
-export function notice(text, kind = "bad") {
-  const box = $("notice");
-  clear(box, h("div", { class: `toast ${kind}` }, text));
-  clearTimeout(hiding);
-  hiding = setTimeout(() => clear(box), kind === "good" ? 3500 : 9000);
-}
-
-// Shows the members of one entry of a list until Esc or Close is pressed.
-export function details(title, pairs) {
-  const box = h("dialog", { "aria-label": title, class: "ask" }, h("h2", { class: "wrap" }, title),
-    h("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([label, value]) => [h("dt", {}, label), h("dd", { class: "wrap" }, value)])),
-    h("form", { method: "dialog", class: "row end" }, h("button", { class: "main" }, "Close")));
-  box.addEventListener("close", () => box.remove());
-  document.body.append(box);
-  box.showModal();
-}
-
-// Asks for confirmation before an irreversible action. Resolves to the text that was entered, or null.
-export function ask(title, text, verb, field) {
-  return new Promise((resolve) => {
-    const input = field && h("textarea", { rows: 3, "aria-label": field, placeholder: field });
-    const box = h("dialog", { "aria-label": title, class: "ask" },
-      h("h2", {}, title), h("p", { class: "pre" }, text), input,
-      h("div", { class: "row end" },
-        h("button", { type: "button", onclick: () => end(null) }, "Cancel"),
-        h("button", { type: "button", class: "main", onclick: () => end(input ? input.value : "yes") }, verb)));
-    const end = (answer) => { box.close(); box.remove(); resolve(answer); };
-    box.addEventListener("cancel", () => end(null));
-    document.body.append(box);
-    box.showModal();
-  });
+// Calls at most once per frame, and not at all while the tab is in the background.
+export function throttle(draw) {
+  let waiting = false;
+  const run = () => { waiting = false; draw(); };
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(run);
+  };
 }

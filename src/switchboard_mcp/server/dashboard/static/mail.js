@@ -1,28 +1,55 @@
-// Mail and workflows: agents, messages, threads; sending as the overseer, approving or rejecting an `execute`.
+// Mail: messages, threads, agents and dead letters; one message with its thread; writing as the overseer.
 
-import { ask, badge, clear, clock, h, notice, number, plural, state } from "/static/dom.js";
+import { bytes, clear, clock, h, moment, number, plural, span } from "/static/dom.js";
 import { List } from "/static/list.js";
-import { get, known, name, on, post } from "/static/server.js";
+import { go, href, replace } from "/static/router.js";
+import { get, known, mayAct, name, now, on, post } from "/static/server.js";
+import { ask, badge, dialog, empty, facts, failure, field, head, notice, panel, state, tabs } from "/static/ui.js";
 
 const ACTIONS = ["status_update", "delegate_task", "request_review", "submit_result", "execute"];
 const OPEN = ["inbox", "claimed"];
+const words = (action) => (action || "").replaceAll("_", " ");
+// The message to return to from its page.
+let opened = "";
 
-function off(view, title) {
-  clear(view, h("h2", { class: "hidden" }, title), h("div", { class: "card" }, h("p", { class: "empty" }, "Mail is off. Turn it on with mail.enabled in the config.")));
+export function mailOff(view, title) {
+  clear(view, head(title), h("div", { class: "card" }, empty("Mail is off. Turn it on with mail.enabled in the config.")));
   return () => {};
 }
 
-export function mailView(view, go, chosen) {
-  if (!known.overview.mail) return off(view, "Mail");
-  const wanted = { agent: "", q: "", place: "", action: "" };
-  let next = 0, turn = 0, about = { agents: [], teams: [], counts: {} };
-  const people = h("div", { class: "people" }), aside = h("article", { class: "card detail reading", "aria-label": "Message", hidden: true });
-  const count = h("span", { class: "dim", role: "status" });
+export function mailView(view, route, title) {
+  if (!known.overview.mail) return mailOff(view, "Mail");
+  let leave = () => {};
+  const draw = (next) => {
+    leave();
+    title("Mail");
+    if (next.query.thread) leave = threadPage(view, next.query.thread);
+    else if (next.parts.length > 1) leave = messagePage(view, next.parts[0], next.parts.slice(1).join("/"));
+    else leave = ({ threads: threadsTab, agents: agentsTab, dead: deadTab }[next.query.tab] || messagesTab)(view, next);
+  };
+  const up = () => { if (location.hash.includes("/") || location.hash.includes("thread=")) go("mail"); };
+  view.addEventListener("up", up);
+  draw(route);
+  return { leave: () => { leave(); view.removeEventListener("up", up); }, update: draw };
+}
+
+const frame = (tab) => [head("Mail", { actions: [mayAct() && h("button", { type: "button", class: "main", onclick: () => write() }, "Write")] }), tabs("Mail", [["", "Messages", href("mail")], ["threads", "Threads", href("mail", [], { tab: "threads" })], ["agents", "Agents", href("mail", [], { tab: "agents" })], ["dead", "Dead letters", href("mail", [], { tab: "dead" })]], tab)];
+const place = (message) => (message.place === "inbox" ? state("waiting") : state(message.outcome || message.place));
+const late = (deadline) => deadline && new Date(deadline).getTime() < now();
+const deadlineBadge = (message) => message.deadline && OPEN.includes(message.place) && badge(late(message.deadline) ? `overdue since ${clock(message.deadline)}` : `due ${clock(message.deadline)}`, late(message.deadline) ? "bad" : "warn");
+const letter = (message) => h("div", { class: "letter" },
+  h("div", { class: "row" }, h("b", { class: "cut" }, message.from), h("span", { class: "dim" }, "→"), h("span", { class: "cut" }, message.to), h("span", { class: "grow" }), message.priority && message.priority !== "normal" && badge(message.priority, message.priority === "low" ? "" : "warn"), deadlineBadge(message), message.attachment && badge("attachment"), badge(words(message.action), message.action === "execute" ? "warn" : ""), place(message), h("span", { class: "dim num" }, clock(message.at))),
+  h("p", { class: "cut" }, message.verified ? "" : h("span", { class: "unverified", title: "The sender is not verified" }, "unverified "), message.subject ? h("span", { class: "subject" }, message.subject, " · ") : "", message.excerpt));
+
+function messagesTab(view, route) {
+  const wanted = { agent: "", q: "", place: "", action: "", ...route.query };
+  delete wanted.tab;
+  let next = 0, turn = 0, about = { agents: [], teams: [] };
+  const people = h("div", { class: "people" }), count = h("span", { class: "dim", role: "status" });
+  const key = (message) => `${message.to}/${message.id}`;
   const list = new List({
-    label: "Messages", rowHeight: 58, key: (message) => message.to + message.id, empty: "No such message.", open: (message) => read(message.to, message.id),
-    row: (message) => h("div", { class: "letter" },
-      h("div", { class: "row" }, h("b", { class: "cut" }, message.from), h("span", { class: "dim" }, "→"), h("span", { class: "grow cut" }, message.to), badge(message.action.replace("_", " "), message.action === "execute" ? "warn" : ""), message.place === "inbox" ? badge("waits", "busy") : state(message.outcome || message.place), h("span", { class: "dim num" }, clock(message.at))),
-      h("p", { class: "cut dim" }, message.verified ? "" : h("span", { class: "unverified", title: "The sender is not verified" }, "unverified "), message.excerpt)),
+    label: "Messages", rowHeight: 56, key, empty: "No such message.", kind: "letters", to: (message) => href("mail", [message.to, message.id]), open: (message) => { opened = key(message); go("mail", [message.to, message.id]); },
+    columns: [["grow", "", letter]],
     more: async () => {
       const mine = turn;
       try {
@@ -30,113 +57,188 @@ export function mailView(view, go, chosen) {
         if (mine !== turn) return;
         next = page.next;
         list.set([...list.items, ...page.messages], !page.next);
-        const looking = wanted.q || wanted.action;
-        count.textContent = looking ? `${plural(list.items.length, "message")} found${page.next ? ", older ones below" : ""}` : plural(page.total, "message");
-      } catch (problem) { list.ended = true; notice(problem.message); }
+        count.textContent = wanted.q || wanted.action ? `${plural(list.items.length, "message")} found${page.next ? ", older ones below" : ""}` : plural(page.total, "message");
+        if (opened && list.select(opened)) opened = "";
+      } catch (problem) { list.ended = true; failure(problem); }
     },
   });
-  const again = () => { turn++; next = 0; list.items = []; list.place = 0; list.ended = false; list.fetching = false; list.node.scrollTop = 0; list.draw(); };
+  const again = () => { turn++; next = 0; replace("mail", [], wanted); list.reset(); };
   // New messages are inserted at the top and keep the scroll position.
   const news = async () => {
-    const mine = turn;
-    const page = await get("/api/mail/messages", { ...wanted, limit: 100 });
+    const mine = turn, page = await get("/api/mail/messages", { ...wanted, limit: 100 });
     if (mine !== turn) return;
-    const fresh = new Map(page.messages.map((message) => [message.to + message.id, message]));
-    const oldest = page.messages.length ? page.messages[page.messages.length - 1].order : Infinity;
-    const kept = list.items.filter((message) => message.order < oldest);
-    if (!list.items.length) next = page.next;
-    list.set([...fresh.values(), ...kept], list.items.length ? undefined : !page.next);
+    const oldest = page.messages.length ? page.messages[page.messages.length - 1].order : Infinity, kept = list.items.filter((message) => message.order < oldest);
+    const had = list.items.length > 0;
+    if (!had) next = page.next;
+    list.set([...page.messages, ...kept], had ? undefined : !page.next);
     if (!wanted.q && !wanted.action) count.textContent = plural(page.total, "message");
   };
   let typing = 0;
-  const search = h("input", { type: "search", id: "search", placeholder: "Search messages", "aria-label": "Search messages", oninput: () => { clearTimeout(typing); typing = setTimeout(() => { wanted.q = search.value; again(); }, 250); } });
-  const choice = (label, key, words) => { const box = h("select", { "aria-label": label, onchange: () => { wanted[key] = box.value; again(); } }, words.map(([value, text]) => h("option", { value }, text))); return box; };
-  clear(view, h("h2", { class: "hidden" }, "Mail"),
-    h("div", { class: "row tools" }, search,
+  const search = h("input", { type: "search", id: "search", value: wanted.q, placeholder: "Search messages", "aria-label": "Search messages", oninput: () => { clearTimeout(typing); typing = setTimeout(() => { wanted.q = search.value; again(); }, 250); } });
+  const choice = (label, member, choices) => { const box = h("select", { "aria-label": label, onchange: () => { wanted[member] = box.value; again(); } }, choices.map(([value, text]) => h("option", { value, selected: value === wanted[member] }, text))); return box; };
+  clear(view, frame(""),
+    h("div", { class: "tools" }, search,
       choice("Where messages are", "place", [["", "everywhere"], ["inbox", "waiting"], ["claimed", "claimed"], ["archive", "archive"], ["deadletter", "dead letters"]]),
-      choice("Kind of message", "action", [["", "every action"], ...ACTIONS.map((word) => [word, word.replace("_", " ")])]),
-      known.overview.mayAct && h("button", { type: "button", class: "main", onclick: () => write() }, "Write"), count),
-    h("div", { class: "mail" }, h("nav", { class: "card", "aria-label": "Agents" }, people), h("div", { class: "card full" }, list.node), aside));
-
+      choice("Kind of message", "action", [["", "every action"], ...ACTIONS.map((word) => [word, words(word)])]), count),
+    h("div", { class: "mail" }, h("nav", { class: "card", "aria-label": "Agents" }, people), h("div", { class: "card full" }, list.outer)));
   const drawPeople = () => {
     const entry = (agent, label, extra) => h("li", {}, h("button", { type: "button", class: "person", "aria-pressed": String(wanted.agent === agent), onclick: () => { wanted.agent = agent; drawPeople(); again(); } }, label, extra));
+    const active = document.activeElement && people.contains(document.activeElement);
     clear(people, h("h3", {}, "Agents"), h("ul", { class: "plain tight" }, entry("", h("span", { class: "grow" }, "Everyone")),
-      [...about.agents].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })).map((agent) => entry(agent.name, [h("span", { class: `lamp ${agent.presence}`, title: agent.presence }), h("span", { class: "grow cut" }, agent.styling?.icon && `${agent.styling.icon} `, agent.styling?.color && h("span", { class: "agent-color", style: `background: ${agent.styling.color}`, title: agent.styling.color }), agent.name, h("span", { class: "hidden" }, `, ${agent.presence}`), agent.role && h("span", { class: "dim" }, ` ${agent.role}`))], agent.unread ? badge(number(agent.unread), agent.starving ? "warn" : "busy", `${agent.unread} waiting`) : ""))),
+      [...about.agents].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })).map((agent) => entry(agent.name, [h("span", { class: `lamp ${agent.presence}`, title: agent.presence }), h("span", { class: "grow cut" }, agentName(agent), h("span", { class: "hidden" }, `, ${agent.presence}`), agent.role && h("span", { class: "dim" }, ` ${agent.role}`))], agent.unread ? badge(number(agent.unread), agent.starving ? "warn" : "busy", `${agent.unread} waiting`) : ""))),
     about.teams.length ? [h("h3", {}, "Teams"), h("ul", { class: "plain tight" }, about.teams.map(({ name: team, team: { members } }) => h("li", { class: "team" }, h("b", {}, team), h("span", { class: "dim wrap" }, ` ${members.join(", ")}`))))] : "");
+    if (active) { const pressed = people.querySelector("[aria-pressed=true]"); if (pressed) pressed.focus(); }
   };
   const fetchPeople = async () => { about = await get("/api/mail/agents"); drawPeople(); };
-
-  const read = async (to, id, quiet) => {
-    let message;
-    try { message = await get(`/api/mail/messages/${name(to)}/${name(id)}`); } catch (problem) { return void (quiet || notice(problem.message)); }
-    history.replaceState(null, "", `#mail/${name(to)}/${name(id)}`);
-    const close = () => { aside.hidden = true; history.replaceState(null, "", "#mail"); list.node.focus(); };
-    const decide = async (verb) => {
-      const reason = verb === "reject" ? await ask("Refuse it?", `${message.from} is notified.`, "Refuse", "Why (for the sender)") : await ask("Have this typed?", `Into the terminal of ${message.to}:\n\n${message.payload}`, "Approve");
-      if (reason === null) return;
-      try { await post(`/api/mail/messages/${name(to)}/${name(id)}/${verb}`, verb === "reject" ? { reason } : {}); notice(verb === "approve" ? "Approved, and sent." : "Refused.", "good"); } catch (problem) { notice([problem.message, problem.hint].filter(Boolean).join(" ")); }
-      await read(to, id, true);
-    };
-    const may = known.overview.mayAct;
-    clear(aside,
-      h("div", { class: "row" }, h("h3", { class: "grow cut", tabIndex: -1 }, message.thread.length > 1 ? `Thread of ${message.thread.length}` : "Message"), h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: close }, "✕")),
-      message.thread.map((each) => h("section", { class: `message ${each.id === message.id ? "this" : ""}` },
-        h("div", { class: "row wrapping" }, h("b", {}, each.from), h("span", { class: "dim" }, "→"), h("span", {}, each.to), badge(each.action.replace("_", " "), each.action === "execute" ? "warn" : ""), each.place === "inbox" ? badge("waits", "busy") : state(each.outcome || each.place), each.verified ? "" : badge("unverified", "warn", "The sender is only said, not known"), each.priority !== "normal" && badge(each.priority, "warn"), h("span", { class: "dim small" }, clock(each.at))),
-        h("pre", { class: "payload", tabIndex: 0 }, each.payload),
-        each.reason && h("p", { class: "remedy wrap" }, each.reason))),
-      may && message.action === "execute" && message.from !== known.overview.sender && OPEN.includes(message.place) && h("div", { class: "row" }, h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")),
-      may && h("div", { class: "row" }, h("button", { type: "button", onclick: () => write(message) }, "Reply")),
-      h("p", { class: "dim wrap small" }, message.id));
-    aside.hidden = false;
-    if (matchMedia("(max-width: 1100px)").matches) aside.querySelector("h3").focus();
-  };
-
-  const write = (answering) => {
-    const options = [...about.agents.map((agent) => [agent.name, agent.name]), ...about.teams.map((team) => [`team:${team.name}`, `team ${team.name}`])];
-    const to = h("select", { required: true, "aria-label": "To" }, options.map(([value, text]) => h("option", { value, selected: answering ? value === answering.from : value === wanted.agent }, text)));
-    const action = h("select", { "aria-label": "Action" }, ACTIONS.map((word) => h("option", { value: word }, word.replace("_", " "))));
-    const priority = h("select", { "aria-label": "Priority" }, ["normal", "low", "high", "urgent"].map((word) => h("option", { value: word }, word)));
-    const text = h("textarea", { rows: 8, required: true, "aria-label": "Message", placeholder: "Message" });
-    const problemLine = h("p", { class: "bad-text", role: "alert" });
-    const box = h("dialog", { class: "write", "aria-label": "Write a message" },
-      h("form", { onsubmit: async (event) => {
-        event.preventDefault();
-        try {
-          await post("/api/mail/send", { to: to.value, action: action.value, priority: priority.value, payload: text.value, ...(answering ? { replyTo: answering.id } : {}) });
-          box.close(); box.remove(); notice("Sent.", "good");
-          await news();
-        } catch (problem) { problemLine.textContent = [problem.message, problem.hint].filter(Boolean).join(" "); }
-      } },
-        h("h2", {}, answering ? `Reply to ${answering.from}` : `Write as ${known.overview.sender === "overseer" ? "the overseer" : known.overview.sender}`),
-        h("div", { class: "row wrapping" }, h("label", {}, "To ", to), h("label", {}, "Action ", action), h("label", {}, "Priority ", priority)),
-        text, problemLine,
-        h("div", { class: "row end" }, h("button", { type: "button", onclick: () => { box.close(); box.remove(); } }, "Cancel"), h("button", { class: "main" }, "Send"))));
-    document.body.append(box);
-    box.showModal();
-    text.focus();
-  };
-
-  fetchPeople().catch((problem) => notice(problem.message));
+  fetchPeople().catch(failure);
   list.draw();
-  if (chosen && chosen.includes("/")) { const cut = chosen.indexOf("/"); read(chosen.slice(0, cut), chosen.slice(cut + 1)); }
   const end = on("mail", () => { news().catch(() => {}); fetchPeople().catch(() => {}); });
-  const escape = (event) => { if (event.key === "Escape" && !aside.hidden && !document.querySelector("dialog[open]")) { aside.hidden = true; list.node.focus(); } };
-  document.addEventListener("keydown", escape);
-  return () => { turn++; end(); document.removeEventListener("keydown", escape); };
+  return () => { turn++; end(); clearTimeout(typing); };
 }
 
-export function workflowsView(view) {
-  if (!known.overview.mail) return off(view, "Workflows");
-  const box = h("div");
-  clear(view, h("h2", { class: "hidden" }, "Workflows"), box);
-  const draw = (runs) => clear(box, runs.length ? runs.map((run) => {
-    const passed = new Set(run.steps.map((step) => step.phase));
-    return h("section", { class: "card" },
-      h("div", { class: "row wrapping" }, h("h3", { class: "grow wrap" }, run.subject || run.name), state(run.status), h("span", { class: "dim" }, run.id)),
-      h("ol", { class: "phases" }, run.phases.map((phase) => h("li", { class: run.status === "running" && phase.name === run.phase ? "now" : passed.has(phase.name) ? "past" : "", "aria-current": run.status === "running" && phase.name === run.phase ? "step" : undefined }, h("b", {}, phase.name), h("span", { class: "dim" }, ` ${phase.by}`)))),
-      run.steps.length ? h("details", {}, h("summary", {}, plural(run.steps.length, "step")), h("ul", { class: "plain" }, run.steps.map((step) => h("li", { class: "wrap" }, h("span", { class: "dim num" }, clock(step.at)), ` ${step.phase} `, state(step.how), ` by ${step.by}`, step.reason || step.note ? `: ${step.reason || step.note}` : "")))) : h("p", { class: "dim" }, `Started by ${run.startedBy} ${clock(run.startedAt)}`));
-  }) : h("div", { class: "card" }, h("p", { class: "empty" }, "No workflow is running. Agents start one with start_workflow.")));
-  const fetchRuns = () => get("/api/mail/workflows").then((data) => draw(data.workflows)).catch((problem) => notice(problem.message));
-  fetchRuns();
-  return on("mail", fetchRuns);
+const agentName = (agent) => [agent.styling?.icon && `${agent.styling.icon} `, agent.styling?.color && h("span", { class: "agent-color", style: `background: ${agent.styling.color}`, title: agent.styling.color }), agent.name];
+
+function threadsTab(view, route) {
+  let next = 0, turn = 0, query = route.query.q || "";
+  const count = h("span", { class: "dim", role: "status" });
+  const list = new List({
+    label: "Threads", rowHeight: 56, empty: "No such thread.", kind: "letters", to: (thread) => href("mail", [], { thread: thread.id }),
+    columns: [["grow", "", (thread) => h("div", { class: "letter" },
+      h("div", { class: "row" }, h("b", { class: "cut" }, thread.subject || "(no subject)"), h("span", { class: "grow" }), thread.priority && thread.priority !== "normal" && badge(thread.priority, "warn"), thread.deadline && badge(late(thread.deadline) ? "overdue" : `due ${clock(thread.deadline)}`, late(thread.deadline) ? "bad" : "warn"), thread.open ? badge(`${thread.open} open`, "busy") : "", h("span", { class: "dim" }, plural(thread.messages, "message")), h("span", { class: "dim num" }, clock(thread.lastAt))),
+      h("p", { class: "cut" }, (thread.people || []).join(", "), thread.last && thread.last.excerpt ? ` · ${thread.last.excerpt}` : ""))]],
+    more: async () => {
+      const mine = turn;
+      try {
+        const page = await get("/api/mail/threads", { q: query, before: next, limit: 50 });
+        if (mine !== turn) return;
+        next = page.next;
+        list.set([...list.items, ...page.threads], !page.next);
+        count.textContent = `${plural(list.items.length, "thread")}${page.next ? ", older ones below" : ""}`;
+      } catch (problem) { list.ended = true; failure(problem); }
+    },
+  });
+  const again = () => { turn++; next = 0; replace("mail", [], { tab: "threads", q: query }); list.reset(); };
+  let typing = 0;
+  const search = h("input", { type: "search", id: "search", value: query, placeholder: "Search threads", "aria-label": "Search threads", oninput: () => { clearTimeout(typing); typing = setTimeout(() => { query = search.value; again(); }, 250); } });
+  clear(view, frame("threads"), h("div", { class: "tools" }, search, count), h("div", { class: "card full" }, list.outer));
+  list.draw();
+  const end = on("mail", () => { if (!list.node.scrollTop) again(); });
+  return () => { turn++; end(); clearTimeout(typing); };
+}
+
+function agentsTab(view) {
+  const body = h("div");
+  clear(view, frame("agents"), body);
+  const look = () => get("/api/mail/agents").then(({ agents, teams }) => {
+    const load = (agent) => agent.waiting ?? agent.unread ?? 0, most = Math.max(1, ...agents.map(load));
+    clear(body, agents.length ? h("div", { class: "stack" }, h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("caption", { class: "hidden" }, "Agents"),
+      h("thead", {}, h("tr", {}, [["Agent"], ["Presence"], ["Role"], ["Waiting", "num"], ["Claimed", "num"], ["Load"], ["Seen"]].map(([word, kind]) => h("th", { scope: "col", class: `plain-th ${kind || ""}` }, word)))),
+      h("tbody", {}, agents.map((agent) => {
+        const bar = h("meter", { min: 0, max: most, value: load(agent), "aria-label": `${load(agent)} waiting` });
+        return h("tr", { "data-item": "" }, h("td", {}, h("a", { href: href("mail", [], { agent: agent.name }) }, agentName(agent))), h("td", { "data-label": "Presence" }, state(agent.presence || "unknown")), h("td", { "data-label": "Role" }, agent.role || ""), h("td", { class: "num", "data-label": "Waiting" }, number(load(agent)), agent.starving ? [" ", badge("starving", "warn")] : ""), h("td", { class: "num", "data-label": "Claimed" }, number(agent.claimed)), h("td", { "data-label": "Load" }, bar), h("td", { "data-label": "Seen" }, agent.lastSeen || agent.seenAt ? `${span(now() - new Date(agent.lastSeen || agent.seenAt).getTime())} ago` : ""));
+      })))),
+      teams.length ? panel("Teams", {}, facts(teams.map(({ name: team, team: { members } }) => [team, members.join(", ")]))) : "") : h("div", { class: "card" }, empty("No agent has registered yet.")));
+  }).catch(failure);
+  look();
+  return on("mail", look);
+}
+
+function deadTab(view) {
+  const body = h("div", { class: "stack" });
+  clear(view, frame("dead"), body);
+  const look = () => get("/api/mail/dead").then(({ letters }) => clear(body, letters.length ? letters.map((dead) => h("section", { class: "callout bad", "data-item": "" },
+    h("div", { class: "row wrapping" }, h("h3", { class: "wrap" }, dead.subject || dead.excerpt || dead.id || dead.file), h("span", { class: "grow" }), h("span", { class: "dim num" }, dead.at ? moment(dead.at) : "")),
+    facts([["For", dead.agent], ["From", dead.from], ["Action", words(dead.action)], ["Why", dead.reason], ["Text", dead.subject && dead.excerpt], ["Message", dead.id && h("code", {}, dead.id)], ["File", h("code", {}, dead.file)]]),
+    mayAct() && h("div", { class: "row" }, h("button", { type: "button", onclick: async (event) => {
+      event.currentTarget.disabled = true;
+      try { await post(`/api/mail/dead/${name(dead.agent)}/${name(dead.file)}/requeue`); notice("Delivered again.", "good"); } catch (problem) { failure(problem); }
+      look();
+    } }, "Deliver again")))) : h("div", { class: "card" }, empty("There are no dead letters. A message becomes one if it cannot be delivered, or fails too often.")))).catch((problem) => (problem.status === 404 ? clear(body, h("div", { class: "card" }, empty("There are no dead letters."))) : failure(problem)));
+  look();
+  return on("mail", look);
+}
+
+const RECEIPTS = (message) => (message.receipts || (message.receipt ? [message.receipt] : [])).map((receipt) => h("li", {}, [receipt.by || receipt.agent, receipt.status || receipt.event, receipt.at && clock(receipt.at), receipt.summary].filter(Boolean).join(" · ")));
+
+function messageCard(message, current, refresh) {
+  const attachment = message.attachment, shown = h("div");
+  const preview = async () => {
+    try {
+      const file = await get(`/api/mail/messages/${name(message.to)}/${name(message.id)}/attachment`);
+      clear(shown, file.text !== null && file.text !== undefined ? h("pre", { tabIndex: 0, role: "region", "aria-label": file.name }, file.text) : h("p", { class: "dim" }, `${file.name} is ${file.mediaType || "binary"}, ${bytes(file.bytes)}; it has no preview.`));
+    } catch (problem) { failure(problem); }
+  };
+  const decide = async (verb) => {
+    const reason = verb === "reject" ? await ask("Refuse it?", `${message.from} is notified.`, "Refuse", "Why (for the sender)", "danger") : await ask("Have this typed?", `Into the terminal of ${message.to}:\n\n${message.payload}`, "Approve");
+    if (reason === null) return;
+    try { await post(`/api/mail/messages/${name(message.to)}/${name(message.id)}/${verb}`, verb === "reject" ? { reason } : {}); notice(verb === "approve" ? "Approved, and sent." : "Refused.", "good"); } catch (problem) { failure(problem); }
+    refresh();
+  };
+  const receipts = RECEIPTS(message), run = message.metadata && (message.metadata.workflow || message.metadata.workflowId || message.metadata.run);
+  return h("section", { class: `message ${current ? "this" : ""}`, "data-item": "", tabIndex: -1, "aria-label": `Message from ${message.from}` },
+    h("div", { class: "row wrapping" }, h("b", {}, message.from), h("span", { class: "dim" }, "→"), h("span", {}, message.to), badge(words(message.action), message.action === "execute" ? "warn" : ""), place(message), message.verified ? "" : badge("unverified", "warn", "The sender is only said, not known"), message.priority && message.priority !== "normal" && badge(message.priority, "warn"), deadlineBadge(message), h("span", { class: "grow" }), h("a", { class: "dim small num", href: href("mail", [message.to, message.id]), title: message.id }, clock(message.at))),
+    h("pre", { class: "payload", tabIndex: 0, role: "region", "aria-label": `Text of ${message.from}` }, message.payload),
+    message.reason && h("p", { class: "remedy wrap" }, message.reason),
+    attachment && h("div", { class: "row" }, badge("attachment"), h("span", { class: "wrap" }, attachment.name), h("span", { class: "dim" }, bytes(attachment.bytes)), h("button", { type: "button", class: "quiet", onclick: preview }, "Preview")), shown,
+    receipts.length ? h("ul", { class: "receipts", "aria-label": "Receipts" }, receipts) : "",
+    typeof run === "string" ? h("p", { class: "small" }, h("a", { href: href("workflows", [run]) }, `Workflow ${run}`)) : "",
+    mayAct() ? h("div", { class: "row" }, message.action === "execute" && message.from !== known.overview.sender && OPEN.includes(message.place) ? [h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")] : "", h("button", { type: "button", onclick: () => write(message, refresh) }, "Reply")) : "");
+}
+
+function messagePage(view, to, id) {
+  let gone = false;
+  const crumbs = [["Mail", href("mail")]];
+  const look = async () => {
+    let message;
+    try { message = await get(`/api/mail/messages/${name(to)}/${name(id)}`); } catch (problem) { return void (gone || problem.status === 401 || clear(view, head("Message", { crumbs }), h("div", { class: "card" }, empty(problem.message)))); }
+    if (gone) return;
+    const thread = message.thread.length ? message.thread : [message];
+    clear(view, head(message.subject || (thread.length > 1 ? `Thread of ${thread.length}` : "Message"), { crumbs, note: message.subject && thread.length > 1 ? `Thread of ${thread.length}` : undefined, actions: [message.threadId && h("a", { href: href("mail", [], { thread: message.threadId }) }, "Thread")] }),
+      h("article", { class: "card flush", "aria-label": "Message" }, thread.map((each) => messageCard(each, each.id === message.id && thread.length > 1, look))), h("p", { class: "dim small wrap" }, message.id));
+  };
+  look();
+  const end = on("mail", () => { if (!document.querySelector("dialog[open]")) look(); });
+  return () => { gone = true; end(); };
+}
+
+function threadPage(view, id) {
+  let gone = false;
+  const crumbs = [["Mail", href("mail")], ["Threads", href("mail", [], { tab: "threads" })]];
+  const look = async () => {
+    let thread;
+    try { thread = await get(`/api/mail/threads/${name(id)}`); } catch (problem) { return void (gone || problem.status === 401 || clear(view, head("Thread", { crumbs }), h("div", { class: "card" }, empty(problem.message)))); }
+    if (gone) return;
+    clear(view, head(thread.subject || `Thread of ${thread.messages.length}`, { crumbs, note: (thread.people || []).join(", "), actions: [thread.workflow && h("a", { href: href("workflows", [thread.workflow.id || thread.workflow]) }, "Its workflow")] }),
+      h("article", { class: "card flush", "aria-label": "Thread" }, thread.messages.map((each) => messageCard(each, false, look))));
+  };
+  look();
+  const end = on("mail", () => { if (!document.querySelector("dialog[open]")) look(); });
+  return () => { gone = true; end(); };
+}
+
+async function write(answering, sent) {
+  let about;
+  try { about = await get("/api/mail/agents"); } catch (problem) { return void failure(problem); }
+  const options = [...about.agents.map((agent) => [agent.name, agent.name]), ...about.teams.map((team) => [`team:${team.name}`, `team ${team.name}`])];
+  const to = h("select", { required: true }, options.map(([value, text]) => h("option", { value, selected: answering && value === answering.from }, text)));
+  const action = h("select", {}, ACTIONS.map((word) => h("option", { value: word }, words(word))));
+  const priority = h("select", {}, ["normal", "low", "high", "urgent"].map((word) => h("option", { value: word }, word)));
+  const subject = h("input", { type: "text", maxLength: 200, value: answering && answering.subject ? (/^re:/i.test(answering.subject) ? answering.subject : `Re: ${answering.subject}`) : "" });
+  const due = h("input", { type: "datetime-local" });
+  const text = h("textarea", { rows: 8, required: true, "aria-label": "Message", placeholder: "Message" });
+  const problemLine = h("p", { class: "bad-text", role: "alert" });
+  const box = dialog("Write a message", "write wide",
+    h("form", { onsubmit: async (event) => {
+      event.preventDefault();
+      const body = { to: to.value, action: action.value, priority: priority.value, payload: text.value };
+      if (subject.value.trim()) body.subject = subject.value.trim();
+      if (due.value) body.ackBy = new Date(due.value).toISOString();
+      if (answering) body.replyTo = answering.id;
+      try { await post("/api/mail/send", body); box.close(); notice("Sent.", "good"); if (sent) sent(); } catch (problem) { problemLine.textContent = [problem.message, problem.hint].filter(Boolean).join(" "); }
+    } },
+      h("h2", {}, answering ? `Reply to ${answering.from}` : `Write as ${known.overview.sender === "overseer" ? "the overseer" : known.overview.sender}`),
+      h("div", { class: "halves tight" }, field("To", to), field("Action", action), field("Priority", priority), field("Answer due", due)),
+      field("Subject", subject), text, problemLine,
+      h("div", { class: "row end" }, h("button", { type: "button", onclick: () => box.close() }, "Cancel"), h("button", { class: "main" }, "Send"))));
+  text.focus();
 }

@@ -1,50 +1,88 @@
-// The frame: login, navigation, keyboard shortcuts, dark and light theme.
+// The frame: login, navigation, theme, and what the page says about its connection.
 
-import { approvalsView } from "/static/approvals.js";
-import { auditView } from "/static/audit.js";
-import { callsView } from "/static/calls.js";
-import { $, clear, h, notice } from "/static/dom.js";
-import { mailView, workflowsView } from "/static/mail.js";
+import { $, clear, h, span, time } from "/static/dom.js";
+import { help, listen, stored } from "/static/keys.js";
 import { overviewView } from "/static/overview.js";
-import { connect, disconnect, forget, known, name, on, post, request } from "/static/server.js";
-import { suitesView } from "/static/suites.js";
+import { go, href, parse } from "/static/router.js";
+import { connect, disconnect, forget, known, lose, on, post, reconnect, request } from "/static/server.js";
+import { badge, icon, notice } from "/static/ui.js";
 
-// Each view: its id in the address, its title, and the function that draws it. That function returns one to leave it.
-const VIEWS = [["overview", "Overview", overviewView], ["suites", "Suites", suitesView], ["calls", "Calls", callsView], ["audit", "Audit", auditView], ["mail", "Mail", mailView], ["workflows", "Workflows", workflowsView], ["approvals", "Approvals", approvalsView]];
+// A view draws itself and returns a function to leave it, or an object with `leave` and `update(route)`, which it gets when only its own part of the address changes.
+// All but the first are loaded once the page is shown.
+const VIEWS = [
+  { id: "overview", label: "Overview", key: "o", draw: overviewView },
+  { id: "calls", label: "Calls", key: "c", load: async () => (await import("/static/calls.js")).callsView },
+  { id: "sessions", label: "Sessions", key: "s", load: async () => (await import("/static/sessions.js")).sessionsView },
+  { id: "children", label: "Children", key: "h", load: async () => (await import("/static/children.js")).childrenView },
+  { id: "approvals", label: "Approvals", key: "a", load: async () => (await import("/static/approvals.js")).approvalsView },
+  { id: "mail", label: "Mail", key: "m", load: async () => (await import("/static/mail.js")).mailView },
+  { id: "workflows", label: "Workflows", key: "w", load: async () => (await import("/static/workflows.js")).workflowsView },
+  { id: "audit", label: "Audit", key: "l", load: async () => (await import("/static/audit.js")).auditView },
+];
+// Addresses of before.
+const ALIASES = { suites: "children" };
+// From here on, a difference of clocks is worth a word.
+const SKEW_MS = 5000;
 const view = $("view");
-let leave = () => {};
+const tabs = "BroadcastChannel" in window ? new BroadcastChannel("switchboard") : { postMessage() {} };
+let current = null, turn = 0, upgraded = "", loggedIn = false;
 
-function go(id, chosen) {
-  location.hash = chosen ? `${id}/${chosen.split("/").map(name).join("/")}` : id;
+async function show() {
+  const route = parse(location.hash);
+  route.view = ALIASES[route.view] || route.view;
+  const found = VIEWS.find(({ id }) => id === route.view) || VIEWS[0];
+  if (upgraded && !unsaved()) return void location.reload();
+  if (current && current.id === found.id && current.update) return void current.update(route);
+  const mine = ++turn;
+  found.draw = found.draw || await found.load().catch(() => null);
+  if (mine !== turn || !loggedIn) return;
+  if (!found.draw) return void notice("This view cannot be loaded. The server cannot be reached.");
+  if (current) current.leave();
+  current = null;
+  $("views").querySelectorAll("a").forEach((link) => (link.dataset.view === found.id ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  title(found.label);
+  window.scrollTo(0, 0);
+  const drawn = found.draw(view, route, title) || (() => {});
+  current = { id: found.id, ...(typeof drawn === "function" ? { leave: drawn } : drawn) };
 }
 
-function show() {
-  const [id, ...rest] = location.hash.slice(1).split("/");
-  const found = VIEWS.find(([word]) => word === id) || VIEWS[0];
-  leave();
-  $("views").querySelectorAll("a").forEach((link) => (link.dataset.view === found[0] ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
-  document.title = `${found[1]} · Switchboard`;
-  leave = found[2](view, go, rest.map(decodeURIComponent).join("/")) || (() => {});
-}
+const title = (text) => { document.title = `${text} · Switchboard`; };
+// What somebody has typed but not sent.
+const unsaved = () => Boolean(document.querySelector("dialog[open]") || [...view.querySelectorAll("textarea, form input:not([type=search])")].some((field) => field.value !== field.defaultValue));
 
 function drawNavigation() {
-  clear($("views"), VIEWS.map(([id, label], place) => h("a", { href: `#${id}`, "data-view": id, "aria-keyshortcuts": String(place + 1) }, label)));
-  $("last-view").textContent = String(VIEWS.length);
+  clear($("views"), VIEWS.map(({ id, label, key }, place) => h("a", { href: href(id), "data-view": id, "aria-keyshortcuts": String(place + 1), title: `${label} (g ${key})` }, icon(id), h("span", { class: "label" }, label), h("span", { class: "count" }))));
+  drawCounts();
+}
+
+function drawCounts() {
+  const waiting = (known.overview && known.overview.approvals) || 0, count = $("views").querySelector("[data-view=approvals] .count");
+  if (!count || count.dataset.count === String(waiting)) return;
+  count.dataset.count = String(waiting);
+  clear(count, waiting ? [badge(String(waiting), "warn"), h("span", { class: "hidden" }, " waiting")] : "");
+}
+
+function leave() {
+  turn++;
+  if (current) current.leave();
+  current = null;
 }
 
 function login(reason) {
   disconnect();
   forget();
   leave();
-  leave = () => {};
+  loggedIn = false;
+  document.body.classList.add("out");
   $("logout").hidden = true;
   clear($("views"));
+  clear($("banner"));
   $("line").hidden = true;
   const token = h("input", { type: "password", required: true, autocomplete: "off", spellcheck: false, "aria-label": "Token", placeholder: "Token" });
   const problem = h("p", { class: "bad-text", role: "alert" }, reason || "");
   clear(view, h("form", { class: "card login", onsubmit: async (event) => {
     event.preventDefault();
-    try { await post("/api/login", { token: token.value.trim() }); await begin(); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
+    try { await post("/api/login", { token: token.value.trim() }); await begin(); tabs.postMessage("in"); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
   } },
     h("h2", {}, "Log in"),
     h("p", {}, "Run ", h("code", {}, "switchboard dashboard"), " in the workspace, or paste the token from ", h("code", {}, ".switchboard/auth_token"), "."),
@@ -54,69 +92,83 @@ function login(reason) {
 
 async function begin() {
   await connect();
+  loggedIn = true;
+  document.body.classList.remove("out");
   $("logout").hidden = false;
   $("line").hidden = false;
   drawNavigation();
-  show();
+  await show();
+  drawBanner();
   performance.mark("shown");
 }
 
+const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 function theme(next) {
   if (next) document.documentElement.dataset.theme = next;
   else delete document.documentElement.dataset.theme;
 }
 function toggleTheme() {
-  const dark = (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  theme(dark ? "light" : "dark");
-  try { localStorage.setItem("theme", dark ? "light" : "dark"); } catch { /* then it is asked for again */ }
+  theme(isDark() ? "light" : "dark");
+  stored("theme", document.documentElement.dataset.theme);
 }
 
-function press(event) {
-  const typing = event.target.matches("input, textarea, select");
-  if (event.key === "Escape" && typing && event.target.type === "search") return void event.target.blur();
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !known.overview) return;
-  if (event.key >= "1" && event.key <= String(VIEWS.length)) {
-    go(VIEWS[event.key - 1][0]);
-    return void view.focus({ preventScroll: true }); // Tab continues inside the view
+// One line above the view: what is wrong with what is shown, and what happens about it.
+function drawBanner() {
+  const box = $("banner");
+  let kind = "warn", text = "", action = "";
+  if (known.line === "lost") {
+    kind = "bad";
+    const since = `The last figures are of ${time(new Date(known.lostAt))}.`;
+    text = navigator.onLine === false ? `This device is offline. ${since}` : `The server cannot be reached. It may be restarting. ${since} Trying again every 2 seconds.`;
+    action = h("button", { type: "button", onclick: reconnect }, "Try now");
+  } else if (upgraded) {
+    text = `Switchboard was upgraded to ${upgraded}. This page is of the version before; it reloads with the next step.`;
+    action = h("button", { type: "button", onclick: () => location.reload() }, "Reload");
+  } else if (known.overview && Math.abs(known.skew) > SKEW_MS) {
+    kind = "info";
+    text = `The clock of this device is ${span(Math.abs(known.skew))} ${known.skew > 0 ? "ahead of" : "behind"} the server's. Ages are counted with the server's clock.`;
   }
-  if (event.key === "/" && $("search")) { event.preventDefault(); $("search").focus(); }
-  else if (event.key === "?") $("keys").showModal();
-  else if (event.key === "t") toggleTheme();
-  else if (event.key === "j" || event.key === "k" || ((event.key === "ArrowDown" || event.key === "ArrowUp") && (event.target === view || event.target === document.body))) {
-    const first = view.querySelector(".list, tbody button.link");
-    if (!first || event.target.closest(".list, tbody")) return;
-    event.preventDefault();
-    first.focus();
-  }
+  if (box.dataset.text === text) return;
+  box.dataset.text = text;
+  clear(box, text ? h("div", { class: `banner ${kind}` }, h("span", { class: "grow" }, text), action) : "");
 }
 
-on("server", () => {
-  const link = $("views").querySelector("[data-view=approvals]");
-  const waiting = known.overview && known.overview.approvals;
-  if (link) link.textContent = waiting ? `Approvals (${waiting})` : "Approvals";
-});
+on("server", () => { drawCounts(); drawBanner(); });
 on("line", () => {
   $("line").textContent = known.line;
   $("line").dataset.line = known.line;
   view.classList.toggle("stale", known.line === "lost"); // these are the last numbers, not the current ones
+  drawBanner();
 });
-on("out", () => login(known.overview ? "The server has restarted, or your login has expired. Please log in again." : ""));
+on("upgraded", (version) => { upgraded = version; drawBanner(); });
+on("restarted", () => notice("The server has restarted. Figures count from its start.", "good"));
+on("out", () => { if (loggedIn || !view.firstChild) login(loggedIn ? "The server has restarted, or your login has expired. Please log in again. A login in another tab counts too." : ""); });
 $("theme").addEventListener("click", toggleTheme);
-$("help").addEventListener("click", () => $("keys").showModal());
+$("help").addEventListener("click", () => help(VIEWS));
+$("skip").addEventListener("click", (event) => { event.preventDefault(); view.focus(); });
 $("logout").addEventListener("click", async () => {
   await post("/api/logout").catch(() => {});
   login();
+  tabs.postMessage("out");
 });
-document.addEventListener("keydown", press);
-window.addEventListener("hashchange", () => known.overview && $("logout").hidden === false && show());
-try { theme(localStorage.getItem("theme")); } catch { /* as the system says */ }
+// Another tab has logged in or out: the cookie is the same.
+tabs.onmessage = ({ data }) => {
+  if (data === "in" && !loggedIn) begin().catch(() => {});
+  else if (data === "out" && loggedIn) login("You have logged out in another tab.");
+};
+window.addEventListener("online", reconnect);
+window.addEventListener("offline", () => { lose(); drawBanner(); });
+document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && reconnect());
+listen(VIEWS, go, toggleTheme, () => loggedIn);
+window.addEventListener("hashchange", () => loggedIn && show());
+theme(stored("theme"));
 
 // The one-time link: its code is in the fragment, and removed from the address bar before anything else.
 const code = location.hash.slice(1);
-if (code.length >= 40 && !code.includes("/")) {
+if (code.length >= 40 && !/[/?]/.test(code)) {
   history.replaceState(null, "", "/");
-  try { await request("POST", "/api/login", { code }); } catch (problem) { login(problem.message); }
+  try { await request("POST", "/api/login", { code }); tabs.postMessage("in"); } catch (problem) { login(problem.message); }
 }
 if (!view.firstChild) {
-  try { await begin(); } catch (problem) { if (problem.status === 401) login(); else { login(); notice(problem.message); } }
+  try { await begin(); } catch (problem) { if (problem.status !== 401) { login(); notice(problem.message); } }
 }

@@ -1,120 +1,171 @@
-// The overview: one card each for calls, tokens saved, problems and the latest calls, below a row of figures.
+// The overview: what needs attention first, then figures, charts over a range, health, sessions and the latest calls.
 
-import { bars, line, narrow, traffic } from "/static/chart.js";
-import { badge, clear, clock, compact, h, ms, number, outcome, plural, span, state } from "/static/dom.js";
+import { bars, gather, msTick, per, TimeChart } from "/static/chart.js";
+import { bytes, clear, clock, compact, h, ms, number, percent, plural, span, throttle } from "/static/dom.js";
+import { go, href, replace } from "/static/router.js";
 import { get, known, now, on, rows } from "/static/server.js";
+import { badge, dot, empty, head, icon, outcome, panel, segments } from "/static/ui.js";
 
 const ILL = new Set(["unhealthy", "quarantined", "absent"]);
 const total = (all, key) => all.reduce((sum, row) => sum + (row[key] || 0), 0);
-const mib = (bytes) => `${number(Math.round(bytes / 1048576))} MiB`;
-const STRETCHES = [[15, "15 minutes"], [60, "1 hour"], [360, "6 hours"], [1440, "1 day"], [0, "all"]];
+export const RANGES = [["5m", "5 min", 5], ["1h", "1 h", 60], ["6h", "6 h", 360], ["24h", "24 h", 1440], ["7d", "7 d", 10080], ["30d", "30 d", 43200]];
+const LEVELS = { error: "bad", warning: "warn", info: "busy" };
 
 function tile(label, value, note, kind) {
   return h("div", { class: `tile ${kind || ""}` }, h("dt", {}, label), h("dd", {}, value), note && h("dd", { class: "note" }, note));
 }
 
 // Tokens of results that did not reach a model, beside those of the tool lists.
-const ofResults = (counts) => counts.changed ? ` Of results, ${number(counts.saved || 0)} more tokens were kept out of the context of models${counts.reads ? `, and ${plural(counts.reads, "read")} of the rest cost ${number(counts.readTokens)}` : ""}.` : "";
+const ofResults = (counts) => counts && counts.changed ? ` Of results, ${number(counts.saved || 0)} more tokens were kept out of the context of models${counts.reads ? `, and ${plural(counts.reads, "read")} of the rest cost ${number(counts.readTokens)}` : ""}.` : "";
 
-export function overviewView(view, go) {
-  const tiles = h("dl", { class: "tiles" }), troubles = h("div"), calls = h("div"), chart = h("div"), base = h("p", { class: "dim small" }), suites = h("div"), latest = h("div"), hosts = h("div");
-  const stretch = h("select", { "aria-label": "Time range", class: "small", onchange: () => drawTraffic() }, STRETCHES.map(([value, text]) => h("option", { value, selected: value === 60 }, text)));
+const linkTo = (link) => {
+  if (!link || !link.view) return "";
+  const parts = link.id ? (link.view === "mail" ? String(link.id).split("/") : [link.id]) : [];
+  return href(link.view === "suites" ? "children" : link.view, parts);
+};
+
+// What needs attention, as the server lists it; an older server has it in its rows.
+function attention() {
+  const about = known.overview;
+  if (about.attention) return about.attention.map((item) => ({ level: LEVELS[item.level] || "warn", text: item.text, hint: item.hint, to: linkTo(item.link), kind: item.kind }));
+  const found = rows().filter((row) => ILL.has(row.health) || row.drift || row.lockTrouble);
+  const items = found.map((row) => ({ level: row.drift && !row.lockTrouble ? "warn" : "bad", kind: row.drift ? "drift" : "child", title: row.suite, to: href("children", [row.id]), text: row.trouble ? row.trouble.message : `${plural(row.drift || 0, "difference")} from the lock.`, hint: row.trouble ? row.trouble.hint : "Review the differences, then approve them." }));
+  if (about.approvals) items.unshift({ level: "warn", kind: "approval", text: `${plural(about.approvals, "call")} ${about.approvals === 1 ? "waits" : "wait"} for your decision.`, to: href("approvals") });
+  for (const problem of [about.auditTrouble, about.disabled]) if (problem) items.unshift({ level: "bad", text: problem.message, hint: problem.hint });
+  const shown = found.map((row) => (row.trouble ? row.trouble.message : ""));
+  for (const text of about.warnings) if (!shown.includes(text) && !found.some((row) => row.state === "absent" && text.includes(`'${row.child}' is not approved`))) items.push({ level: "warn", kind: "config", text });
+  return items;
+}
+
+export function overviewView(view, route) {
+  let range = RANGES.some(([id]) => id === route.query.range) ? route.query.range : "1h", points = [], memory = null, waiting = null, orders = [];
+  const tiles = h("dl", { class: "stats" }), troubles = h("div"), latest = h("div"), hosts = h("div"), health = h("div"), suites = h("div"), base = h("p", { class: "dim small" }), perColumn = h("span", { class: "dim small" });
+  const pick = (from, to) => go("calls", [], { from, to });
+  const calls = new TimeChart({ label: "Calls over time", series: [{ key: "ok", name: "calls", kind: "bar", ink: 1 }, { key: "errors", name: "failed", kind: "bar", ink: 2 }], pick });
+  const latency = new TimeChart({ label: "Latency over time", series: [{ key: "p50", name: "median", kind: "line", ink: 1 }, { key: "p95", name: "p95", kind: "line", ink: 3 }], format: ms, tick: msTick, least: 0.1, pick });
+  const saved = new TimeChart({ label: "Tokens saved", series: [{ key: "saved", name: "tokens", kind: "area", ink: 4 }], least: 10 });
   clear(view,
-    h("h2", { class: "hidden" }, "Overview"), tiles,
-    h("div", { class: "columns" },
-      h("div", {},
-        h("section", { class: "card" }, h("div", { class: "row" }, h("h3", { class: "grow" }, "Calls"), stretch), calls),
-        h("section", { class: "card" }, h("h3", {}, "Tokens saved"), chart, base, suites)),
-      h("div", {},
-        h("section", { class: "card first" }, h("h3", {}, "Needs attention"), troubles),
-        h("section", { class: "card" }, h("h3", {}, "Sessions"), hosts),
-        h("section", { class: "card last" }, h("h3", {}, "Latest calls"), latest))));
-  let perSuite = [], waiting = null, orders = [], memory = null;
+    head("Overview", { note: `${known.overview.workspace} · Switchboard ${known.overview.version}${known.overview.mode === "governed" ? " · governed" : ""}`, actions: [segments("Time range", RANGES, range, (next) => { range = next; replace("overview", [], { range: next === "1h" ? "" : next }); fetchHistory().catch(() => {}); })] }),
+    h("div", { class: "stack" },
+      h("section", { class: "card flush", "aria-label": "Needs attention" }, troubles),
+      tiles,
+      h("div", { class: "columns" },
+        h("div", {},
+          panel([h("h3", {}, "Calls"), perColumn, h("span", { class: "grow" }), calls.legend], {}, calls.outer),
+          panel([h("h3", { class: "grow" }, "Latency"), latency.legend], {}, latency.outer),
+          panel([h("h3", { class: "grow" }, "Tokens saved"), h("span", { class: "dim small" }, "since the start")], { class: "savings" }, saved.outer, base, suites)),
+        h("div", {},
+          panel([h("h3", { class: "grow" }, "Health"), h("a", { class: "small", href: href("children") }, "Children")], {}, health),
+          panel([h("h3", { class: "grow" }, "Sessions"), h("a", { class: "small", href: href("sessions") }, "All sessions")], {}, hosts),
+          panel([h("h3", { class: "grow" }, "Latest calls"), h("a", { class: "small", href: href("calls") }, "All calls")], { class: "last" }, latest)))));
 
   const drawTiles = () => {
     const all = rows().filter((row) => row.state !== "disabled"), about = known.overview, off = known.children.size - all.length;
-    const ill = all.filter((row) => ILL.has(row.health)).length, running = all.filter((row) => row.started).length;
+    const ill = all.filter((row) => ILL.has(row.health)).length, running = all.filter((row) => row.started).length, { made, wrong, p95 } = sums();
+    const label = RANGES.find(([id]) => id === range)[1];
     clear(tiles,
-      tile("Suites", number(all.length), `${running} running${off ? `, ${off} disabled` : ""}${about.mode === "governed" ? ", governed" : ""}`, ""),
-      tile("Failing", number(ill), ill ? "see below" : "all well", ill ? "bad" : "good"),
-      tile("Calls", compact(total(all, "calls")), `${compact(total(all, "errors"))} failed, ${total(all, "inFlight")} in flight`),
+      tile("Calls", compact(made), `in ${label}, ${total(all, "inFlight")} in flight`),
+      tile("Failed", made ? percent(wrong, made) : "–", plural(wrong, "call"), wrong ? "bad" : ""),
+      tile("p95", ms(p95 || -1), `slowest interval of ${label}`),
+      tile("Children", number(all.length), `${running} running${off ? `, ${off} disabled` : ""}`),
+      tile("Failing", number(ill), ill ? "see above" : "all well", ill ? "bad" : "good"),
+      tile("Sessions", number(about.sessions), `up ${span(now() - about.startedAt)}`),
       tile("Tokens saved", compact(known.points.length ? known.points[known.points.length - 1][1] : 0), `in ${plural(known.savings.sessions, "session")} with calls`),
-      tile("Hosts here", number(about.sessions), `up ${span(now() - about.startedAt)}`),
-      memory && memory.total > 0 && tile("Memory", mib(memory.total), memory.saved ? `at least ${mib(memory.saved)} saved` : "with all children"),
+      memory && memory.total > 0 && tile("Memory", bytes(memory.total), memory.saved ? `at least ${bytes(memory.saved)} saved` : "with all children"),
       about.mail && tile("Mail waiting", waiting === null ? "…" : number(waiting), "messages in inboxes"));
   };
-  const drawHosts = () => {
-    const all = known.overview.sessionList || [], more = known.overview.sessions - all.length;
-    clear(hosts, all.length ? h("ul", { class: "plain tight" }, all.map((one) => h("li", { class: "row" },
-      h("span", { class: "grow cut" }, one.client || "?", h("span", { class: "dim" }, ` ${[one.version, one.profile && `profile ${one.profile}`, one.pid && `process ${one.pid}`].filter(Boolean).join(" · ")}`)),
-      h("span", { class: "num dim" }, `${plural(one.calls, "call")}${one.inFlight ? ` +${one.inFlight}` : ""}`),
-      h("span", { class: "num dim" }, span(now() - one.startedAt))))) : h("p", { class: "empty" }, "None at the moment."),
-      more > 0 && h("p", { class: "dim small" }, `and ${number(more)} more`),
-      memory && memory.saved > 0 && h("p", { class: "dim small" }, `At least ${mib(memory.saved)} less memory than if each session had a process of its own of every child that it has used.`));
+  const sums = () => {
+    const begin = now() - RANGES.find(([id]) => id === range)[2] * 60000;
+    return points.filter(([at, width]) => at + width * 1000 > begin).reduce((sum, [, , made, wrong, , p95]) => ({ made: sum.made + made, wrong: sum.wrong + wrong, p95: Math.max(sum.p95, p95) }), { made: 0, wrong: 0, p95: 0 });
   };
   const drawTroubles = () => {
-    const found = rows().filter((row) => ILL.has(row.health) || row.drift || row.lockTrouble);
-    const items = found.slice(0, 30).map((row) => h("li", {},
-      h("button", { type: "button", class: "link", onclick: () => go("suites", row.id) }, row.suite), " ",
-      row.lockTrouble ? badge("lock", "bad") : row.drift ? badge(`${row.drift} drifted`, "warn") : state(row.health),
-      row.trouble && h("p", { class: "wrap" }, row.trouble.message),
-      row.trouble && row.trouble.hint && h("p", { class: "remedy wrap" }, row.trouble.hint),
-      row.drift && h("p", { class: "remedy" }, "Review the differences, then approve them.")));
-    for (const order of orders) {
-      items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("mail", `${order.to}/${order.id}`) }, `execute for ${order.to}`), " ", badge("waits", "warn"),
-        h("p", { class: "wrap" }, `${order.from}: ${order.excerpt}`)));
-    }
-    // The row of a child that is not approved says so already.
-    const shown = found.map((row) => (row.trouble ? row.trouble.message : "")).filter(Boolean);
-    for (const warning of known.overview.warnings.filter((text) => !found.some((row) => row.state === "absent" && text.includes(`'${row.child}' is not approved`)) && !shown.includes(text))) items.push(h("li", {}, badge("config", "warn"), h("p", { class: "wrap" }, warning)));
-    for (const [word, problem] of [["audit", known.overview.auditTrouble], ["off", known.overview.disabled]]) {
-      if (problem) items.unshift(h("li", {}, badge(word, "bad"), h("p", { class: "wrap" }, problem.message), problem.hint && h("p", { class: "remedy wrap" }, problem.hint)));
-    }
-    if (!known.children.size) items.push(h("li", {}, h("p", {}, "There are no suites yet."), h("p", { class: "remedy" }, "Add some with ", h("code", {}, "switchboard init"), " or ", h("code", {}, "switchboard add NAME -- CMD"), ".")));
-    const waiting = known.overview.approvals;
-    if (waiting) {
-      items.unshift(h("li", {}, h("button", { type: "button", class: "link", onclick: () => go("approvals") }, plural(waiting, "call")), " ", badge("waits", "warn"),
-        h("p", { class: "wrap" }, "A rule of the gate asks for your decision.")));
-    }
-    clear(troubles, items.length ? h("ul", { class: "plain" }, items) : h("p", { class: "empty" }, "Nothing. All is well."));
+    const items = [...orders.map((order) => ({ level: "warn", title: `execute for ${order.to}`, text: `${order.from}: ${order.excerpt}`, to: href("mail", [order.to, order.id]) })), ...attention()];
+    const worst = items.some(({ level }) => level === "bad") ? "bad" : "warn";
+    if (!known.children.size) items.push({ level: "busy", text: "There are no suites yet.", hint: "Add some with `switchboard init` or `switchboard add NAME -- CMD`." });
+    clear(troubles, items.length ? [h("div", { class: "card-head" }, h("h3", { class: "grow" }, "Needs attention"), badge(number(items.length), worst)),
+      h("ul", { class: "attention" }, items.slice(0, 30).map((item) => h("li", { "data-item": "" }, icon(item.level, item.level),
+        h("div", { class: "what" }, item.title && h("b", { class: "wrap" }, `${item.title} `), h("span", { class: "wrap" }, item.text), item.hint && h("p", { class: "remedy wrap" }, item.hint)),
+        item.to ? h("a", { href: item.to, "aria-label": `Review: ${item.title || item.text}` }, "Review") : "")))]
+      : h("p", { class: "calm" }, icon("good", "good"), "Nothing needs attention. All is well."));
   };
   const drawTraffic = () => {
-    const begin = Math.max(known.overview.startedAt, stretch.value === "0" ? 0 : now() - stretch.value * 60000);
-    const seen = known.history.some(([at, seconds]) => at + seconds * 1000 > begin);
-    clear(calls, seen ? traffic(known.history, begin, Math.max(now(), begin + 60000)) : h("p", { class: "empty" }, "No calls in this period."));
+    const [, , minutes] = RANGES.find(([id]) => id === range), end = now();
+    const { width, first, last, columns } = gather(points, end - minutes * 60000, end, 90);
+    const { made, wrong, p95 } = sums();
+    perColumn.textContent = `per ${per(width)}`;
+    calls.set(columns, width, first, last, `${plural(made, "call")}, ${wrong} failed.`);
+    latency.set(columns, width, first, last, `p95 at most ${ms(p95)}.`);
   };
-  const drawSavings = () => clear(chart, line(known.points, now()));
-  const drawCalls = () => {
+  const drawSavings = () => {
+    const all = known.points, end = Math.max(now(), all.length ? all[0][0] + 1000 : 0);
+    if (all.length) saved.set(all.map(([at, value]) => ({ at, saved: value })), 0, all[0][0], end, `${number(all[all.length - 1][1])} tokens.`);
+  };
+  const drawHealth = () => {
+    const about = known.overview, all = rows(), ill = all.filter((row) => ILL.has(row.health)).length;
+    const line = (label, word, kind, note) => h("li", { class: "row" }, h("span", { class: "grow cut" }, label), note && h("span", { class: "dim small cut" }, note), dot(word, kind));
+    const bus = about.bus, replicas = about.replicas;
+    clear(health, h("ul", { class: "plain tight" },
+      line("Server", known.line === "live" ? "up" : known.line, known.line === "live" ? "good" : "bad", `process ${about.pid}`),
+      line("Children", ill ? `${ill} failing` : "healthy", ill ? "bad" : "good", plural(all.length, "child", "children")),
+      line("Audit log", about.auditTrouble ? "failed" : about.audit ? "on" : "off", about.auditTrouble ? "bad" : about.audit ? "good" : "idle"),
+      line("Mail", about.mail ? "on" : "off", about.mail ? "good" : "idle"),
+      bus ? line("Bus", bus.state || "on", undefined, bus.text || bus.address || "") : "",
+      replicas ? line("Replicas", replicas.state || "up", undefined, replicas.count ? plural(replicas.count, "server") : replicas.text || "") : "",
+      about.history !== undefined ? line("History", about.history ? "on" : "off", about.history ? "good" : "idle", about.history ? "kept over restarts" : "") : ""));
+  };
+  const drawHosts = () => {
+    const all = known.overview.sessionList || [], shown = all.slice(-8).reverse(), more = known.overview.sessions - shown.length;
+    clear(hosts, all.length ? h("ul", { class: "plain tight" }, shown.map((one) => h("li", { class: "row" },
+      h("span", { class: "grow cut" }, one.client || "unnamed client", h("span", { class: "dim" }, ` ${[one.version, one.profile && `profile ${one.profile}`].filter(Boolean).join(" · ")}`)),
+      h("span", { class: "num dim" }, `${plural(one.calls, "call")}${one.inFlight ? ` +${one.inFlight}` : ""}`),
+      h("span", { class: "num dim" }, span(now() - one.startedAt))))) : empty("None at the moment."),
+      more > 0 && h("p", { class: "dim small" }, `and ${number(more)} more`));
+  };
+  const drawCalls = throttle(() => {
     const last = known.calls.slice(-8).reverse();
-    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "dim num small" }, clock(call.at)), h("span", { class: "grow cut" }, `${call.child} · ${call.subtool || call.kind}`, h("span", { class: "dim" }, ` ${call.client || call.who || ""}`)), h("span", { class: "num dim" }, ms(call.ms)), outcome(call.outcome)))) : h("p", { class: "empty" }, "None yet."));
-  };
+    clear(latest, last.length ? h("ul", { class: "plain tight" }, last.map((call) => h("li", { class: "row" }, h("span", { class: "dim num small" }, clock(call.at)), h("a", { class: "grow cut", href: href("calls", [call.seq]) }, `${call.child} · ${call.subtool || call.kind}`), h("span", { class: "dim small cut" }, call.client || call.who || ""), h("span", { class: "num dim" }, ms(call.ms)), outcome(call.outcome)))) : empty("None yet."));
+  });
   const fetchSavings = async () => {
     const savings = await get("/api/savings");
     known.points = savings.points;
     known.savings = savings;
-    perSuite = savings.suites;
-    clear(suites, perSuite.length ? [h("h4", {}, "In each session, by suite, before introspect"), bars(perSuite)] : h("p", { class: "empty" }, "Nothing measured yet: savings are known once a child has run."));
+    clear(suites, savings.suites.length ? [h("h4", {}, "In each session, by suite, before introspect"), bars(savings.suites)] : empty("Nothing measured yet: savings are known once a child has run."));
     clear(base, `Compared with listing every tool of these suites in each session that called something (${number(savings.sessions)}), less ${plural(savings.introspections, "introspect call")}. Estimated.${ofResults(savings.results)}`);
     drawSavings();
     drawTiles();
   };
   const fetchMail = async () => {
     if (!known.overview.mail) return;
-    const [about, waitingOrders] = await Promise.all([get("/api/mail/agents"), get("/api/mail/messages", { place: "inbox", action: "execute", limit: 10 })]);
+    const [about, found] = await Promise.all([get("/api/mail/agents"), get("/api/mail/messages", { place: "inbox", action: "execute", limit: 10 })]);
     waiting = about.counts.inbox;
-    orders = waitingOrders.messages.filter((order) => order.from !== known.overview.sender);
+    orders = known.overview.attention ? [] : found.messages.filter((order) => order.from !== known.overview.sender);
     drawTiles();
     drawTroubles();
   };
-  const fetchMemory = async () => { memory = await get("/api/memory"); drawTiles(); drawHosts(); };
-  drawTiles(); drawHosts(); drawTroubles(); drawTraffic(); drawSavings(); drawCalls();
-  fetchMemory().catch(() => {});
-  fetchSavings().catch(() => {});
-  fetchMail().catch(() => {});
-  const timer = setInterval(() => { drawTiles(); drawHosts(); drawTraffic(); }, 5000);
-  const measuring = setInterval(() => fetchMemory().catch(() => {}), 15000);
-  const turned = () => { drawTraffic(); drawSavings(); };
-  narrow.addEventListener("change", turned);
-  const ends = [on("children", () => { drawTiles(); drawTroubles(); }), on("server", () => { drawTiles(); drawHosts(); }), on("calls", drawCalls), on("history", drawTraffic), on("savings", () => fetchSavings().catch(() => {})), on("mail", () => fetchMail().catch(() => {}))];
-  return () => { clearInterval(timer); clearInterval(measuring); narrow.removeEventListener("change", turned); ends.forEach((end) => end()); };
+  const fetchHistory = async () => {
+    const mine = range, found = await get("/api/history", { range });
+    if (mine !== range) return;
+    points = found.points;
+    drawTraffic();
+    drawTiles();
+  };
+  const fetchMemory = async () => { memory = await get("/api/memory"); drawTiles(); };
+  drawTiles(); drawHosts(); drawTroubles(); drawTraffic(); drawSavings(); drawHealth(); drawCalls();
+  const fetches = [fetchHistory, fetchMemory, fetchSavings, fetchMail];
+  fetches.forEach((fetch) => fetch().catch(() => {}));
+  const timer = setInterval(() => { if (!document.hidden) { drawTiles(); drawHosts(); drawTraffic(); drawSavings(); } }, 5000);
+  const slow = setInterval(() => { if (!document.hidden) [fetchHistory, fetchMemory].forEach((fetch) => fetch().catch(() => {})); }, 15000);
+  const live = throttle(() => { drawTraffic(); drawTiles(); });
+  const ends = [
+    on("children", () => { drawTroubles(); drawHealth(); }), on("server", () => { drawTroubles(); drawHosts(); drawHealth(); }), on("line", drawHealth), on("calls", drawCalls),
+    on("history", (point) => {
+      if (!point) return void fetchHistory().catch(() => {});
+      while (points.length && points[points.length - 1][0] >= point[0]) points.pop();
+      points.push(point);
+      if (range === "5m" || range === "1h") live();
+    }),
+    on("savings", throttle(drawSavings)), on("mail", () => fetchMail().catch(() => {})),
+  ];
+  const saver = setInterval(() => { if (!document.hidden) fetchSavings().catch(() => {}); }, 10000);
+  return () => { [timer, slow, saver].forEach(clearInterval); ends.forEach((end) => end()); };
 }

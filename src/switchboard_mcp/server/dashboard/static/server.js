@@ -1,21 +1,29 @@
 // The connection to the server: requests, the event stream, and the state received so far.
 
-export const known = { overview: null, children: new Map(), calls: [], points: [], history: [], line: "connecting" };
+import { name } from "/static/router.js";
+
+export { name };
+export const known = { overview: null, children: new Map(), calls: [], points: [], history: [], line: "connecting", skew: 0 };
 const listeners = new Map();
-let source = null, again = 0;
+let source = null, again = 0, watching = 0, heardAt = 0, version = "";
 // Between attempts to reach a server that has gone.
 const RETRY_MS = 2000;
+// A connection that was cut without a word looks like a silent one: after this long without an event, ask.
+const SILENT_MS = 20000, ANSWER_MS = 15000;
+const MAX_CALLS = 10000;
 
 export class Problem extends Error {
   constructor(status, error) {
     super(error.message || `HTTP ${status}`);
     this.status = status;
     this.hint = error.hint || "";
+    this.code = error.code || "";
   }
 }
 
-export async function request(method, path, body) {
+export async function request(method, path, body, timeout) {
   const options = { method, credentials: "same-origin", cache: "no-store", headers: {} };
+  if (timeout) options.signal = AbortSignal.timeout(timeout);
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
@@ -30,15 +38,16 @@ export async function request(method, path, body) {
   return data;
 }
 
-export const get = (path, query) => {
-  const filled = Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined && value !== 0);
-  return request("GET", path + (filled.length ? `?${new URLSearchParams(filled)}` : ""));
+export const get = (path, query, timeout) => {
+  const filled = Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined && value !== null && value !== 0);
+  return request("GET", path + (filled.length ? `?${new URLSearchParams(filled)}` : ""), undefined, timeout);
 };
 export const post = (path, body = {}) => request("POST", path, body);
-export const name = encodeURIComponent;
 export const rows = () => [...known.children.values()];
-// The server's time. It stands still while there is no connection, as the numbers do.
-export const now = () => (known.lostAt || Date.now()) - (known.skew || 0);
+// The server's time, whatever the clock of this machine says. It stands still while there is no connection, as the numbers do.
+export const now = () => (known.lostAt || Date.now()) - known.skew;
+export const mayAct = () => Boolean(known.overview && known.overview.mayAct);
+export const mayAdmin = () => Boolean(known.overview && (known.overview.scope ? known.overview.scope === "admin" : known.overview.mayAct));
 
 // Returns a function that removes the listener; views call it when they are left.
 export function on(event, listener) {
@@ -51,32 +60,32 @@ export function emit(event, what) {
 }
 
 async function takeStock() {
-  const overview = await get("/api/overview"); // alone, since it shows whether we are logged in
-  const [children, calls, savings, history] = await Promise.all([
-    get("/api/children"), get("/api/calls"), get("/api/savings"), get("/api/history"),
-  ]);
+  const overview = await get("/api/overview", {}, ANSWER_MS); // alone, since it shows whether we are logged in
+  const [children, calls, savings] = await Promise.all([get("/api/children"), get("/api/calls"), get("/api/savings")]);
+  const restarted = known.overview && known.overview.startedAt !== overview.startedAt;
   known.overview = overview;
   known.skew = Date.now() - overview.now;
   known.children = new Map(children.children.map((row) => [row.id, row]));
   known.calls = calls.calls;
   known.points = savings.points;
   known.savings = savings;
-  known.history = history.points;
-  emit("server");
-  emit("children");
-  emit("calls", []);
-  emit("savings");
-  emit("history");
+  if (version && version !== overview.version) emit("upgraded", overview.version);
+  version = version || overview.version;
+  for (const event of ["server", "children", "savings", "history", "mail"]) emit(event);
+  emit("calls", null); // all of them are new
+  if (restarted) emit("restarted");
 }
 
 export async function connect() {
   drop();
   await takeStock();
   drop(); // another attempt may have been quicker
+  heardAt = Date.now();
   source = new EventSource("/events");
-  const hear = (event, take) => source.addEventListener(event, (message) => take(JSON.parse(message.data)));
+  const hear = (event, take) => source.addEventListener(event, (message) => { heardAt = Date.now(); take(JSON.parse(message.data)); });
   let first = true;
   source.addEventListener("open", () => {
+    heardAt = Date.now();
     line("live");
     if (!first) takeStock().catch(recover);
     first = false;
@@ -84,39 +93,67 @@ export async function connect() {
   source.addEventListener("error", (event) => {
     if (event.target !== source) return;
     line("lost");
-    if (source.readyState === 2) recover(); // refused; otherwise the browser tries again by itself
+    recover(); // a stream that was refused, or one that a server ended when it stopped
   });
   hear("children", ({ changed, gone }) => {
     for (const row of changed) known.children.set(row.id, row);
     for (const id of gone) known.children.delete(id);
-    emit("children");
+    emit("children", changed);
   });
   hear("calls", ({ calls }) => {
     const last = known.calls.length ? known.calls[known.calls.length - 1].seq : 0;
     const fresh = calls.filter((call) => call.seq > last);
     known.calls.push(...fresh);
-    if (known.calls.length > 2000) known.calls.splice(0, known.calls.length - 1000);
+    if (known.calls.length > MAX_CALLS * 1.2) known.calls.splice(0, known.calls.length - MAX_CALLS);
     emit("calls", fresh);
   });
   hear("savings", ({ point }) => { known.points.push(point); emit("savings"); });
-  hear("history", ({ point }) => {
-    if (!point) return;
-    const last = known.history[known.history.length - 1];
-    if (last && last[0] === point[0]) known.history.pop();
-    known.history.push(point);
-    if (known.history.length > 3000) get("/api/history").then((history) => { known.history = history.points; }).catch(() => {});
-    emit("history");
-  });
+  hear("history", ({ point }) => emit("history", point));
   hear("server", (changes) => { Object.assign(known.overview, changes); emit("server"); });
+  hear("attention", ({ attention }) => { known.overview.attention = attention; emit("server"); });
+  hear("inbox", ({ count }) => { known.overview.approvals = count; emit("server"); emit("inbox"); });
+  hear("resources", ({ points }) => emit("resources", points));
   hear("mail", () => emit("mail"));
+  clearInterval(watching);
+  watching = setInterval(watch, 5000);
+}
+
+// Notices a connection that is dead without having been closed, and a login that has expired.
+async function watch() {
+  if (known.line !== "live" || Date.now() - heardAt < SILENT_MS) return;
+  heardAt = Date.now();
+  try {
+    const overview = await get("/api/overview", {}, ANSWER_MS);
+    known.skew = Date.now() - overview.now;
+    Object.assign(known.overview, overview);
+    emit("server");
+  } catch (problem) {
+    if (problem.status === 401) return;
+    line("lost");
+    recover();
+  }
 }
 
 // A server that has restarted knows no login of before: its 401 brings up the form.
 function recover() {
   clearTimeout(again);
+  if (source) source.close();
   again = setTimeout(async () => {
     try { await connect(); } catch (problem) { if (problem.status !== 401) { line("lost"); recover(); } }
   }, RETRY_MS);
+}
+
+// The device has said that there is no network; streams may take minutes to notice.
+export function lose() {
+  if (!source) return;
+  line("lost");
+  recover();
+}
+
+export function reconnect() {
+  if (known.line !== "lost") return;
+  clearTimeout(again);
+  connect().catch((problem) => { if (problem.status !== 401) recover(); });
 }
 
 export function forget() {
@@ -137,5 +174,6 @@ function drop() {
 
 export function disconnect() {
   drop();
+  clearInterval(watching);
   line("connecting");
 }
