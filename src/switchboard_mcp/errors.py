@@ -124,6 +124,9 @@ KINDS: dict[str, FailureKind] = {
         True, "Check that the server runs and that `url` is correct, then try again."
     ),
     "child_unauthorized": FailureKind(False, "Check the child's `headers`: the server rejects them."),
+    "child_scope_missing": FailureKind(
+        False, "Give the child's token more scopes at its service; other calls may work without."
+    ),
     "child_http_error": FailureKind(
         True, "Check that `url` is the address of an MCP server, or try again later."
     ),

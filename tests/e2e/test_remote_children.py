@@ -141,7 +141,7 @@ def test_a_child_that_wants_a_login_is_used_after_one(workspace: Path, isolated_
         assert "Traceback" not in after.stderr
         again = json.loads(log_in(workspace, "--json"))
         assert (again["child"], again["loggedInNow"]) == ("gate", True)
-        (file,) = (isolated_cache.parent / "state" / "switchboard-mcp" / "logins").iterdir()
+        (file,) = (isolated_cache.parent / "state" / "switchboard-mcp" / "logins").glob("*.json")
         assert str(file) == again["file"]
         token = json.loads(file.read_text())["accessToken"]
         assert token not in after.stderr + said
@@ -162,7 +162,7 @@ def test_a_login_is_forgotten_at_logout(workspace: Path, isolated_cache: Path) -
         configure(workspace, {"mcpServers": {"gate": {"url": url}}})
         log_in(workspace)
         folder = isolated_cache.parent / "state" / "switchboard-mcp" / "logins"
-        (file,) = folder.iterdir()
+        (file,) = folder.glob("*.json")
         token = json.loads(file.read_text())["accessToken"]
         done = run(workspace, "logout", "gate")
         assert (done.returncode, done.stderr) == (0, "")

@@ -7,13 +7,14 @@ mistake is reported with its config key. It is not aware of the messages.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.context import ChildContext
@@ -119,14 +120,18 @@ def make_oauth(
     person: LoginPrompt | None = None,
 ) -> OAuth | None:
     """Return the OAuth client that adds tokens to requests, or None if there is no folder for them."""
-    from switchboard_mcp.transport.http.oauth import OAuth, RegisteredClient
+    from switchboard_mcp.transport.http.oauth import OAuth
 
+    known = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
+    if known.private_key_file:
+        path = os.path.join(spec.cwd, os.path.expanduser(known.private_key_file))
+        known = structs.replace(known, private_key_file=path)
+    if known.grant == "client_credentials":
+        return OAuth(server, None, register, known)
     folder = logins_folder(environ)
     if not folder:
         return None
-    known = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
-    file = LoginFile(folder, spec.name, spec.url)
-    return OAuth(server, file, register, RegisteredClient(known.client_id, known.client_secret), person)
+    return OAuth(server, LoginFile(folder, spec.name, spec.url), register, known, person)
 
 
 class RemoteTransport:
@@ -207,6 +212,31 @@ def find_config_error(spec: ChildSpec) -> Failure | None:
         if not re.fullmatch(_VALUE, value):
             return _config_error(
                 spec, join_key(headers, name), "has characters that are not allowed in a header"
+            )
+    return _find_oauth_error(spec, spec.oauth) if isinstance(spec.oauth, OAuthClient) else None
+
+
+def _find_oauth_error(spec: ChildSpec, client: OAuthClient) -> Failure | None:
+    """Return the failure for keys of `oauth` that do not go together, or None."""
+    needed = {"clientId": client.client_id, "issuer": client.issuer}
+    uses_credentials = client.grant == "client_credentials"
+    key = join_key(spec.key, "oauth")
+    for name, value in needed.items():
+        if uses_credentials and not value:
+            return _config_error(spec, key, f"has grant client_credentials, which needs `{name}`")
+    if uses_credentials and bool(client.client_secret) == bool(client.private_key_file):
+        return _config_error(
+            spec,
+            key,
+            "has grant client_credentials, which needs `clientSecret` or `privateKeyFile`, and not both",
+        )
+    if client.private_key_file and not uses_credentials:
+        return _config_error(spec, join_key(key, "privateKeyFile"), "needs grant client_credentials")
+    if client.client_metadata_url:
+        parts = urlsplit(client.client_metadata_url)
+        if parts.scheme != "https" or parts.path in ("", "/"):
+            return _config_error(
+                spec, join_key(key, "clientMetadataUrl"), "must be an https:// URL with a path"
             )
     return None
 

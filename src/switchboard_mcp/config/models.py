@@ -180,12 +180,31 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pre-registered OAuth client for the authorization server of a remote child."""
+    """The OAuth client that Switchboard is to the authorization server of a remote child."""
 
     client_id: str = ""
-    """Client id. `${VAR}` is expanded from the environment."""
+    """Id of a client that was registered beforehand. `${VAR}` is expanded from the environment."""
     client_secret: str = ""
-    """Client secret, if the client has one. `${VAR}` is expanded from the environment."""
+    """Its secret, if it has one. `${VAR}` is expanded from the environment."""
+    client_metadata_url: str = ""
+    """HTTPS URL of a client ID metadata document that you publish. Used as the client id where the authorization
+    server supports it; otherwise a client is registered. `switchboard login --client-document` prints the document.
+    `${VAR}` is expanded from the environment."""
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """`authorization_code` needs a person, who runs `switchboard login`. `client_credentials` gets tokens for
+    `clientId` without one, with `clientSecret` or `privateKeyFile`; it needs `issuer`."""
+    private_key_file: str = ""
+    """PEM file of the private key with which the client signs its assertions (`private_key_jwt`), relative to the
+    file of the child. `${VAR}` is expanded from the environment."""
+    signing_algorithm: str = ""
+    """Algorithm of these assertions. Default: `RS256`, `ES256`, `ES384`, `ES512` or `EdDSA`, by the type of the key."""
+    token_endpoint_auth_method: Literal["", "client_secret_basic", "client_secret_post"] = ""
+    """How `clientSecret` is sent. Default: as the authorization server supports it, in a header if it says nothing."""
+    issuer: str = ""
+    """Issuer of the authorization server that `clientId` belongs to. The credentials are sent to no other.
+    `${VAR}` is expanded from the environment."""
+    scopes: list[Annotated[str, Meta(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+$")]] = []
+    """Scopes to request in addition to those that the server asks for."""
     callback_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     """Local port for the login's redirect. 0 picks a free port."""
 

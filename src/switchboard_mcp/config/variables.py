@@ -23,6 +23,14 @@ from switchboard_mcp.config.secrets_file import is_keyring_reference
 from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.redaction.redactor import is_secret_name
 
+# The texts of `oauth` in which variables are expanded, with their fields.
+OAUTH_STRINGS = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "clientMetadataUrl": "client_metadata_url",
+    "privateKeyFile": "private_key_file",
+    "issuer": "issuer",
+}
 _REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
 _FOREIGN = r"\$\{(?:env|input|file|command|config):[^}]*\}"
 _PLAIN_VALUE = r"[+-]?[0-9.,_:]+|true|false|yes|no|on|off|null|none"
@@ -167,8 +175,8 @@ def expandable_strings(spec: ChildSpec) -> Iterator[tuple[str, str]]:
             yield join_key(key, name), text
     if isinstance(spec.oauth, OAuthClient):
         key = join_key(spec.key, "oauth")
-        yield join_key(key, "clientId"), spec.oauth.client_id
-        yield join_key(key, "clientSecret"), spec.oauth.client_secret
+        for name, field in OAUTH_STRINGS.items():
+            yield join_key(key, name), getattr(spec.oauth, field)
     yield join_key(spec.key, "cwd"), spec.cwd
 
 
@@ -188,7 +196,7 @@ def joined_strings(spec: ChildSpec) -> str:
         (
             *(spec.command, *spec.args, *spec.env.values(), spec.url, *spec.headers.values(), spec.cwd),
             *(
-                (spec.oauth.client_id, spec.oauth.client_secret)
+                (getattr(spec.oauth, field) for field in OAUTH_STRINGS.values())
                 if isinstance(spec.oauth, OAuthClient)
                 else ()
             ),
@@ -258,9 +266,7 @@ def _fill_client(client: OAuthClient | bool | None, environ: Mapping[str, str]) 
     if not isinstance(client, OAuthClient):
         return client
     return structs.replace(
-        client,
-        client_id=_fill(client.client_id, environ),
-        client_secret=_fill(client.client_secret, environ),
+        client, **{field: _fill(getattr(client, field), environ) for field in OAUTH_STRINGS.values()}
     )
 
 

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.system.atomic_write import sync_folder
 from switchboard_mcp.system.user_folders import state_folder
 from switchboard_mcp.system.user_key import KEY_BYTES, read_private, user_key
 
@@ -393,12 +394,3 @@ def legacy_copies(workspace: str) -> list[LegacyCopy]:
             if record.backup and journal.state != "reverted"
         ]
     return copies
-
-
-def sync_folder(path: str) -> None:
-    """Sync a folder, so that a rename survives a power failure."""
-    descriptor = os.open(path or os.curdir, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -33,3 +33,12 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600, *, sync: bool = 
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def sync_folder(path: str) -> None:
+    """Sync a folder, so that a rename survives a power failure."""
+    descriptor = os.open(path or os.curdir, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

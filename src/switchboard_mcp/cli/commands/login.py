@@ -7,6 +7,7 @@ finds them. The OAuth flow itself is the SDK's (`transport.http.oauth`).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -29,7 +30,7 @@ from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
 from switchboard_mcp.cli.parser import Command, flag, positional
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
+from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
@@ -45,6 +46,10 @@ PAGE = "<!doctype html><meta charset=utf-8><title>Switchboard</title><p style='f
 def run(invocation: Invocation) -> int:
     """Log in and report it."""
     spec = _remote_child(invocation)
+    if invocation.args.client_document:
+        document = client_document(spec)
+        invocation.report(document, json.dumps(document, indent=2))
+        return 0
     path, logged_in_now = run_loop(lambda: log_in(spec, invocation))
     message = f"'{one_line(spec.name)}' already accepts the stored login; there is nothing to do."
     if logged_in_now:
@@ -63,6 +68,10 @@ LOGIN = Command(
     arguments=[
         positional("child", "name of a child with a `url`"),
         flag("--no-browser", "only show the address to visit"),
+        flag(
+            "--client-document",
+            "print the client ID metadata document for `oauth.clientMetadataUrl`, and end",
+        ),
     ],
 )
 
@@ -73,7 +82,8 @@ def run_logout(invocation: Invocation) -> int:
     folder = logins_folder(os.environ)
     file = LoginFile(folder, spec.name, spec.url)
     try:
-        removed = bool(folder) and file.remove()
+        login = file.read() if folder else None
+        removed = bool(folder) and file.remove() and (login is None or bool(login.tokens))
     except OSError as problem:
         message = f"The login of '{spec.name}' cannot be removed: {file.path}: {problem.strerror}."
         raise refused("config_invalid", message, hint="Remove the file yourself.") from problem
@@ -114,6 +124,9 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
     if not uses_oauth(spec):
         message = f"Child '{spec.name}' has an `Authorization` header or `oauth: false`, so no login is used."
         raise usage_error(message, "Remove it from the entry to log in.")
+    if isinstance(spec.oauth, OAuthClient) and spec.oauth.grant == "client_credentials":
+        message = f"Child '{spec.name}' gets its tokens with client credentials, so nobody logs in."
+        raise usage_error(message, "Remove `grant` from its `oauth` to log in.")
     redactor = Redactor()
     server = RemoteServer(name=spec.name, url=spec.url, headers=spec.headers, redact=redactor.redact_text)
     port = spec.oauth.callback_port if isinstance(spec.oauth, OAuthClient) else 0
@@ -130,6 +143,26 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
             )
         await auth.authorize(*_first_request(spec))
         return auth.path, callback.visited
+
+
+def client_document(spec: ChildSpec) -> dict[str, object]:
+    """Return the client ID metadata document that the child's entry names."""
+    url = spec.oauth.client_metadata_url if isinstance(spec.oauth, OAuthClient) else ""
+    if not url:
+        message = f"Child '{spec.name}' names no client ID metadata document."
+        raise usage_error(
+            message, "Set `oauth.clientMetadataUrl` to the https:// URL where you will publish it."
+        )
+    return {
+        "client_id": url,
+        "client_name": "Switchboard",
+        # Authorization servers accept any port of a loopback address (RFC 8252).
+        "redirect_uris": [f"http://127.0.0.1{PATH}"],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "application_type": "native",
+    }
 
 
 def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
@@ -154,6 +187,7 @@ class CallbackServer:
         self._redirect_uri = f"http://127.0.0.1:{port}{PATH}"
         self._console = console
         self._browser = browser
+        self._state = ""
         self._result: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     def authorizer(self) -> LoginPrompt:
@@ -163,6 +197,9 @@ class CallbackServer:
     async def open_browser(self, url: str) -> None:
         """Show the address, and open it if there is a desktop."""
         self.visited = True
+        self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
+        if self._result.done():  # the server wants yet another authorization
+            self._result = asyncio.get_running_loop().create_future()
         err = self._console.err
         err.line("Open this address to log in:")
         err.text(f"  {url}")
@@ -189,10 +226,14 @@ class CallbackServer:
         try:
             line = (await reader.readline()).decode("latin-1").split(" ")
             target = urlsplit(line[1] if len(line) > 1 else "")
+            query = dict(parse_qsl(target.query))
             if target.path != PATH or self._result.done():
                 status, message = "404 Not Found", "There is nothing here."
+            elif not self._state or query.get("state") != self._state:
+                # Any page in the browser can send a request here; it must not end the login.
+                status, message = "400 Bad Request", "This does not belong to the login that is waiting."
             else:
-                status, message = "200 OK", self._accept(dict(parse_qsl(target.query)))
+                status, message = "200 OK", self._accept(query)
             body = PAGE.format(escape(message)).encode()
             head = f"HTTP/1.1 {status}\r\ncontent-type: text/html\r\ncontent-length: {len(body)}\r\nconnection: close"
             writer.write(head.encode() + b"\r\n\r\n" + body)
@@ -203,15 +244,10 @@ class CallbackServer:
             writer.close()
 
     def _accept(self, query: dict[str, str]) -> str:
+        self._result.set_result(query)
         if "code" in query:
-            self._result.set_result({name: query[name] for name in ("code", "state", "iss") if name in query})
             return "You are logged in. You can close this window."
-        reason = query.get("error_description") or query.get("error", "no reason given")
-        problem = failure(
-            "child_unauthorized", f"The login was refused: {reason}.", hint="Run the command again."
-        )
-        self._result.set_exception(SwitchboardError(problem))
-        return f"The login was refused: {reason}"
+        return f"The login was refused: {query.get('error_description') or query.get('error', 'no reason given')}"
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.hash_chain import ChainHead
+from switchboard_mcp.system.atomic_write import sync_folder
 
 LOCK = "lock"
 # The last line is searched for in this much of the end of a file; lines are far shorter.
@@ -161,7 +162,7 @@ class AuditFiles:
         self._number, self._size = number, 0
         self._descriptor = _open(self._path(number))
         self._write(*self._begin_line())
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def _begin_line(self) -> tuple[bytes, ChainHead]:
         seq, prev = self._head.seq + 1, self._head.digest
@@ -229,12 +230,3 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _sync_folder(folder: str) -> None:
-    """Flush a folder: a new file survives a power cut only if its folder was written too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

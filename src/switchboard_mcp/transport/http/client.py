@@ -44,11 +44,19 @@ HTTP_ERRORS = (
 )
 
 
+class ServerAuth(httpx2.Auth):
+    """Adds the authorization to the requests of one server."""
+
+    async def finish(self) -> None:
+        """Finish what must not be interrupted."""
+
+
 class HttpClient:
     """HTTP client for one server."""
 
-    def __init__(self, server: RemoteServer, auth: httpx2.Auth | None = None) -> None:
+    def __init__(self, server: RemoteServer, auth: ServerAuth | None = None) -> None:
         self._server = server
+        self._auth = auth
         self._urls: dict[str, httpx2.URL] = {}  # parsing a URL is slow
         self._client = httpx2.AsyncClient(
             auth=auth,
@@ -103,6 +111,8 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
+        if self._auth is not None:
+            await self._auth.finish()
         await self._client.aclose()
 
 

@@ -26,6 +26,7 @@ MISDIRECTED = 421
 _HOST_REFUSED = re.compile(
     r"only allowed at|\bhost\b.{0,40}(?:header|allowed|invalid)|invalid host", re.IGNORECASE
 )
+_SCOPE = re.compile(r'\bscope=(?:"([^"]{1,500})"|([^\s,"]{1,500}))')
 # Upper bound for `Retry-After`.
 MAX_RETRY_S = 3600
 
@@ -62,6 +63,8 @@ def response_failure(server: RemoteServer, response: httpx2.Response, body: byte
             hint="Use the host that the server names in `url` (localhost instead of 127.0.0.1, for example), "
             "or allow this one in the server's own options, such as --allowed-hosts.",
         )
+    if needs_scope(response):
+        return scope_failure(server, response)
     if status in (UNAUTHORIZED, FORBIDDEN):
         what = "requires authorization" if status == UNAUTHORIZED else "forbids this request"
         hint = server.login_hint if _wants_login(server, response) else ""
@@ -75,6 +78,20 @@ def response_failure(server: RemoteServer, response: httpx2.Response, body: byte
         detail=detail,
         retry_after_ms=_retry_after_ms(response),
     )
+
+
+def needs_scope(response: httpx2.Response) -> bool:
+    """Return True if the token is valid and good for too little: a new authorization with more scopes may do."""
+    challenge = str(response.headers.get("www-authenticate", ""))
+    return response.status_code == FORBIDDEN and "insufficient_scope" in challenge
+
+
+def scope_failure(server: RemoteServer, response: httpx2.Response) -> Failure:
+    """Return the failure of one call that needs more scopes than the login has. The others go on."""
+    scope = _SCOPE.search(str(response.headers.get("www-authenticate", "")))
+    what = f"requires the scope '{scope[1] or scope[2]}'" if scope else "requires more scopes"
+    hint = server.login_hint if _wants_login(server, response) else ""
+    return server.failure("child_scope_missing", f"{what} for this call (HTTP {FORBIDDEN})", hint=hint)
 
 
 def _wants_login(server: RemoteServer, response: httpx2.Response) -> bool:

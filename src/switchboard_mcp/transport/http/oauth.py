@@ -1,72 +1,82 @@
 """OAuth for requests to remote children.
 
-A valid token is simply added to every request. Everything else, from discovering the authorization server to
-refreshing a token, is done by the official SDK, which is loaded only then. A login needs a person; while serving a
-host there is none, so the request fails and says which command to run.
+A valid token is simply added to every request. `oauth_sdk` obtains and renews tokens and is loaded only for that. It
+runs in a task of its own: a call that is cancelled meanwhile must not interrupt it, since the authorization server may
+have replaced the refresh token already. A login needs a person; while serving a host there is none, so the request
+fails and says which command to run.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import httpx2
-import msgspec
-from msgspec import Struct
+from msgspec import structs
 
+from switchboard_mcp.config.models import OAuthClient
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.system.installation import install_hint
-from switchboard_mcp.transport.http.client import HttpClient
-from switchboard_mcp.transport.http.http_errors import read_error_body, response_failure
+from switchboard_mcp.transport.http.client import HttpClient, ServerAuth
+from switchboard_mcp.transport.http.http_errors import (
+    UNAUTHORIZED,
+    needs_scope,
+    read_error_body,
+    response_failure,
+    scope_failure,
+)
 from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin
 
 if TYPE_CHECKING:
-    from mcp.client.auth import OAuthClientProvider
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+    from switchboard_mcp.transport.http.oauth_sdk import TokenClient
 
-UNAUTHORIZED = 401
-LONG_AGO = 1.0
-# The redirect URI when nobody is there to log in: part of the registration, never requested.
-PLACEHOLDER_REDIRECT_URI = "http://127.0.0.1/callback"
-
-
-class RegisteredClient(Struct, frozen=True):
-    """A client registered with the authorization server beforehand."""
-
-    id: str = ""
-    secret: str = ""
+# Authorizations that one request may cause, so that a server that rejects every token is not asked for ever.
+MAX_AUTHORIZATIONS = 3
+# Time to store a token that is being renewed when the transport closes, within the two seconds that hosts wait.
+FINISH_TIMEOUT_S = 1.0
+MAX_CHALLENGE_CHARS = 4096
 
 
-class OAuth(httpx2.Auth):
-    """Authorizes requests with OAuth. `register` is called with every token, for it to be redacted."""
+class OAuth(ServerAuth):
+    """Authorizes requests with OAuth. `register` is called with every token, for it to be redacted.
+
+    `file` stores the login. It is None with client credentials, which can get a new token at any time.
+    """
 
     def __init__(
         self,
         server: RemoteServer,
-        file: LoginFile,
+        file: LoginFile | None,
         register: Callable[[str], None],
-        client: RegisteredClient | None = None,
+        client: OAuthClient | None = None,
         prompt: LoginPrompt | None = None,
     ) -> None:
         self._server = server
         self._file = file
         self._register = register
-        self._client = client or RegisteredClient()
+        self._client = client or OAuthClient()
         self._prompt = prompt
         self._login: StoredLogin | None = None
         self._loaded = False
-        self._provider: OAuthClientProvider | None = None
+        self._renewal: asyncio.Task[str] | None = None
+        # A stored login can be renewed once; with a person or a client of its own, authorization can be repeated.
+        self._attempts = 1 if file is not None and prompt is None else MAX_AUTHORIZATIONS
 
     @property
     def login(self) -> StoredLogin | None:
-        """The stored login, or None."""
+        """The login as it was last read or stored, or None."""
         if not self._loaded:
-            self._loaded = True
-            self._set_login(self._file.read())
+            self._reload()
         return self._login
+
+    @property
+    def path(self) -> str:
+        """The file that stores the login."""
+        return self._file.path if self._file is not None else ""
 
     async def authorize(self, method: str, headers: dict[str, str], body: bytes | None) -> None:
         """Send a request for which the server requires a login. Raises if it is not accepted after that either."""
@@ -83,42 +93,80 @@ class OAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Add the token to the request; if it is rejected, get a new one."""
-        login = self.login
-        token = login.access_token if login is not None and login.is_fresh(time.time()) else ""
-        if token:
-            request.headers["authorization"] = f"Bearer {token}"
-        if token or login is None:
+        token = await self._first_token()
+        for _ in range(self._attempts):
+            if token:
+                request.headers["authorization"] = f"Bearer {token}"
             response = yield request
-            if response.status_code != UNAUTHORIZED or (login is None and self._prompt is None):
+            if response.status_code != UNAUTHORIZED and not needs_scope(response):
                 return
-        # The SDK's own flow. Its errors become a failure that says what to do.
-        flow = self._refresh_provider(token).async_auth_flow(request)
-        try:
-            outgoing = await anext(flow)
-            while True:
-                outgoing = await flow.asend((yield outgoing))
-        except StopAsyncIteration:
-            return
-        except SwitchboardError:
-            raise
-        except Exception as problem:  # the SDK has no common base for what can go wrong here
-            raise SwitchboardError(self._login_required(str(problem))) from problem
-        finally:
-            await flow.aclose()
+            renewed = await self._renew(token, response)
+            if not renewed:
+                return
+            token = renewed
+        request.headers["authorization"] = f"Bearer {token}"
+        yield request
 
-    def _refresh_provider(self, rejected_token: str) -> OAuthClientProvider:
-        provider = self._provider = self._provider or self._create_provider()
-        held = provider.context.current_tokens
-        if rejected_token and (held is None or held.access_token == rejected_token):
-            provider.context.token_expiry_time = (
-                LONG_AGO  # the server rejected it, whatever its expiry says: refresh it
+    async def finish(self) -> None:
+        """Wait a short time until a token that is being renewed is stored."""
+        if self._renewal is not None and self._prompt is None:
+            await asyncio.wait([self._renewal], timeout=FINISH_TIMEOUT_S)
+
+    async def _first_token(self) -> str:
+        """Return the token to begin with, or nothing to wait for the server's challenge."""
+        login = self.login
+        if login is None:
+            return ""
+        fresh = login.is_fresh(time.time())
+        if self._prompt is not None:
+            # A request has shown that this login is not enough: there is no need to show it again.
+            return (
+                await self._renew(login.access_token, None) if login.challenge else login.access_token * fresh
             )
-        return provider
+        if not fresh and login.refresh_token:
+            return await self._renew(login.access_token, None)
+        return login.access_token
 
-    def _create_provider(self) -> OAuthClientProvider:
+    async def _renew(self, rejected: str, response: httpx2.Response | None) -> str:
+        """Return a token other than the rejected one. Requests that need one at the same time share it.
+
+        Returns nothing if there is no login to renew.
+        """
+        login = self.login
+        if response is not None and login is not None and login.access_token not in ("", rejected):
+            return login.access_token  # renewed while this request was on its way
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(self._obtain(rejected, response))
+            self._renewal.add_done_callback(self._renewed)
+        return await asyncio.shield(self._renewal)
+
+    def _renewed(self, task: asyncio.Task[str]) -> None:
+        self._renewal = None
+        if not task.cancelled():
+            task.exception()  # those who waited have it, if there is still anybody
+
+    async def _obtain(self, rejected: str, response: httpx2.Response | None) -> str:
+        if self._file is None or self._prompt is not None:
+            tokens = await self._token_client()
+            return await tokens.authorize(self._login or StoredLogin(), response, self._store)
+        async with self._file.locked(self._server):
+            login = self._reload()
+            if login is not None and login.access_token not in ("", rejected) and login.is_fresh(time.time()):
+                return login.access_token  # another process has renewed it, or the user has logged in again
+            if response is not None and (needs_scope(response) or login is None or not login.refresh_token):
+                await self._note_challenge(login or StoredLogin(), response)
+            if response is not None and needs_scope(response):
+                raise SwitchboardError(scope_failure(self._server, response))
+            if login is None or not login.tokens:
+                return ""
+            if not login.refresh_token:
+                raise SwitchboardError(self._login_required())
+            return await (await self._token_client()).refresh(login, self._write)
+
+    async def _token_client(self) -> TokenClient:
         try:
-            from mcp.client.auth import OAuthClientProvider
-            from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
+            # In a thread: the packages take a while to import.
+            module = await asyncio.to_thread(import_module, "switchboard_mcp.transport.http.oauth_sdk")
         except ImportError as problem:
             raise SwitchboardError(
                 self._server.failure(
@@ -127,142 +175,45 @@ class OAuth(httpx2.Auth):
                     hint=install_hint("oauth"),
                 )
             ) from problem
-        logging.getLogger("mcp.client.auth").setLevel(
-            logging.CRITICAL + 1
-        )  # its errors are reported as failures
-        redirect = self._prompt.redirect_uri if self._prompt is not None else PLACEHOLDER_REDIRECT_URI
-        provider = OAuthClientProvider(
-            self._server.url,
-            OAuthClientMetadata.model_validate({"client_name": "Switchboard", "redirect_uris": [redirect]}),
-            _Storage(self, redirect),
-            self._open_url,
-            self._wait_for_callback,
-        )
-        login = self.login
-        if login is not None:
-            context = provider.context
-            context.token_expiry_time = login.expires_at or None
-            context.oauth_metadata = _parse(OAuthMetadata, login.server)
-            context.protected_resource_metadata = _parse(ProtectedResourceMetadata, login.resource)
-            if context.protected_resource_metadata is not None:
-                context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
-        return provider
+        client: TokenClient = module.TokenClient(self._server, self._client, self._prompt)
+        return client
 
-    async def _open_url(self, url: str) -> None:
-        if self._prompt is None:
-            raise SwitchboardError(self._login_required())
-        await self._prompt.open_url(url)
-
-    async def _wait_for_callback(self) -> Any:
-        from mcp.shared.auth import AuthorizationCodeResult
-
-        assert self._prompt is not None
-        return AuthorizationCodeResult.model_validate(await self._prompt.wait_for_callback())
-
-    def _login_required(self, detail: str = "") -> Failure:
-        return self._server.failure(
-            "child_unauthorized", "requires a new login", detail=detail, hint=self._server.login_hint
-        )
+    def _reload(self) -> StoredLogin | None:
+        self._loaded = True
+        if self._file is not None:
+            self._set_login(self._file.read())
+        return self._login
 
     def _set_login(self, login: StoredLogin | None) -> None:
         self._login = login
-        if login is not None and login.tokens:
-            self._register(login.access_token)
-            refresh = _get_text(login.tokens, "refresh_token")
-            if refresh:
-                self._register(refresh)
+        for secret in (login.access_token, login.refresh_token) if login is not None else ():
+            if secret:
+                self._register(secret)
 
-    def store(
-        self, *, tokens: OAuthToken | None = None, client: OAuthClientInformationFull | None = None
-    ) -> None:
-        """Store tokens or client information received by the SDK."""
-        login = self.login or StoredLogin()
-        context = self._provider.context if self._provider is not None else None
-        if client is not None:
-            login.client = client.model_dump_json(exclude_none=True)
-        if tokens is not None:
-            login.access_token = tokens.access_token
-            login.expires_at = time.time() + tokens.expires_in if tokens.expires_in else 0.0
-            login.tokens = tokens.model_dump_json(exclude_none=True)
-        if context is not None and context.oauth_metadata is not None:
-            login.server = context.oauth_metadata.model_dump_json(exclude_none=True)
-        if context is not None and context.protected_resource_metadata is not None:
-            login.resource = context.protected_resource_metadata.model_dump_json(exclude_none=True)
+    async def _store(self, login: StoredLogin) -> None:
+        if self._file is None:
+            self._set_login(login)
+            return
+        # Not held while a person logs in, since running servers may have to renew the old tokens meanwhile.
+        async with self._file.locked(self._server):
+            await self._write(login)
+
+    async def _write(self, login: StoredLogin) -> None:
+        """Store new tokens, before anything uses them."""
         self._set_login(login)
-        if login.tokens and (
-            self._prompt is not None or self._file.exists
-        ):  # else the user has logged out meanwhile
-            self._file.write(login)
+        assert self._file is not None
+        if self._prompt is not None or self._file.exists:  # else the user has logged out meanwhile
+            await asyncio.to_thread(self._file.write, login)
 
-    @property
-    def path(self) -> str:
-        """The file that stores the login."""
-        return self._file.path
+    async def _note_challenge(self, login: StoredLogin, response: httpx2.Response) -> None:
+        """Remember a challenge that only a person can answer, for the next `switchboard login`."""
+        challenge = str(response.headers.get("www-authenticate", ""))[:MAX_CHALLENGE_CHARS]
+        if self._file is not None and challenge.lower().startswith("bearer") and challenge != login.challenge:
+            login = structs.replace(login, challenge=challenge)
+            self._set_login(login)
+            await asyncio.to_thread(self._file.write, login)
 
-    @property
-    def client(self) -> RegisteredClient:
-        """The client that was registered beforehand."""
-        return self._client
-
-    @property
-    def forces_new_login(self) -> bool:
-        """True if an earlier registration cannot be used, since it has a different redirect URI."""
-        return self._prompt is not None
-
-
-class _Storage:
-    """Connects the SDK's token storage to our file."""
-
-    def __init__(self, owner: OAuth, redirect: str) -> None:
-        self._owner = owner
-        self._redirect = redirect
-
-    async def get_tokens(self) -> OAuthToken | None:
-        from mcp.shared.auth import OAuthToken
-
-        login = self._owner.login
-        return (
-            _parse(OAuthToken, login.tokens)
-            if login is not None and not self._owner.forces_new_login
-            else None
+    def _login_required(self) -> Failure:
+        return self._server.failure(
+            "child_unauthorized", "requires a new login", hint=self._server.login_hint
         )
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._owner.store(tokens=tokens)
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        from mcp.shared.auth import OAuthClientInformationFull
-
-        registered, login = self._owner.client, self._owner.login
-        if registered.id:
-            method = "client_secret_post" if registered.secret else "none"
-            return OAuthClientInformationFull.model_validate(
-                {
-                    "client_id": registered.id,
-                    "client_secret": registered.secret or None,
-                    "redirect_uris": [self._redirect],
-                    "token_endpoint_auth_method": method,
-                }
-            )
-        text = "" if login is None or self._owner.forces_new_login else login.client
-        known: OAuthClientInformationFull | None = _parse(OAuthClientInformationFull, text)
-        return known
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._owner.store(client=client_info)
-
-
-def _parse(model: Any, text: str) -> Any:
-    """Parse a document with one of the SDK's models; None if it is missing or invalid."""
-    try:
-        return model.model_validate_json(text) if text else None
-    except ValueError:
-        return None
-
-
-def _get_text(document: str, member: str) -> str:
-    try:
-        value = msgspec.json.decode(document).get(member)
-    except (msgspec.DecodeError, AttributeError):
-        return ""
-    return value if isinstance(value, str) else ""

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from switchboard_mcp.config.models import OAuthClient
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.transport.http.client import HttpClient
-from switchboard_mcp.transport.http.oauth import OAuth, RegisteredClient
+from switchboard_mcp.transport.http.oauth import OAuth
 from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
+from tests.patience import PATIENCE_S
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.webserver import Json, Reply, Request, WebServer, serving
 
@@ -36,6 +45,7 @@ class Gate:
         self.lifetime: int | None = 3600
         self.counted = 0
         self.challenge = True
+        self.metadata: Json = {}
 
     @property
     def root(self) -> str:
@@ -60,6 +70,7 @@ class Gate:
                     "registration_endpoint": f"{self.root}/as/register",
                     "response_types_supported": ["code"],
                     "code_challenge_methods_supported": ["S256"],
+                    **self.metadata,
                 }
             )
         elif path == "/as/register":
@@ -73,7 +84,7 @@ class Gate:
 
     async def resource(self, request: Request, reply: Reply) -> None:
         if request.headers.get("authorization", "").removeprefix("Bearer ") in self.access:
-            await reply.result(request, "welcome")
+            await (reply.send(405) if request.method == "GET" else reply.result(request, "welcome"))
         elif self.challenge:
             about = f'Bearer resource_metadata="{self.root}/.well-known/oauth-protected-resource/mcp"'
             await reply.send(401, www_authenticate=about)
@@ -81,6 +92,11 @@ class Gate:
             await reply.send(401)
 
     async def token(self, form: dict[str, str], reply: Reply) -> None:
+        if form["grant_type"] == "client_credentials":
+            access = self.fresh("access")
+            self.access.add(access)
+            await reply.json({"access_token": access, "token_type": "Bearer"})
+            return
         if form["grant_type"] == "refresh_token" and form["refresh_token"] in self.refresh:
             self.refresh.remove(form["refresh_token"])
         elif form["grant_type"] != "authorization_code" or form["code"] not in self.codes:
@@ -123,7 +139,7 @@ def file(tmp_path: Path) -> LoginFile:
     return LoginFile(str(tmp_path / "logins"), "kid", "http://example/mcp")
 
 
-async def log_in(gate: Gate, file: LoginFile, client: RegisteredClient | None = None) -> Visitor:
+async def log_in(gate: Gate, file: LoginFile, client: OAuthClient | None = None) -> Visitor:
     """As a person does it from a terminal."""
     visitor = Visitor(gate)
     server = RemoteServer(name="kid", url=gate.web.url)
@@ -137,13 +153,7 @@ async def log_in(gate: Gate, file: LoginFile, client: RegisteredClient | None = 
 async def test_a_login_registers_asks_a_person_and_keeps_the_tokens_to_oneself(file: LoginFile) -> None:
     gate = Gate()
 
-    async def tolerant(request: Request, reply: Reply) -> None:
-        if request.method == "GET" and request.path == "/mcp" and "authorization" in request.headers:
-            await reply.send(405)
-        else:
-            await gate(request, reply)
-
-    async with serving(tolerant) as gate.web:
+    async with serving(gate) as gate.web:
         visitor = await log_in(gate, file)
     (address,) = visitor.visited
     requested = dict(parse_qsl(urlsplit(address).query))
@@ -170,14 +180,21 @@ class Known:
         return OAuth(server, self.file, self.secrets.append)
 
     def keep(
-        self, *, access: str = "old-access", refresh: str = "old-refresh", expires_in: float = 3600
+        self,
+        *,
+        access: str = "old-access",
+        refresh: str = "old-refresh",
+        expires_in: float = 3600,
+        scope: str = "",
     ) -> None:
         gate = self.gate
         self.file.write(
             StoredLogin(
                 access_token=access,
                 expires_at=time.time() + expires_in,
-                tokens=json.dumps({"access_token": access, "token_type": "Bearer", "refresh_token": refresh}),
+                tokens=json.dumps(
+                    {"access_token": access, "token_type": "Bearer", "refresh_token": refresh, "scope": scope}
+                ),
                 client=json.dumps(
                     {"client_id": "c1", "redirect_uris": [REDIRECT], "issuer": f"{gate.root}/as"}
                 ),
@@ -244,7 +261,7 @@ async def test_a_token_that_is_no_good_is_renewed_and_kept(known: Known, why: st
             await rig.until_received(1)
 
 
-async def test_a_token_that_is_renewed_after_a_logout_is_not_kept(known: Known) -> None:
+async def test_after_a_logout_no_token_is_renewed(known: Known) -> None:
     gate = known.gate
     async with serving(gate) as gate.web:
         known.keep()
@@ -256,8 +273,11 @@ async def test_a_token_that_is_renewed_after_a_logout_is_not_kept(known: Known) 
             assert known.file.remove()
             gate.access.clear()
             rig.ask("tools/list", 2)
-            await rig.until_received(2)
-    assert not known.file.exists
+            assert (await rig.until_over()).code == "child_unauthorized"
+        assert "/as/token" not in [request.path for request in gate.web.requests]
+    login = known.file.read()
+    assert login is not None
+    assert login.tokens == ""
 
 
 async def test_many_requests_that_are_refused_together_renew_once(known: Known) -> None:
@@ -317,6 +337,7 @@ async def test_without_the_sdk_a_renewal_says_what_to_install(
 ) -> None:
     gate = known.gate
     monkeypatch.setitem(sys.modules, "mcp.client.auth", None)
+    monkeypatch.delitem(sys.modules, "switchboard_mcp.transport.http.oauth_sdk", raising=False)
     async with serving(gate) as gate.web:
         known.keep()
         async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
@@ -326,21 +347,19 @@ async def test_without_the_sdk_a_renewal_says_what_to_install(
     assert "[oauth]" in str(problem.hint)
 
 
-async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile) -> None:
+@pytest.mark.parametrize("methods", [[], ["none", "client_secret_post"]])
+async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile, methods: list[str]) -> None:
     gate = Gate()
+    gate.metadata["token_endpoint_auth_methods_supported"] = methods or None
 
-    async def tolerant(request: Request, reply: Reply) -> None:
-        if request.method == "GET" and request.path == "/mcp" and "authorization" in request.headers:
-            await reply.send(405)
-        else:
-            await gate(request, reply)
-
-    async with serving(tolerant) as gate.web:
-        visitor = await log_in(gate, file, RegisteredClient("mine", "s3cret-of-mine"))
-        bodies = {request.path: request.body.decode() for request in gate.web.requests}
+    async with serving(gate) as gate.web:
+        visitor = await log_in(gate, file, OAuthClient(client_id="mine", client_secret="s3cret-of-mine"))
+        requests = {request.path: request for request in gate.web.requests}
     assert "client_id=mine" in visitor.visited[0]
-    assert "/as/register" not in bodies
-    assert urlencode({"client_secret": "s3cret-of-mine"}) in bodies["/as/token"]
+    assert "/as/register" not in requests
+    posted = urlencode({"client_secret": "s3cret-of-mine"}) in requests["/as/token"].body.decode()
+    # In a header, as RFC 8414 has it, unless the server says otherwise.
+    assert (posted, "authorization" in requests["/as/token"].headers) == (bool(methods), not methods)
 
 
 async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) -> None:
@@ -358,6 +377,298 @@ async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) 
                 pass
         await web.aclose()
     assert file.read() is None
+
+
+def ignore(secret: str) -> None:
+    """Where secrets go that no test looks at."""
+
+
+# --- renewal -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_call_does_not_interrupt_a_renewal(known: Known) -> None:
+    gate, asked, go_on = known.gate, asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request, reply: Reply) -> None:
+        if request.path == "/as/token":
+            asked.set()
+            await go_on.wait()
+        await gate(request, reply)
+
+    async with serving(slow) as gate.web:
+        known.keep(expires_in=-5)
+        gate.refresh.add("old-refresh")
+        auth = known.auth()
+        web = HttpClient(RemoteServer(name="kid", url=gate.web.url), auth)
+
+        async def call() -> None:
+            async with web.stream("POST", gate.web.url, {}, b"{}"):
+                pass
+
+        caller = asyncio.create_task(call())
+        await asked.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        go_on.set()
+        await web.aclose()  # waits for the renewal
+    login = known.file.read()
+    assert login is not None
+    assert login.access_token in gate.access
+    assert login.refresh_token in gate.refresh
+
+
+async def test_two_servers_of_one_login_renew_it_once(known: Known) -> None:
+    gate = known.gate
+    async with serving(gate) as gate.web:
+        known.keep()
+        gate.refresh.add("old-refresh")
+        async with (
+            dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as one,
+            dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as other,
+        ):
+            one.ask("tools/list", 1)
+            other.ask("tools/list", 1)
+            await one.until_received(1)
+            await other.until_received(1)
+        assert [request.path for request in gate.web.requests].count("/as/token") == 1
+
+
+@pytest.mark.parametrize("status", [503, 429])
+async def test_an_authorization_server_that_is_down_costs_no_login(known: Known, status: int) -> None:
+    gate, down = known.gate, [True]
+
+    async def flaky(request: Request, reply: Reply) -> None:
+        if request.path == "/as/token" and down:
+            await reply.send(status)
+        else:
+            await gate(request, reply)
+
+    async with serving(flaky) as gate.web:
+        known.keep(expires_in=-5)
+        gate.refresh.add("old-refresh")
+        auth = known.auth()
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=auth) as rig:
+            rig.ask("tools/list")
+            problem = await rig.until_lost()
+        assert (problem.code, problem.retryable) == ("child_unreachable", True)
+        assert str(status) in problem.message
+        down.clear()
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=auth) as rig:
+            rig.ask("tools/list")
+            await rig.until_received(1)
+
+
+# Every system call between the answer of the authorization server and the first use of the token.
+STEPS = ["open", "fsync", "replace", "fsync 2", "close 2"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_leaves_the_old_login_or_the_new_one(file: LoginFile, step: str) -> None:
+    old, new = StoredLogin(access_token="old", tokens="{}"), StoredLogin(access_token="new", tokens="{}")
+    file.write(old)
+    name, _, nth = step.partition(" ")
+    pid = os.fork()
+    if not pid:  # the process that crashes
+        calls, real = [0], getattr(os, name)
+
+        def crash(*args: Any, **more: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == int(nth or 1):
+                os._exit(9)
+            return real(*args, **more)
+
+        setattr(os, name, crash)
+
+        async def renew() -> None:
+            async with file.locked(RemoteServer(name="kid", url="http://x")):
+                file.write(new)
+
+        try:
+            asyncio.run(renew())
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    kept = file.read()
+    assert kept == (new if STEPS.index(step) > STEPS.index("replace") else old)
+
+    async def go_on() -> None:
+        async with asyncio.timeout(PATIENCE_S), file.locked(RemoteServer(name="kid", url="http://x")):
+            file.write(new)
+
+    asyncio.run(go_on())
+    assert file.read() == new
+
+
+async def test_a_token_is_stored_before_it_is_used(known: Known) -> None:
+    gate, stored = known.gate, []
+
+    async def watched(request: Request, reply: Reply) -> None:
+        if request.path == "/mcp":
+            login = known.file.read()
+            assert login is not None
+            stored.append(request.headers["authorization"] == f"Bearer {login.access_token}")
+        await gate(request, reply)
+
+    async with serving(watched) as gate.web:
+        known.keep(expires_in=-5)
+        gate.refresh.add("old-refresh")
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/list")
+            await rig.until_received(1)
+    assert stored == [True]
+
+
+# --- scopes --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_needs_more_scopes_fails_alone_until_the_next_login(known: Known) -> None:
+    gate = known.gate
+
+    async def scoped(request: Request, reply: Reply) -> None:
+        if request.headers.get("authorization") == "Bearer old-access" and b"tools/call" in request.body:
+            await reply.send(403, www_authenticate='Bearer error="insufficient_scope", scope="write"')
+        else:
+            await gate(request, reply)
+
+    async with serving(scoped) as gate.web:
+        known.keep(scope="read")
+        gate.access.add("old-access")
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/call", 1)
+            problem = await rig.until_lost(1)
+            assert problem.code == "child_scope_missing"
+            assert "'write'" in problem.message
+            assert "`switchboard login kid`" in str(problem.hint)
+            rig.ask("tools/list", 2)
+            await rig.until_received(1)
+            visitor = await log_in(gate, known.file)
+            assert dict(parse_qsl(urlsplit(visitor.visited[0]).query))["scope"] == "read write"
+            rig.ask("tools/call", 3)
+            await rig.until_received(2)
+
+
+@pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
+async def test_a_server_that_is_never_content_is_asked_three_times(file: LoginFile, grant: Any) -> None:
+    gate = Gate()
+
+    async def greedy(request: Request, reply: Reply) -> None:
+        if request.path == "/mcp" and "authorization" in request.headers:
+            await reply.send(403, www_authenticate='Bearer error="insufficient_scope", scope="more"')
+        else:
+            await gate(request, reply)
+
+    async with serving(greedy) as gate.web:
+        server = RemoteServer(name="kid", url=gate.web.url)
+        client = OAuthClient(grant=grant, client_id="me", client_secret="s3cret-x", issuer=f"{gate.root}/as")
+        code = grant == "authorization_code"
+        auth = OAuth(server, file if code else None, ignore, client, Visitor(gate).person if code else None)
+        with pytest.raises(SwitchboardError) as raised:
+            await auth.authorize("POST", {}, b"{}")
+        assert [request.path for request in gate.web.requests].count("/as/token") == 3
+    assert raised.value.failure.code == "child_scope_missing"
+
+
+# --- the client ----------------------------------------------------------------------------------------------------
+
+DOCUMENT = "https://me.example/client.json"
+
+
+@pytest.mark.parametrize("supported", [True, False])
+async def test_a_metadata_document_comes_before_a_registration(file: LoginFile, supported: bool) -> None:
+    gate = Gate()
+    gate.metadata["client_id_metadata_document_supported"] = supported
+    async with serving(gate) as gate.web:
+        visitor = await log_in(gate, file, OAuthClient(client_metadata_url=DOCUMENT))
+        paths = [request.path for request in gate.web.requests]
+    client = dict(parse_qsl(urlsplit(visitor.visited[0]).query))["client_id"]
+    assert (client == DOCUMENT, "/as/register" in paths) == (supported, not supported)
+
+
+KEYS: dict[str, Callable[[], ec.EllipticCurvePrivateKey | Ed25519PrivateKey]] = {
+    "EC": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "Ed25519": Ed25519PrivateKey.generate,
+}
+
+
+@pytest.mark.parametrize("key", ["", *KEYS])
+async def test_client_credentials_need_nobody(tmp_path: Path, key: str) -> None:
+    gate, secrets = Gate(), list[str]()
+    pem = tmp_path / "key.pem"
+    if key:
+        pem.write_bytes(KEYS[key]().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    async with serving(gate) as gate.web:
+        client = OAuthClient(
+            grant="client_credentials",
+            client_id="me",
+            client_secret="" if key else "s3cret-of-me",
+            private_key_file=str(pem) if key else "",
+            issuer=f"{gate.root}/as",
+        )
+        server = RemoteServer(name="kid", url=gate.web.url)
+        auth = OAuth(server, None, secrets.append, client)
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=auth) as rig:
+            for id in range(3):
+                rig.ask("tools/list", id)
+            await rig.until_received(3)
+        (request,) = [request for request in gate.web.requests if request.path == "/as/token"]
+    form = dict(parse_qsl(request.body.decode()))
+    assert (form["grant_type"], form["resource"]) == ("client_credentials", f"{gate.root}/mcp")
+    if key:
+        claims = jwt.decode(form["client_assertion"], options={"verify_signature": False})
+        assert (claims["iss"], claims["aud"]) == ("me", f"{gate.root}/as")
+    else:
+        assert request.headers["authorization"].startswith("Basic ")
+    assert len(secrets) >= 1
+
+
+REFUSALS: dict[str, tuple[Json, OAuthClient, str]] = {
+    "no PKCE": ({"code_challenge_methods_supported": None}, OAuthClient(), "does not support PKCE"),
+    "other issuer in metadata": ({"issuer": "https://evil.example"}, OAuthClient(), "issuer mismatch"),
+    "plain HTTP elsewhere": (
+        {"token_endpoint": "http://as.example/token"},
+        OAuthClient(),
+        "not reached over HTTPS",
+    ),
+    "no registration": (
+        {"registration_endpoint": "{root}/nowhere"},
+        OAuthClient(),
+        "does not register clients",
+    ),
+    "other issuer than configured": (
+        {},
+        OAuthClient(client_id="me", issuer="https://as.example"),
+        "oauth.issuer",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_an_authorization_server_that_breaks_the_rules_gets_nothing(file: LoginFile, case: str) -> None:
+    gate = Gate()
+    metadata, client, text = REFUSALS[case]
+    async with serving(gate) as gate.web:
+        gate.metadata = {
+            name: value.replace("{root}", gate.root) if isinstance(value, str) else value
+            for name, value in metadata.items()
+        }
+        with pytest.raises(SwitchboardError, match=text):
+            await log_in(gate, file, client)
+        assert "/as/token" not in [request.path for request in gate.web.requests]
+    login = file.read()
+    assert login is None or not login.tokens
+
+
+async def test_credentials_go_to_their_issuer_only() -> None:
+    gate = Gate()
+    async with serving(gate) as gate.web:
+        client = OAuthClient(
+            grant="client_credentials", client_id="me", client_secret="s3cret-x", issuer="https://as.example"
+        )
+        server = RemoteServer(name="kid", url=gate.web.url)
+        with pytest.raises(SwitchboardError, match="did not accept the client credentials"):
+            await OAuth(server, None, ignore, client).authorize("POST", {}, b"{}")
+        assert "/as/token" not in [request.path for request in gate.web.requests]
 
 
 class TestFile:
