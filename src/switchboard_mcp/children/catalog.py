@@ -84,9 +84,9 @@ class Tool(Struct, rename="camel"):
             _clean_whole(sent.output_schema),
         )
 
-    def view(self) -> ToolView:
-        """Return the tool as introspection sees it."""
-        return ToolView(self.name, self.description or "", self.input_schema, self.output_schema)
+    def view(self, learned: str = "") -> ToolView:
+        """Return the tool as introspection sees it. `learned` is the type of its result, if it declares none."""
+        return ToolView(self.name, self.description or "", self.input_schema, self.output_schema, learned)
 
     @property
     def ui(self) -> ToolUi:
@@ -229,6 +229,10 @@ def capability_set(capabilities: bytes) -> str:
     return " ".join(sorted(names)) or NO_CAPABILITIES
 
 
+# What the file of learned types adds to the name of an entry.
+LEARNED = "-results"
+
+
 class _CatalogEntry(Struct, eq=False):
     """The latest snapshot of one child, for one configuration of it, and those for other client capabilities."""
 
@@ -327,6 +331,25 @@ class Catalog:
     def asks_on_its_own(self, spec: ChildSpec) -> bool:
         """Return True if a child is known for requests that belong to no single call."""
         return self._entry(spec).asks_on_its_own
+
+    def key_of(self, spec: ChildSpec) -> str:
+        """Return the key of a child's entry: the same as long as it is started in the same way."""
+        return fingerprint(spec)
+
+    def learned(self, spec: ChildSpec) -> bytes:
+        """Return the file of what is learned from the results of a child, or an empty text."""
+        if not self._is_kept(spec):
+            return b""
+        try:
+            with open(os.path.join(self._folder, f"{fingerprint(spec)}{LEARNED}"), "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
+    def store_learned(self, spec: ChildSpec, data: bytes) -> None:
+        """Store what is learned from the results of a child."""
+        if self._is_kept(spec):
+            self._write(f"{fingerprint(spec)}{LEARNED}", data)
 
     def discard(self, spec: ChildSpec) -> None:
         """Drop a removed child from memory. Its file stays."""

@@ -56,6 +56,13 @@ class ChildEvents(Protocol):
         """Handle a change of a child's inventory, or its `first` appearance."""
 
 
+class ResultTypes(Protocol):
+    """The types of results that were learned: `programs.learned_types.LearnedTypes`."""
+
+    def text(self, spec: ChildSpec, subtool: str) -> str:
+        """Return the type of a subtool's result and how often it was seen, or an empty text."""
+
+
 class ChildContext(Struct, kw_only=True):
     """The dependencies passed to every child."""
 
@@ -97,6 +104,7 @@ class ChildContext(Struct, kw_only=True):
     flow_control: FlowControl = field(
         default_factory=FlowControl
     )  # pauses children while the host reads nothing
+    result_types: ResultTypes | None = None  # if programs are enabled
     gate: object | None = None  # decides single calls: the current `CallGate`, if there are rules
     # Servers that are part of Switchboard, by name, and their tool tables, built on first use.
     builtin_apps: Mapping[str, ServerApp] = {}

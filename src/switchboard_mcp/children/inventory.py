@@ -6,7 +6,7 @@ when the child is ready; prompts and resources follow in the background, since n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -238,6 +238,16 @@ class Inventory:
             return []
         self.reload_lock()
         return list(self._pin.changes)
+
+    def learned_results(self, tools: Iterable[Tool]) -> dict[str, str]:
+        """Return the learned result types of tools that declare none, by name; none unless programs are enabled."""
+        types = self._context.result_types
+        if types is None:
+            return {}
+        found = {
+            tool.name: types.text(self._spec, tool.name) for tool in tools if tool.output_schema is UNSET
+        }
+        return {name: text for name, text in found.items() if text}
 
     def known_tools(self) -> list[Tool]:
         """Return the tools of this run or an earlier one, or those of the lock."""

@@ -24,6 +24,7 @@ class ToolView(Struct, frozen=True):
     description: str = ""
     input_schema: Raw | UnsetType = UNSET
     output_schema: Raw | UnsetType = UNSET
+    learned: str = ""  # the type of its result, if that was learned from results
 
 
 class Level(Struct, frozen=True):
@@ -73,6 +74,8 @@ def describe(
             full["inputSchema"] = tool.input_schema
         if isinstance(tool.output_schema, Raw):
             full["outputSchema"] = tool.output_schema
+        elif tool.learned:
+            full["returns"] = tool.learned
         return full
     shown: dict[str, object] = {}
     returns = _result_type(tool) if level.has_result else ""
@@ -106,7 +109,7 @@ def _decoded(schema: Raw) -> object:
 
 
 def _result_type(tool: ToolView) -> str:
-    return result_type(_decoded(tool.output_schema)) if isinstance(tool.output_schema, Raw) else ""
+    return result_type(_decoded(tool.output_schema)) if isinstance(tool.output_schema, Raw) else tool.learned
 
 
 def fit_each(tools: Sequence[tuple[ToolView, Sequence[Level]]], budget: int) -> list[dict[str, object]]:

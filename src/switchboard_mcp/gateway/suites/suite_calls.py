@@ -5,6 +5,7 @@ A result is passed on undecoded, unless child and host use different protocol ve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,8 @@ class IntrospectCall(HostRequest):
         about = child.inventory.instructions
         if child.inventory.has_skills:
             about = "\n".join(filter(None, (about, *suite.describe_skills())))
-        render = partial(_render_tools, child.name, tools, request, suite.introspection, about)
+        learned = child.inventory.learned_results(tools)
+        render = partial(_render_tools, child.name, tools, request, suite.introspection, about, learned)
         if suite.access.allows_nothing:
             render = partial(
                 render, f"{nothing_allowed(suite.source)} {nothing_allowed_remedy(suite.source)}"
@@ -408,10 +410,14 @@ def _render_tools(
     request: introspect.IntrospectRequest,
     settings: introspect.IntrospectSettings,
     instructions: str,
+    learned: Mapping[str, str],
     if_none: str = introspect.NO_TOOLS,
 ) -> bytes | Failure:
-    views = [tool.sanitized().view() for tool in tools]
-    whole = next((tool.whole().view() for tool in tools if tool.name == request.subtool), None)
+    views = [tool.sanitized().view(learned.get(tool.name, "")) for tool in tools]
+    whole = next(
+        (tool.whole().view(learned.get(tool.name, "")) for tool in tools if tool.name == request.subtool),
+        None,
+    )
     return introspect.answer(child, views, request, settings, instructions, if_none, whole)
 
 

@@ -1,0 +1,205 @@
+"""Types of results that no server declares, learned from the results themselves.
+
+Kept per child and subtool beside its entry of the catalog: shapes, never values. A result of another kind than all
+before it is an exception for the program, which has been checked against the earlier type; it widens the type all the
+same, so the next program knows of it. With a lock, the locked shape counts. Only for programs: nothing is learned and
+no result is decoded unless they are enabled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard_mcp.children.catalog import Catalog, Tool
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.programs.engine import Settled
+from switchboard_mcp.programs.shapes import Shape, bounded, difference, merge, shape_of, to_schema
+from switchboard_mcp.suites.signature import WRAPPER, result_type
+from switchboard_mcp.system import work_thread
+
+TEXT_CHARS = 300
+# After so many texts, a tool that answered with JSON before is one that answers with both.
+MIXED_TEXTS = 3
+# Counts at which an unchanged type is written again, so that a file is not written at every call.
+WRITTEN_AT = frozenset({1, 2, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000})
+MAX_SUBTOOLS = 2_000
+FORMAT = 1
+
+
+class LearnedResult(Struct, omit_defaults=True):
+    """Results of one subtool: the shape of those in JSON, their number, and the number of texts."""
+
+    shape: Shape = msgspec.field(default_factory=Shape)
+    results: int = 0
+    texts: int = 0
+    is_mixed: bool = False
+
+    @property
+    def seen(self) -> int:
+        """The number of results that the type is learned from."""
+        return self.results or self.texts
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a result; empty if nothing is known."""
+        if self.is_mixed:
+            return {}
+        return to_schema(self.shape) if self.results else {"type": "string"} if self.texts else {}
+
+
+class _Kept(Struct, omit_defaults=True):
+    """The file of one child."""
+
+    format: int = FORMAT
+    subtools: dict[str, LearnedResult] = {}
+
+
+class _Observation(Struct, frozen=True):
+    """One result: its shape, or None for a text, and its difference from the type."""
+
+    shape: Shape | None
+    difference: str = ""
+
+
+class _Wrapped(Struct, forbid_unknown_fields=True):
+    result: Raw
+
+
+_decode_kept = msgspec.json.Decoder(_Kept).decode
+_decode_wrapped = msgspec.json.Decoder(_Wrapped).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class LearnedTypes:
+    """Learns, keeps and checks the types of results. Used from the event loop."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[str, dict[str, LearnedResult]] = {}
+
+    def known(self, spec: ChildSpec) -> Mapping[str, LearnedResult]:
+        """Return what is learned about the subtools of a child."""
+        return self._subtools(spec)
+
+    def text(self, spec: ChildSpec, subtool: str) -> str:
+        """Return the type of a subtool's result as introspection shows it; empty if it is not known."""
+        learned = self._subtools(spec).get(subtool)
+        shown = result_type(learned.schema) if learned is not None else ""
+        if not shown or learned is None:
+            return ""
+        return f"{shown} (seen {'once' if learned.seen == 1 else f'{learned.seen} times'})"
+
+    async def settle(
+        self, spec: ChildSpec, tool: Tool, name: str, settled: Settled, locked: Shape | None = None
+    ) -> Settled:
+        """Return the outcome of a call for the program, and learn from it. `name` is that of the function.
+
+        A result that the server wraps as it declares is unwrapped, as in its stub.
+        """
+        if settled.raised is not None:
+            return settled
+        if tool.output_schema is not UNSET:
+            return _unwrapped(settled, tool.output_schema)
+        return await self._learn(spec, tool.name, name, settled, locked)
+
+    async def _learn(
+        self, spec: ChildSpec, subtool: str, name: str, settled: Settled, locked: Shape | None
+    ) -> Settled:
+        known = self._subtools(spec).get(subtool) or LearnedResult()
+        against = locked if locked is not None else known.shape
+        if settled.text is not None:
+            return self._learn_text(spec, subtool, name, settled.text)
+        observe = partial(_observe, settled.value, against, is_checked=not known.is_mixed)
+        is_small = len(settled.value) <= work_thread.LOOP_BYTES
+        found = observe() if is_small else await work_thread.run(observe)
+        if found is None:
+            return settled
+        self._keep(spec, subtool, found)
+        if found.difference:
+            where = " in the lock" if locked is not None else ""
+            return Settled(raised="TypeError", message=f"{name}: {found.difference}{where}.")
+        return settled
+
+    def _learn_text(self, spec: ChildSpec, subtool: str, name: str, text: str) -> Settled:
+        known = self._subtools(spec).get(subtool)
+        self._keep(spec, subtool, _Observation(None))
+        if known is None or not known.results or known.is_mixed:
+            return Settled(text=text)
+        times = "1 result" if known.results == 1 else f"{known.results} results"
+        message = f"{name}: the result is a text, was JSON in {times}: {text[:TEXT_CHARS]}"
+        return Settled(raised="RuntimeError", message=message)
+
+    def _keep(self, spec: ChildSpec, subtool: str, found: _Observation) -> None:
+        """Widen the type of a subtool, and write it if it has changed."""
+        subtools = self._subtools(spec)
+        before = subtools.get(subtool) or LearnedResult()
+        if subtool not in subtools and len(subtools) >= MAX_SUBTOOLS:
+            return
+        after = _widened(before, found)
+        subtools[subtool] = after
+        count = after.results + after.texts
+        if count in WRITTEN_AT or after.schema != before.schema:
+            self._catalog.store_learned(spec, msgspec.json.encode(_Kept(subtools=subtools)))
+
+    def _subtools(self, spec: ChildSpec) -> dict[str, LearnedResult]:
+        key = self._catalog.key_of(spec)
+        if key not in self._known:
+            self._known[key] = _read(self._catalog.learned(spec))
+        return self._known[key]
+
+
+def _read(data: bytes) -> dict[str, LearnedResult]:
+    try:
+        kept = _decode_kept(data) if data else _Kept()
+    except _UNREADABLE:
+        return {}
+    return kept.subtools if kept.format == FORMAT else {}
+
+
+def _observe(value: bytes, against: Shape, *, is_checked: bool) -> _Observation | None:
+    """Return the shape of a result and its difference; None if it cannot be decoded."""
+    try:
+        decoded = msgspec.json.decode(value)
+    except _UNREADABLE:
+        return None
+    return _Observation(shape_of(decoded), difference(against, decoded) if is_checked else "")
+
+
+def _widened(known: LearnedResult, found: _Observation) -> LearnedResult:
+    if found.shape is None:
+        texts = known.texts + 1
+        is_mixed = known.is_mixed or (known.results > 0 and texts >= MIXED_TEXTS)
+        return LearnedResult(known.shape, known.results, texts, is_mixed)
+    shape = bounded(merge(known.shape, found.shape)) if known.results else found.shape
+    # A tool that reads files may answer with a text that happens to be JSON.
+    is_mixed = known.is_mixed or (known.results == 0 and known.texts > 0)
+    return LearnedResult(shape, known.results + 1, known.texts, is_mixed)
+
+
+def _unwrapped(settled: Settled, schema: Raw | UnsetType) -> Settled:
+    """Return a value without the sole member that FastMCP wraps it in."""
+    if settled.text is not None or schema is UNSET or not _is_wrapper(bytes(schema)):
+        return settled
+    try:
+        return Settled(value=bytes(_decode_wrapped(settled.value).result))
+    except _UNREADABLE:
+        return settled
+
+
+@lru_cache(maxsize=256)
+def _is_wrapper(schema: bytes) -> bool:
+    """Return True if a schema has the sole property that `signature.unwrapped` leaves out."""
+    try:
+        properties = msgspec.json.decode(schema).get("properties")
+    except (AttributeError, *_UNREADABLE):
+        return False
+    return (
+        isinstance(properties, dict)
+        and list(properties) == [WRAPPER]
+        and isinstance(properties[WRAPPER], dict)
+    )

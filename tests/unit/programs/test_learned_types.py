@@ -1,0 +1,162 @@
+"""Result types that are learned: kept across runs, widened, shown, and enforced for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from switchboard_mcp.children.catalog import Catalog, Tool
+from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.programs.engine import Settled
+from switchboard_mcp.programs.learned_types import LearnedTypes
+from switchboard_mcp.programs.shapes import shape_of
+from switchboard_mcp.suites.detail_levels import Level, describe
+
+SPEC = ChildSpec(name="github", kind="stdio", command="github-server", source="test")
+TOOL = Tool("get_issue")
+
+
+def value(data: object) -> Settled:
+    return Settled(value=msgspec.json.encode(data))
+
+
+def settle(types: LearnedTypes, *outcomes: Settled, tool: Tool = TOOL, **more: object) -> Settled:
+    """Settle several calls of one tool, and return the last outcome."""
+
+    async def settle_all() -> Settled:
+        last = Settled()
+        for outcome in outcomes:
+            last = await types.settle(SPEC, tool, "github.get_issue", outcome, **more)  # type: ignore[arg-type]
+        return last
+
+    return asyncio.run(settle_all())
+
+
+@pytest.fixture
+def types(tmp_path: Path) -> LearnedTypes:
+    return LearnedTypes(Catalog(str(tmp_path)))
+
+
+def test_a_type_is_learned_widened_and_kept(tmp_path: Path, types: LearnedTypes) -> None:
+    assert types.text(SPEC, "get_issue") == ""
+    settle(types, value({"id": 1, "user": "secret-name"}))
+    assert types.text(SPEC, "get_issue") == "{id: integer, user: string} (seen once)"
+    settle(types, value({"id": 2, "labels": []}), value({"id": 3}))
+    again = LearnedTypes(Catalog(str(tmp_path)))
+    assert again.text(SPEC, "get_issue") == "{id: integer, user?: string, labels?: any[]} (seen 3 times)"
+    assert again.known(SPEC)["get_issue"].schema["required"] == ["id"]
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"secret-name" not in kept
+    other = ChildSpec(name="github", kind="stdio", command="another-server", source="test")
+    assert again.text(other, "get_issue") == ""
+
+
+def test_the_file_is_not_written_at_every_call(tmp_path: Path, types: LearnedTypes) -> None:
+    settle(types, *[value({"id": 1})] * 5)
+    (file,) = tmp_path.iterdir()
+    stamp = file.stat().st_mtime_ns
+    os.utime(file, ns=(1, 1))
+    settle(types, *[value({"id": 1})] * 4)
+    assert file.stat().st_mtime_ns == 1 != stamp
+    settle(types, value({"id": "x"}))
+    assert file.stat().st_mtime_ns != 1
+
+
+def test_a_changed_kind_is_a_typed_error_once(types: LearnedTypes) -> None:
+    settle(types, value({"user": {"login": "a"}}), value({"user": {"login": "b"}}))
+    broken = settle(types, value({"user": "a"}))
+    assert broken.raised == "TypeError"
+    assert broken.message == "github.get_issue: result.user is a str, was a record in 2 results."
+    assert settle(types, value({"user": "b"})).raised is None  # the type is wider now
+
+
+def test_missing_added_and_null_fields_are_no_errors(types: LearnedTypes) -> None:
+    settle(types, value({"a": 1, "b": "x"}))
+    for outcome in (value({"a": 1}), value({"a": 1, "c": []}), value({"a": None, "b": None})):
+        assert settle(types, outcome) == outcome
+
+
+def test_a_text_where_json_was_known_is_an_error_with_its_beginning(types: LearnedTypes) -> None:
+    settle(types, value({"a": 1}))
+    broken = settle(types, Settled(text="Not found. " + "x" * 500))
+    assert broken.raised == "RuntimeError"
+    assert broken.message.startswith(
+        "github.get_issue: the result is a text, was JSON in 1 result: Not found. xxx"
+    )
+    assert len(broken.message) < 400
+    assert types.text(SPEC, "get_issue") == "{a: integer} (seen once)"
+
+
+def test_a_tool_that_answers_with_texts_and_json_has_no_type(types: LearnedTypes) -> None:
+    texts = [Settled(text="x")] * 3
+    assert settle(types, value([1]), *texts, Settled(text="y")).raised is None
+    assert types.text(SPEC, "get_issue") == ""
+    read = Tool("read_file")
+    assert settle(types, Settled(text="x"), value({"a": 1}), Settled(text="x"), tool=read) == Settled(
+        text="x"
+    )
+    assert settle(types, value("never checked"), tool=read).raised is None
+
+
+def test_a_tool_that_answers_with_texts_has_that_type(types: LearnedTypes) -> None:
+    assert settle(types, Settled(text="a"), Settled(text="b")) == Settled(text="b")
+    assert types.text(SPEC, "get_issue") == "string (seen 2 times)"
+
+
+def test_errors_and_declared_types_are_not_learned(types: LearnedTypes) -> None:
+    failed = Settled(raised="RuntimeError", message="no")
+    assert settle(types, failed) == failed
+    declared = Tool("get_issue", output_schema=Raw(b'{"type":"object"}'))
+    assert settle(types, value({"a": 1}), tool=declared) == value({"a": 1})
+    assert types.known(SPEC) == {}
+
+
+def test_a_wrapped_result_is_unwrapped_as_its_stub_says(types: LearnedTypes) -> None:
+    schema = {"properties": {"result": {"type": "array"}}, "required": ["result"]}
+    wrapped = Tool("list", output_schema=Raw(msgspec.json.encode(schema)))
+    assert settle(types, value({"result": [1]}), tool=wrapped) == Settled(value=b"[1]")
+    assert settle(types, value({"result": [1], "more": 2}), tool=wrapped) == value({"result": [1], "more": 2})
+    assert settle(types, Settled(text="x"), tool=wrapped) == Settled(text="x")
+
+
+def test_the_lock_counts_more_than_what_was_learned(types: LearnedTypes) -> None:
+    locked = shape_of({"a": 1})
+    settle(types, value({"a": "x"}))
+    broken = settle(types, value({"a": "x"}), locked=locked)
+    assert broken.message == "github.get_issue: result.a is a str, was an int in 1 result in the lock."
+    again = settle(types, value({"a": "x"}), locked=locked)
+    assert again.raised == "TypeError"  # until it is accepted
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"format":2,"subtools":{"x":{}}}', b'{"subtools":[1]}', b"\xff"]
+)
+def test_a_file_that_cannot_be_read_is_forgotten(tmp_path: Path, data: bytes) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.store_learned(SPEC, data)
+    assert LearnedTypes(catalog).known(SPEC) == {}
+
+
+def test_large_and_hostile_results_are_decoded_outside_of_the_loop(types: LearnedTypes) -> None:
+    wide = {f"field_{chr(97 + n % 26)}{chr(97 + n // 26)}": {"x": ["y"] * 50} for n in range(400)}
+    deep = b"[" * 100_000 + b"]" * 100_000
+    assert settle(types, value(wide), value(wide)).raised is None
+    assert settle(types, Settled(value=deep), tool=Tool("deep")) == Settled(value=deep)
+    huge = Settled(value=msgspec.json.encode([{"id": n, "name": "n" * 40} for n in range(20_000)]))
+    assert settle(types, huge, tool=Tool("huge")) == huge
+    assert types.text(SPEC, "huge") == "{id: integer, name: string}[] (seen once)"
+
+
+def test_introspection_shows_a_learned_type_and_how_often_it_was_seen(types: LearnedTypes) -> None:
+    settle(types, value({"id": 1}), value({"id": 2}))
+    view = TOOL.view(types.text(SPEC, "get_issue"))
+    shown = describe(
+        view, {"properties": {"n": {"type": "integer"}}}, Level("signature", 60, has_result=True)
+    )
+    assert shown["signature"] == "(n?: integer) -> {id: integer} (seen 2 times)"
+    assert describe(view, {}, Level("full", 60))["returns"] == "{id: integer} (seen 2 times)"
