@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from switchboard_mcp.errors import failure
+from switchboard_mcp.mail.messages import Draft, FileAttachment
+from switchboard_mcp.mail.store import dead_letters, message_lookup
+from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.workflows import engine
 from tests.e2e.host import Json
-from tests.e2e.test_dashboard_api import BOSS, CHILDREN, READER, api, make_workspace, until
+from tests.e2e.test_dashboard_api import BOSS, CHILDREN, READER, api, make_workspace, seed_mail, until
 from tests.e2e.web import Answer, HostSession, Web, serving
 from tests.patience import PATIENCE_S
 
@@ -30,8 +39,55 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
 
 
+def seed_more_mail(folder: Path) -> dict[str, str]:
+    """A message with a file, a dead letter, and a workflow whose first phase is done; their ids."""
+    phases = [
+        {
+            "name": "plan",
+            "by": "author",
+            "does": "Write the plan.",
+            "artifacts": ["plan.md"],
+            "next": ["check"],
+        },
+        {"name": "check", "by": "reader", "does": "Check it.", "next": ["end"]},
+    ]
+    workflows = folder / ".switchboard" / "workflows"
+    workflows.mkdir(parents=True, exist_ok=True)
+    definition = {"name": "planning", "parts": {"author": "", "reader": ""}, "phases": phases}
+    (workflows / "planning.json").write_text(json.dumps(definition))
+    (folder / "plan.md").write_text("# The plan\n")
+
+    async def write() -> dict[str, str]:
+        async with await MessageStore.open(str(folder), watch=False) as store:
+            note = FileAttachment(name="notes.txt", media_type="text/plain", data=b"hello there")
+            draft = Draft(action="status_update", payload="See the file.", attachment=note)
+            attached = await store.send(draft, sender="ben", recipient="ann")
+            lost = await store.send(
+                Draft(action="status_update", payload="Lost."), sender="ben", recipient="ann"
+            )
+
+            def bury(tx: Transaction) -> None:
+                entry = message_lookup.find(tx, "ann", lost.id, ("inbox",))
+                assert entry is not None
+                problem = failure("mail_message_invalid", "It cannot be read.")
+                dead_letters.dead_letter(tx, "ann", entry, "failed", problem)
+
+            await store.run(bury)
+            agents = {"author": "ann", "reader": "ben"}
+            run = (await engine.start(store, "ann", "planning", agents=agents, subject="A plan")).run
+            await engine.complete(store, "ann", "plan")
+            return {"attached": attached.id, "dead": lost.id, "run": run.id}
+
+    return asyncio.run(write())
+
+
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+def mail() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory, mail: dict[str, str]) -> Iterator[Web]:
     folder = make_workspace(
         tmp_path_factory.mktemp("detail") / "ws",
         http={
@@ -57,6 +113,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         "disabled": True,
     }
     (folder / "switchboard.config.json").write_text(json.dumps(config))
+    mail.update(seed_mail(folder) | seed_more_mail(folder))
     with serving(folder) as running:
         assert api(running, "overview").status == 200  # from now on, details are kept
         yield running
@@ -310,3 +367,111 @@ def test_cpu_and_memory_of_children_are_sampled_while_somebody_looks(web: Web, h
     report = api(web, "children/pinned/resources").json
     assert report["everySeconds"] == 5
     assert report["points"][-1][0] >= at
+
+
+def test_the_inbox_has_calls_and_commands_that_wait_with_the_requests_that_decide_them(web: Web) -> None:
+    args = {"message": "ask me first", "password": "hunter2-hunter2"}
+    body = {"subtool": "echo", "args": args}
+    with ThreadPoolExecutor() as pool:
+        tried = pool.submit(api, web, "children/pinned/try", body, **bearer(OPERATOR))
+        (item,) = eventually(lambda: [each for each in inbox(web) if each["kind"] == "call"])
+        assert (item["child"], item["subtool"], item["client"]) == ("pinned", "echo", "dashboard")
+        assert "ask me first" in item["arguments"]
+        assert "hunter2" not in str(item)
+        assert next(each for each in inbox(web, READER) if each["kind"] == "call")["arguments"] == ""
+        needs = api(web, "overview").json["attention"]
+        assert {
+            "level": "warning",
+            "kind": "approval",
+            "text": "1 call waits for a decision.",
+        }.items() <= next(each for each in needs if each["kind"] == "approval").items()
+        allow = next(action for action in item["actions"] if action["name"] == "allow")
+        # Nobody decides about the call of the own token.
+        assert web.ask("POST", allow["path"], allow["body"], bearer(OPERATOR)).status == 409
+        assert web.ask("POST", allow["path"], allow["body"], bearer(BOSS)).status == 200
+        assert tried.result(PATIENCE_S).json["isError"] is False
+    seq = tried.result().json["seq"]
+    gate = api(web, f"calls/{seq}").json["gate"]
+    assert (gate["effect"], gate["outcome"], gate["reason"]) == (
+        "ask",
+        "gate_allowed",
+        "Somebody should look.",
+    )
+    assert [each["kind"] for each in inbox(web)] == ["execute"]
+
+
+def inbox(web: Web, token: str = BOSS) -> list[Json]:
+    found: list[Json] = api(web, "inbox", **bearer(token)).json["items"]
+    return found
+
+
+def test_the_failed_child_needs_attention_and_says_what_to_do(web: Web) -> None:
+    api(web, "children/missing/start", {})
+    needs = api(web, "overview", **bearer(READER)).json["attention"]
+    missing = next(item for item in needs if item["id"] == "missing")
+    assert (missing["level"], missing["kind"], missing["view"]) == ("error", "child", "suites")
+    assert missing["hint"]
+
+
+def test_threads_have_subject_priority_deadline_and_receipts(web: Web, mail: dict[str, str]) -> None:
+    order = {
+        "to": "ben",
+        "payload": "Look at the parser.",
+        "subject": f"The parser {HOSTILE}",
+        "priority": "urgent",
+        "ackBy": "2031-01-01T00:00:00Z",
+    }
+    (sent,) = api(web, "mail/send", order, **bearer(OPERATOR)).json["sent"]
+    rows = api(web, "mail/threads").json["threads"]
+    row = next(row for row in rows if row["id"] == sent)
+    assert (row["priority"], row["open"], row["messages"]) == ("urgent", 1, 1)
+    assert row["subject"].startswith("The parser")
+    assert row["deadline"].startswith("2031-01-01")
+    assert "operator" in row["people"]
+    thread = api(web, f"mail/threads/{sent}").json
+    (message,) = thread["messages"]
+    assert message["payload"] == "Look at the parser."
+    assert message["receipts"]
+    reply = {"to": "ben", "payload": "And the lexer.", "replyTo": sent}
+    api(web, "mail/send", reply, **bearer(OPERATOR))
+    assert len(api(web, f"mail/threads/{sent}").json["messages"]) == 2
+    assert api(web, "mail/threads/none").status == 409
+    assert api(web, "mail/send", {**order, "action": "execute"}, **bearer(OPERATOR)).status == 403
+    # Two messages of one thread, as seeded.
+    assert len(api(web, f"mail/threads/{mail['task']}").json["messages"]) >= 1
+
+
+def test_agents_have_their_load_and_attachments_are_shown(web: Web, mail: dict[str, str]) -> None:
+    agents = {agent["name"]: agent for agent in api(web, "mail/agents").json["agents"]}
+    assert agents["ben"]["load"]["inbox"] >= 1
+    assert "presence" in agents["ben"]
+    row = api(web, f"mail/messages/ann/{mail['attached']}").json
+    assert row["attachment"] == {"name": "notes.txt", "mediaType": "text/plain", "bytes": 11}
+    content = api(web, f"mail/messages/ann/{mail['attached']}/attachment").json
+    assert (content["text"], content["cut"]) == ("hello there", False)
+    assert api(web, f"mail/messages/ben/{mail['task']}/attachment").status == 404
+
+
+def test_a_dead_letter_is_shown_with_its_reason_and_requeued(web: Web, mail: dict[str, str]) -> None:
+    letters = api(web, "mail/dead").json
+    (letter,) = letters["letters"]
+    assert (letter["agent"], letter["id"], letters["total"]) == ("ann", mail["dead"], 1)
+    assert letter["reason"]
+    path = f"mail/dead/ann/{letter['id']}/requeue"
+    assert api(web, path, {}, **bearer(READER)).status == 403
+    assert api(web, path, {}, **bearer(OPERATOR)).status == 200
+    assert api(web, "mail/dead").json["total"] == 0
+    assert api(web, path, {}).status == 409
+
+
+def test_a_workflow_is_a_timeline_with_previews_of_its_artifacts(web: Web, mail: dict[str, str]) -> None:
+    run = api(web, f"mail/workflows/{mail['run']}").json
+    (step,) = run["timeline"]
+    assert (step["phase"], step["by"], step["round"], step["seconds"] >= 0) == ("plan", "ann", 1, True)
+    (artifact,) = step["artifacts"]
+    assert (artifact["path"], artifact["state"], artifact["preview"]) == ("plan.md", "same", "# The plan\n")
+    assert run["holder"] == "ben"
+    assert run["waitingSeconds"] >= 0
+    as_reader = api(web, f"mail/workflows/{mail['run']}", **bearer(READER)).json
+    assert "preview" not in as_reader["timeline"][0]["artifacts"][0]
+    assert api(web, "mail/workflows/none").status == 404

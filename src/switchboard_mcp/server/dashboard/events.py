@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
+from switchboard_mcp.server.dashboard.attention import AttentionItem
 from switchboard_mcp.server.dashboard.resources import measure
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.http.event_stream import EventStream
@@ -24,6 +25,7 @@ EVENTS = {
     "children": "`changed` rows of children, and `gone` ids.",
     "calls": "The `calls` since the last event; of a burst the last 200. `seq` is the newest.",
     "history": "The current `point` of the history of calls.",
+    "attention": "All that needs attention, when it changes.",
     "savings": "A new `point` of tokens saved.",
     "resources": "New `points` of CPU and memory by the id of the child: `[time in ms, percent of a core, bytes]`.",
     "server": "Sessions and the number of approvals, when they change.",
@@ -48,6 +50,7 @@ class DashboardEvents:
         self._rows: dict[str, bytes] = {}
         self._seq = 0
         self._server: dict[str, object] = {}
+        self._attention: list[AttentionItem] = []
         self._idle_s = 0.0
         self._mail_changed = False
         self._unsubscribe_mail: Callable[[], None] | None = None
@@ -133,7 +136,8 @@ class DashboardEvents:
     def _publish(self) -> None:
         state = self._state
         chunks: list[bytes] = []
-        rows = {str(row["id"]): (encode(row), row) for row in state.rows()}
+        current = state.rows()
+        rows = {str(row["id"]): (encode(row), row) for row in current}
         changed = [row for id, (body, row) in rows.items() if self._rows.get(id) != body]
         gone = [id for id in self._rows if id not in rows]
         self._rows = {id: body for id, (body, _) in rows.items()}
@@ -147,6 +151,10 @@ class DashboardEvents:
         point = state.sample_savings()
         if point is not None:
             chunks.append(event("savings", {"point": point}))
+        needs = state.attention(current)
+        if needs != self._attention:
+            self._attention = needs
+            chunks.append(event("attention", {"attention": needs}))
         server = {
             "sessions": state.sessions(),
             "hostsServed": state.hosts_served(),

@@ -83,6 +83,17 @@ class MailView:
 
         return await self._thread.run(count_folders)
 
+    async def loads(self) -> dict[str, dict[str, int]]:
+        """Return the number of messages in each place by agent."""
+
+        def count_folders(transaction: Transaction) -> dict[str, dict[str, int]]:
+            found: dict[str, dict[str, int]] = {}
+            for (place, agent), entries in self._folders(transaction, "", ""):
+                found.setdefault(agent, {})[place] = len(entries)
+            return found
+
+        return await self._thread.run(count_folders)
+
     def _page(self, transaction: Transaction, message_filter: MessageFilter) -> MessagePage:
         folders = list(self._folders(transaction, message_filter.agent, message_filter.place))
         page = MessagePage(messages=[], total=sum(len(entries) for _, entries in folders))

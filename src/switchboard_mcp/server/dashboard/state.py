@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 from msgspec.structs import replace
 
+from switchboard_mcp.bus import relay_status
+from switchboard_mcp.bus.relay_status import BusStatus
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.gateway.status import ChildUse, SessionStatus, child_uses, session_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.server.dashboard.attention import AttentionItem, ServerFacts, attention
 from switchboard_mcp.server.dashboard.call_details import CallDetails
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.mail_view import MailView
@@ -104,6 +107,28 @@ class DashboardState:
         if self.details is not None and self.details_setting != "always":
             self.call_log.watch = None
             self.details.clear()
+
+    def attention(self, rows: list[dict[str, object]]) -> list[AttentionItem]:
+        """Return what needs attention, the most urgent first; `rows` are those of the children."""
+        services, redactor = self.services, self.services.redactor
+        problem = services.audit.write_failure if services.audit is not None else None
+        facts = ServerFacts(
+            disabled=services.disabled,
+            audit=redactor.redact_failure(problem) if problem is not None else None,
+            approvals=self.approvals,
+            warnings=[redactor.redact_text(str(warning)) for warning in self.workspace.warnings],
+            replicas_away=services.replicas is not None and not services.replicas.reachable,
+        )
+        status = self.bus_status
+        if self.workspace.config.bus.enabled:
+            facts.bus = redactor.redact_text(relay_status.describe_problem(status))
+            facts.bus_hint = status.remedy if status is not None else ""
+        return attention(rows, facts)
+
+    @property
+    def bus_status(self) -> BusStatus | None:
+        """Return the last status of the relay; None if there is no bus."""
+        return relay_status.read(self.workspace.folder) if self.workspace.config.bus.enabled else None
 
     async def close_mail(self) -> None:
         """Close mail: nobody views the dashboard any more."""

@@ -26,7 +26,7 @@ from switchboard_mcp.system import work_thread
 
 async def approvals(state: DashboardState, request: ApiRequest) -> object:
     """Return the open questions, the oldest first. A viewer who may not answer sees no arguments."""
-    shown = [msgspec.to_builtins(question) for question in await _questions(state)]
+    shown = [msgspec.to_builtins(question) for question in await open_questions(state)]
     for row in shown:
         del row["pid"]
         if not request.viewer.may_act:
@@ -46,7 +46,7 @@ async def deny(state: DashboardState, request: ApiRequest) -> object:
 
 async def _answer(state: DashboardState, request: ApiRequest, *, allow: bool) -> object:
     id = request.names[0]
-    question = next((each for each in await _questions(state) if each.id == id), None)
+    question = next((each for each in await open_questions(state) if each.id == id), None)
     if question is None:
         raise HTTPException(404, "This call no longer waits: it was answered, or its time is over.")
     principal = request.viewer.principal
@@ -69,7 +69,8 @@ async def _answer(state: DashboardState, request: ApiRequest, *, allow: bool) ->
     return {"id": id, "child": question.child, "subtool": question.subtool, "allow": allow}
 
 
-async def _questions(state: DashboardState) -> list[StoredQuestion]:
+async def open_questions(state: DashboardState) -> list[StoredQuestion]:
+    """Return the open questions of all servers of the workspace, the oldest first."""
     folder = _folder(state)
     return await work_thread.run(partial(stored_questions, folder)) if folder else []
 

@@ -12,8 +12,10 @@ from starlette.exceptions import HTTPException
 from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
+from switchboard_mcp.mail.conversations.threads import join
 from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
 from switchboard_mcp.mail.overseer import register_overseer
+from switchboard_mcp.mail.store import dead_letters
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.access import ADMIN
@@ -22,6 +24,7 @@ from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 OPEN = ("inbox", "claimed")
+MAX_SUBJECT_CHARS = 200
 
 
 class SendRequest(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +35,9 @@ class SendRequest(Struct, rename="camel", kw_only=True, forbid_unknown_fields=Tr
     action: Action = "status_update"
     priority: Priority = "normal"
     reply_to: str | None = None
+    subject: str = ""
+    ack_by: str | None = None
+    """The deadline, as an ISO 8601 time."""
 
 
 class ExecuteRejection(Struct, forbid_unknown_fields=True):
@@ -50,8 +56,14 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
         raise HTTPException(403, "An `execute` runs a command. Use a token whose dashboard access is admin.")
     sender = await _sender(store, request)
     draft = Draft(
-        action=order.action, payload=order.payload, priority=order.priority, reply_to=order.reply_to
+        action=order.action,
+        payload=order.payload,
+        priority=order.priority,
+        reply_to=order.reply_to,
+        ack_by=order.ack_by,
+        metadata={"subject": order.subject[:MAX_SUBJECT_CHARS]} if order.subject.strip() else {},
     )
+    draft = await join(store, sender, draft, order.to)
     if not order.to.startswith("team:"):
         sent = await store.send(draft, sender=sender, recipient=order.to, from_dashboard=True)
         _record(state, request, "send", sent.recipient, "ok")
@@ -65,6 +77,16 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
         raise SwitchboardError(refused[0])
     _record(state, request, "send", team, "ok")
     return {"sent": [outcome.id for outcome in outcomes if isinstance(outcome, Sent)], "refused": refused}
+
+
+async def requeue(state: DashboardState, request: ApiRequest) -> object:
+    """Return a dead letter to the inbox of its agent."""
+    store = await require_mail(state).store()
+    agent, id = agent_registry.parse_name(request.names[0]), request.names[1]
+    await store.run(lambda tx: dead_letters.requeue(tx, agent, id))
+    await store.deliver(agent)
+    _record(state, request, "requeue", agent, "ok")
+    return {"agent": agent, "id": id}
 
 
 async def approve(state: DashboardState, request: ApiRequest) -> object:

@@ -1,0 +1,152 @@
+"""API endpoint with everything that waits for a person's decision: calls, drift, new children, commands to type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from switchboard_mcp.children.admin import digest
+from switchboard_mcp.server.dashboard.access import ACT, ADMIN
+from switchboard_mcp.server.dashboard.api.approvals import open_questions
+from switchboard_mcp.server.dashboard.api.routes import ApiRequest
+from switchboard_mcp.server.dashboard.mail_view import MessageFilter
+from switchboard_mcp.server.dashboard.state import DashboardState
+from switchboard_mcp.suites.sanitize import clean
+
+MOST_CHANGES = 20
+MOST_EXECUTES = 50
+# Failures of children that a person must approve first.
+UNAPPROVED = frozenset({"child_not_allowed", "launch_refused"})
+
+
+class InboxAction(Struct, frozen=True):
+    """A decision: the request that makes it. It needs a token with this `scope`."""
+
+    name: str
+    path: str
+    scope: str
+    body: dict[str, Any] = {}
+
+
+class InboxItem(Struct, frozen=True, rename="camel", kw_only=True):
+    """Something that waits. `text` says what will happen; `command` decides it in a terminal, if nothing here can."""
+
+    id: str
+    kind: str
+    child: str
+    subtool: str = ""
+    title: str
+    text: str = ""
+    arguments: str = ""
+    reason: str = ""
+    client: str = ""
+    asked_by: str = field(default="", name="from")
+    at: int = 0
+    expires_at: int = 0
+    actions: list[InboxAction] = []
+    command: str = ""
+
+
+class Inbox(Struct, frozen=True):
+    """All that waits, the most urgent first: calls before the rest."""
+
+    items: list[InboxItem]
+
+
+async def inbox(state: DashboardState, request: ApiRequest) -> Inbox:
+    """Return what waits for a decision. A viewer who may not decide sees no arguments."""
+    items = [*await _calls(state, request), *await _executes(state, request)]
+    return Inbox([*items, *_drift(state), *_new_children(state)])
+
+
+async def _calls(state: DashboardState, request: ApiRequest) -> list[InboxItem]:
+    return [
+        InboxItem(
+            id=question.id,
+            kind="call",
+            child=question.child,
+            subtool=question.subtool,
+            title=f"{question.client or 'An agent'} wants to call '{question.subtool}' of '{question.child}'",
+            text=question.scope,
+            arguments=question.arguments if request.viewer.may_act else "",
+            reason=question.reason,
+            client=question.client,
+            asked_by=question.principal,
+            at=int(question.asked_at * 1000),
+            expires_at=int(question.expires_at * 1000),
+            actions=[
+                InboxAction(name, f"/api/approvals/{question.id}/{name}", ACT) for name in ("allow", "deny")
+            ],
+        )
+        for question in await open_questions(state)
+    ]
+
+
+async def _executes(state: DashboardState, request: ApiRequest) -> list[InboxItem]:
+    """Return the commands that wait to be typed into a terminal."""
+    if state.mail_server is None:
+        return []
+    found = await state.mail.page(MessageFilter(action="execute", place="inbox", limit=MOST_EXECUTES))
+    items = []
+    for agent, stored in found.messages:
+        path = f"/api/mail/messages/{agent}/{stored.message.id}"
+        items.append(
+            InboxItem(
+                id=stored.message.id,
+                kind="execute",
+                child="mail",
+                title=f"{stored.message.sender} asks {agent} to run a command",
+                text="If approved, the terminal types it.",
+                arguments=clean(stored.message.payload[:4_000]) if request.viewer.may_act else "",
+                asked_by=stored.message.sender,
+                actions=[
+                    InboxAction("approve", f"{path}/approve", ADMIN),
+                    InboxAction("reject", f"{path}/reject", ACT),
+                ],
+            )
+        )
+    return items
+
+
+def _drift(state: DashboardState) -> list[InboxItem]:
+    items = []
+    for suite in state.gateway.all_suites.values():
+        changes = suite.child.inventory.drift()
+        if changes:
+            name, mark = suite.child.name, digest(changes)
+            shown = [f"{change.tool}: {change.describe()}" for change in changes[:MOST_CHANGES]]
+            items.append(
+                InboxItem(
+                    id=f"drift {name} {mark}",
+                    kind="drift",
+                    child=name,
+                    title=f"'{name}' offers other tools than its lock",
+                    text=clean(state.services.redactor.redact_text("\n".join(shown))),
+                    actions=[InboxAction("accept", f"/api/children/{name}/approve", ADMIN, {"mark": mark})],
+                    command=f"switchboard lock --accept {name}",
+                )
+            )
+    return items
+
+
+def _new_children(state: DashboardState) -> list[InboxItem]:
+    """Return the children that governed mode refuses until they are approved."""
+    failures = dict(state.gateway.absent)
+    for suite in state.gateway.all_suites.values():
+        problem = suite.child.last_failure
+        if problem is not None and problem.code in UNAPPROVED:
+            failures[suite.child.name] = suite.child.redact(problem)
+    return [
+        InboxItem(
+            id=f"child {name}",
+            kind="child",
+            child=str(problem.child or name),
+            title=f"'{problem.child or name}' waits for approval",
+            text=problem.message,
+            reason=problem.hint or "",
+            command=f"switchboard approve {problem.child or name}",
+        )
+        for name, problem in failures.items()
+        if problem.code in UNAPPROVED
+    ]
