@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from tests.e2e.host import Json
-from tests.e2e.stress import until
+from tests.e2e.stress import survivors, tree, until
 from tests.e2e.web import Web, headers_of, modern, serving
 from tests.e2e.workspaces import add_child, configure
 
 FIXTURE = Path(__file__).parent.parent / "conformance" / "server.py"
+HOLDING = Path(__file__).parent.parent / "children" / "holding.py"
 ANN, BOB, EVE = "ann-" + "a" * 28, "bob-" + "b" * 28, "eve-" + "e" * 28
 TASKS: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 SETTINGS: Json = {
@@ -90,16 +91,26 @@ def test_a_task_without_a_session_is_its_principals(web: Web, method: str, throu
 
 
 def test_after_a_kill_a_task_is_unknown_and_a_new_one_can_be_started(tmp_path: Path) -> None:
-    configure(tmp_path, {**SETTINGS, "suites": {"wrapped": {"exposure": "suite"}}})
+    suites = {"wrapped": {"exposure": "suite"}}
+    configure(tmp_path, {**SETTINGS, "suites": suites, "tasks": {"after": "1s"}})
     add_child(tmp_path, "wrapped", [sys.executable, str(FIXTURE), "--stdio", "--era", "modern"])
+    add_child(tmp_path, "slow", [sys.executable, str(HOLDING), "slow"])
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    held = {"action": "call", "subtool": "hold", "args": {"message": "x", "until": str(tmp_path / "never")}}
     with serving(tmp_path, env=env) as killed:
-        task = start_task(killed, ANN, through_suite=True)
-        assert ask(killed, ANN, "tasks/get", {"taskId": task})["result"]["taskId"] == task
+        tasks = [
+            start_task(killed, ANN, through_suite=True),
+            ask(killed, ANN, "tools/call", {"name": "slow_suite", "arguments": held})["result"]["taskId"],
+        ]
+        for task in tasks:
+            assert ask(killed, ANN, "tasks/get", {"taskId": task})["result"]["taskId"] == task
+        children = tree(killed.process.pid)
         killed.process.kill()
+        assert survivors(children) == []
     with serving(tmp_path, env=env) as web:
-        assert ask(web, ANN, "tasks/get", {"taskId": task})["error"]["code"] == -32602
-        assert start_task(web, ANN, through_suite=True) != task
+        for task in tasks:
+            assert ask(web, ANN, "tasks/get", {"taskId": task})["error"]["code"] == -32602
+        assert start_task(web, ANN, through_suite=True) not in tasks
 
 
 def test_a_task_is_in_the_audit_record_with_its_tool(web: Web) -> None:

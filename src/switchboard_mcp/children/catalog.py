@@ -94,14 +94,15 @@ class Tool(Struct, rename="camel"):
         return tool_ui(self.raw)
 
     @property
-    def task_required(self) -> bool:
-        """True if a server with handshakes runs it as a task only."""
+    def task_support(self) -> str:
+        """`required` if a server with handshakes runs it as a task only, `optional` if it can; else empty."""
         if self.raw is UNSET or b'"taskSupport"' not in bytes(self.raw):
-            return False
+            return ""
         try:
-            return _decode_execution(self.raw).execution.task_support == "required"
+            support = _decode_execution(self.raw).execution.task_support
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return False
+            return ""
+        return support if support in ("required", "optional") else ""
 
 
 class _Execution(Struct, rename="camel"):

@@ -104,6 +104,9 @@ class SuspendedStore(Protocol):
     ) -> ResumeResult:
         """Resume a suspended request if a stateless host brings its state, with its input."""
 
+    def is_asking(self, request: OpenRequest) -> bool:
+        """Return True if a request is about to be answered with a request for input."""
+
     def forget(self, request: OpenRequest) -> None:
         """Release a request that will not be resumed."""
 
@@ -132,6 +135,10 @@ class ClientRequests(Protocol):
         """The ids that hosts have received from children."""
 
     @property
+    def tasks(self) -> object:
+        """The tasks that are run for hosts; `own_tasks.tasks_of` returns them."""
+
+    @property
     def suspended(self) -> SuspendedStore:
         """The requests that wait for their hosts."""
 
@@ -144,6 +151,9 @@ class ClientRequests(Protocol):
         on_response: Callable[[RpcMessage], None],
     ) -> None:
         """Send a request to a legacy host, on the channel of the request it belongs to."""
+
+    def on_host_response(self, session: Session, message: RpcMessage) -> None:
+        """Handle a host's response to a client request."""
 
     def request_ended(self, request: OpenRequest, reason: str) -> None:
         """Cancel the client requests of a request that has ended."""

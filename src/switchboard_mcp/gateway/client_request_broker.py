@@ -36,6 +36,7 @@ from switchboard_mcp.gateway.client_request import (
 from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suspended_requests import SuspendedRequests
+from switchboard_mcp.gateway.tasks.own_tasks import OwnTasks
 from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
@@ -62,6 +63,7 @@ class ClientRequestBroker:
     def __init__(self, loop: AbstractEventLoop, workspace: str, sessions: list[Session]) -> None:
         self.suspended = SuspendedRequests(loop)
         self.issued = IssuedIds()
+        self.tasks = OwnTasks(self)
         self.loop = loop
         self.results: KeptResults | None = None
         self._workspace = workspace

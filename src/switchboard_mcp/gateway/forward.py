@@ -13,11 +13,11 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.waiter import ReadyWaiter
-from switchboard_mcp.errors import INVALID_PARAMS, Failure, failure, rpc_error, tool_result
+from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, rpc_error, tool_result
 from switchboard_mcp.gateway.incoming import RETRY_MEMBERS, IncomingRequest
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
-from switchboard_mcp.gateway.tasks import TASK_TIMEOUT_S
+from switchboard_mcp.gateway.tasks.awaited_tasks import TASK_TIMEOUT_S
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.method_traits import traits_of
@@ -33,6 +33,8 @@ TOOLS, PROMPTS, RESOURCES = "tools/list", "prompts/list", "resources/list"
 class Relay:
     """How one method is relayed. By default the request is sent as it is, and the result returned as it came."""
 
+    needs_child = True  # the child has to run, and to list the item
+
     def send(self, request: ForwardedRequest, child: Child) -> bool:
         """Send the request in a way of its own and return True, or return False."""
         return False
@@ -44,6 +46,10 @@ class Relay:
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Return the result for the host."""
         return result
+
+    def recover(self, request: ForwardedRequest) -> Raw | None:
+        """Return a result in place of the child's error, or None."""
+        return None
 
 
 AS_IT_IS = Relay()
@@ -85,6 +91,27 @@ class ForwardedRequest(HostRequest):
     def call_timeout_s(self, child: Child) -> float:
         """Return the child's timeout, or the much longer one of a task if the request awaits one."""
         return TASK_TIMEOUT_S if traits_of(self.method).awaits_task else super().call_timeout_s(child)
+
+    def begin(self) -> None:
+        """Send the request to the child, unless one with the same id is in flight."""
+        if self.relay.needs_child:
+            super().begin()
+        elif self.session.in_flight.setdefault(self.host_id, self) is self:
+            self.acquire_child()
+        else:
+            self.session.refuse(
+                self.channel, self.host_id, INVALID_REQUEST, "A request with this id is still in progress."
+            )
+
+    def acquire_child(self) -> None:
+        """Wait for the child, unless the request can be served without it."""
+        if self.relay.needs_child:
+            super().acquire_child()
+        elif self.child.inventory.governed and (blocked := self._lock_failure(self.child)) is not None:
+            self.on_failed(blocked)
+        else:
+            self.timeout_s = self.call_timeout_s(self.child)
+            self.relay.send(self, self.child)
 
     def on_ready(self, child: Child) -> None:
         """Send the request if its `requestState` is this host's and the child offers the item."""
@@ -196,7 +223,9 @@ class ForwardedRequest(HostRequest):
             if self.child.is_sandboxed and self.method == "tools/call":
                 result = Raw(self.child.explain_result(result))
             self.handle_result(self.relay.receive(self, result))
-        elif not self.relist_and_retry(error) and not self.answer_host_error(error):
+        elif (recovered := self.relay.recover(self)) is not None:
+            self.finish(recovered)
+        elif not (self.relist_and_retry(error) or self.retry_as_task(error) or self.answer_host_error(error)):
             native = self.child.is_stateless is self.is_stateless
             body = message_meta.translate_error(
                 error, stateless=self.is_stateless, same_family=native, uri=self._uri()
@@ -212,6 +241,11 @@ class ForwardedRequest(HostRequest):
             self.finish(tool_result(problem))
         else:
             self.finish_with_error(rpc_error(problem))
+
+    @property
+    def awaits_task(self) -> bool:
+        """True for a call of a tool if its host may be answered with the result of a task."""
+        return self.method == "tools/call" and super().awaits_task
 
     @property
     def runs_as_task(self) -> bool:

@@ -20,7 +20,7 @@ from switchboard_mcp.gateway.suites.app_pages import find_page, resolve_page_cal
 from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
-from switchboard_mcp.gateway.task_methods import PAGED, TOOL_CALL, holds_cursor, list_tasks, use_task
+from switchboard_mcp.gateway.tasks.task_methods import PAGED, TOOL_CALL, holds_cursor, list_tasks, use_task
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.apps import declares_apps
 from switchboard_mcp.protocol.jsonrpc import decode_members
@@ -60,6 +60,7 @@ class CallParams(Struct, rename="camel"):
     arguments: Raw | UnsetType = UNSET
     input_responses: Raw | UnsetType = UNSET
     request_state: Raw | UnsetType = UNSET
+    task: Raw | UnsetType = UNSET
 
 
 class Reference(Struct):
@@ -90,6 +91,7 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     def answer() -> None:
         session.initialized = True
         listing = gateway.view_of(session.viewer).tool_list
+        session.offers_tasks = listing.offers_tasks(stateless=False)
         result = {
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
@@ -188,7 +190,9 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
     if isinstance(arguments, Failure):
         inbound.answer(tool_result(arguments))
         return
-    settled = PlainParams(params.name, arguments, inbound.meta, params.input_responses, params.request_state)
+    settled = PlainParams(
+        params.name, arguments, inbound.meta, params.input_responses, params.request_state, params.task
+    )
     suite.begin(inbound.session, inbound.channel, inbound.id, settled)
 
 

@@ -18,7 +18,7 @@ from switchboard_mcp.gateway.input_required import InputRound, RetryWaiter
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.request_context import HostContext
 from switchboard_mcp.gateway.session import ReplyChannel, Session
-from switchboard_mcp.gateway.tasks import await_task, cancel_task
+from switchboard_mcp.gateway.tasks.awaited_tasks import TaskPoll, await_task, cancel_task
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, result_ids, versions
 from switchboard_mcp.protocol.client_requests import URL_ELICITATION_REQUIRED, Capability
 from switchboard_mcp.protocol.jsonrpc import decode_members
@@ -57,6 +57,8 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         "host_id",
         "meta",
         "missing_capabilities",
+        "needs_task",
+        "poll",
         "relisted",
         "rounds",
         "session",
@@ -80,6 +82,8 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     suspended: KeptAnswer
     rounds: int  # how often a stateless child has requested input
     task: str  # the child's task id, if the call runs as a task
+    poll: TaskPoll  # polls it, if the child is stateless
+    needs_task: bool  # a stateless child runs the tool as a task only
     cacheable = False  # a stateless host expects cache hints with the answer
 
     def begin(self) -> None:
@@ -90,6 +94,10 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             self.session.refuse(
                 self.channel, self.host_id, INVALID_REQUEST, "A request with this id is still in progress."
             )
+
+    def acquire_child(self) -> None:
+        """Wait for the child."""
+        self.child.acquire(self)
 
     @property
     def log_level(self) -> str:
@@ -123,6 +131,13 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         """True if a stateless child may answer with a task, should the host have declared that it knows tasks."""
         return True
 
+    @property
+    def awaits_task(self) -> bool:
+        """True if a stateless child may answer a legacy host with a task, which is then awaited."""
+        return getattr(self, "needs_task", False) or (
+            self.session.time_s > 0 and self.child.inventory.has_tasks
+        )
+
     def rebind(self, child: Child) -> None:
         """Use this process of the child."""
         self.child = child
@@ -134,7 +149,9 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
                 child.lower_log_level(self.log_level)
             return message_meta.child_meta(self.meta, id, stateless=False)
         capabilities = client_requests.capabilities_for_stateless(
-            self.capabilities, stateless_host=self.is_stateless, tasks=self.may_become_task
+            self.capabilities,
+            stateless_host=self.is_stateless,
+            tasks=self.may_become_task if self.is_stateless else self.awaits_task,
         )
         return message_meta.child_meta(
             self.meta, id, stateless=True, capabilities=capabilities, level=self.log_level
@@ -153,7 +170,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
         Plain calls, forwarded requests and middleware all use it, so an override applies to the whole request.
         """
-        return child.call_timeout_s
+        return self.session.time_s or child.call_timeout_s
 
     def dispatch(self, child: Child, id: bytes, message: bytes, timeout_s: float = 0.0) -> None:
         """Send a message to the ready child. `timeout_s` is for a follow-up, such as awaiting the task of a call."""
@@ -196,6 +213,8 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def record_issued_ids(self, result: Raw) -> None:
         """Record the ids that a result hands to the host: it alone may use them."""
+        if self.session.time_s:  # recorded when the owner of the task fetches the result
+            return
         body, issued = bytes(result), self.session.broker.issued
         state = result_ids.request_state(body) if self.is_stateless and self.child.is_stateless else ""
         if state:
@@ -221,6 +240,8 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             and (input_required := message_meta.parse_input_required(result)) is not None
         ):
             InputRound(self, input_required).begin()
+        elif (task := result_ids.created_task(bytes(result))).id and self.awaits_task:
+            TaskPoll(self, task).begin(result)
         else:
             name = self.child.name
             self.on_failed(
@@ -235,6 +256,16 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
             return False
         self.relisted = True
         self.child.refresh_list("tools/list", RetryWaiter(self, getattr(self, "extra_params", b"")))
+        return True
+
+    def retry_as_task(self, error: Raw) -> bool:
+        """If a stateless child runs a tool as a task only, repeat a legacy host's call as one; return True if so."""
+        if self.is_stateless or not self.child.is_stateless or self.awaits_task:
+            return False
+        if not client_requests.requires_tasks(jsonrpc.parse_error(error)):
+            return False
+        self.needs_task = True
+        self.child.acquire(RetryWaiter(self, getattr(self, "extra_params", b"")))
         return True
 
     def answer_host_error(self, error: Raw) -> bool:
@@ -345,6 +376,9 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         self.session.broker.request_ended(self, reason)
         self.session.broker.suspended.forget(self)
         child.cancel_wait(self)
+        poll: TaskPoll | None = getattr(self, "poll", None)
+        if poll is not None:
+            poll.cancel()
         peer = child.peer
         if peer is not None and peer.pending.get(self.id) is self:
             cancel_task(self)

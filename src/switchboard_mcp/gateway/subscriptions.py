@@ -14,8 +14,10 @@ from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.call_path import send_without_answer
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
+from switchboard_mcp.gateway.request import missing_capability_error
 from switchboard_mcp.gateway.session import ListenSubscription, SubscribedResource
-from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.gateway.tasks.task_methods import listen_to_tasks
+from switchboard_mcp.protocol import client_requests, jsonrpc
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -35,6 +37,7 @@ class ListenParams(Struct, rename="camel"):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] = []
+    task_ids: list[str] = []
 
 
 _decode_listen_params = msgspec.json.Decoder(ListenParams).decode
@@ -49,6 +52,10 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_REQUEST, "A request with this id is still in progress.")
         return
     params = _decode_listen_params(inbound.members["notifications"])
+    if params.task_ids and not client_requests.declares_tasks(inbound.capabilities):
+        missing = missing_capability_error({"extensions": {client_requests.TASKS: {}}})
+        inbound.channel.answer(jsonrpc.error_body(inbound.id, missing))
+        return
     wanted = (params.tools_list_changed, params.prompts_list_changed, params.resources_list_changed)
     kinds = [name for name, enabled in zip(LIST_CHANGED, wanted, strict=True) if enabled]
     subscription = ListenSubscription(
@@ -64,9 +71,14 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     honoured = {uri: match for uri, match in resolved if match is not None and match.is_permitted}
     if honoured:
         acknowledged["resourceSubscriptions"] = list(honoured)
+    tasks = listen_to_tasks(gateway, inbound, subscription, params.task_ids)
+    if tasks:
+        acknowledged["taskIds"] = list(tasks)
     subscription.notify(
         "notifications/subscriptions/acknowledged", {"notifications": Raw(jsonrpc.encode(acknowledged))}
     )
+    for begin in tasks.values():
+        begin()
     for uri, match in honoured.items():
         members = {"uri": Raw(jsonrpc.encode(match.name))}
         relay = ListenRelay(subscription, uri)

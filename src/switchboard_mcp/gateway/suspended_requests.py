@@ -169,6 +169,11 @@ class SuspendedRequests:
                 self._by_origin.pop(question.origin, None)
                 question.origin.refuse(INTERNAL_ERROR, reason)
 
+    def is_asking(self, request: OpenRequest) -> bool:
+        """Return True if a request is about to be answered with a request for input."""
+        suspended: SuspendedRequest | None = getattr(request, "suspended", None)
+        return suspended is not None and bool(suspended.pending)
+
     def forget(self, request: OpenRequest) -> None:
         """Release a request that will not be resumed."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.protocol import apps
-from switchboard_mcp.protocol.jsonrpc import decode_members
+from switchboard_mcp.protocol.jsonrpc import RpcError, decode_members
 from switchboard_mcp.protocol.message_meta import is_object, strip_protocol_keys
+from switchboard_mcp.protocol.versions import MISSING_CAPABILITY
 
 TASKS = "io.modelcontextprotocol/tasks"
 URL_ELICITATION_REQUIRED = -32042
@@ -97,9 +98,19 @@ def undeclared_capabilities(capabilities: bytes, data: Raw | UnsetType) -> Capab
     return missing or None
 
 
+def requires_tasks(error: RpcError) -> bool:
+    """Return True if an error requires nothing but the extension for tasks of a client."""
+    if error.code != MISSING_CAPABILITY or error.data is UNSET:
+        return False
+    required = _members(_members(error.data).get("requiredCapabilities", Raw(b"{}")))
+    return list(required) == ["extensions"] and list(_members(required["extensions"])) == [TASKS]
+
+
 def declares_tasks(capabilities: bytes) -> bool:
     """Return True if a stateless host has declared the extension for tasks."""
-    return TASKS in _members(_members(capabilities).get("extensions", Raw(b"{}")))
+    return TASKS.encode() in capabilities and TASKS in _members(
+        _members(capabilities).get("extensions", Raw(b"{}"))
+    )
 
 
 def offers_tasks(capabilities: Mapping[str, Raw], *, stateless: bool) -> bool:
@@ -164,7 +175,7 @@ def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, tas
     """Return the capabilities to declare to a stateless child on behalf of a host.
 
     `stateless_host` if the host is stateless too; `tasks` if the request may be answered with a task. Of the extensions
-    of a legacy host only apps can be used on its behalf.
+    of a legacy host only apps can be used on its behalf; its tasks are awaited for it.
     """
     if stateless_host and (tasks or TASKS.encode() not in capabilities):
         return capabilities
@@ -175,8 +186,11 @@ def capabilities_for_stateless(capabilities: bytes, *, stateless_host: bool, tas
         return _encode({**members, "extensions": extensions})
     members.pop("tasks", None)
     extensions = _members(members.pop("extensions", Raw(b"{}")))
-    if apps.EXTENSION in extensions:
-        members["extensions"] = Raw(_encode({apps.EXTENSION: extensions[apps.EXTENSION]}))
+    used = {apps.EXTENSION: extensions[apps.EXTENSION]} if apps.EXTENSION in extensions else {}
+    if tasks:
+        used[TASKS] = Raw(b"{}")
+    if used:
+        members["extensions"] = Raw(_encode(used))
     if "roots" in members:
         members["roots"] = Raw(b"{}")
     return _encode(members)

@@ -18,6 +18,8 @@ from switchboard_mcp.protocol.message_meta import RELATED_TASK
 
 # A result with more links than this is a list, and a host reads few of them.
 MAX_LINKS = 1_000
+# Time between polls of a task if the server names none, and its bounds if it does.
+POLL_S, MIN_POLL_S, MAX_POLL_S = 1.0, 0.05, 60.0
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -34,6 +36,10 @@ class _Timed(_Task, rename="camel"):
     status: str = ""
     ttl: float | None = None  # of 2025-11-25
     ttl_ms: float | None = None
+
+
+class _Poll(Struct, rename="camel"):
+    poll_interval_ms: float | None = None
 
 
 @final
@@ -91,6 +97,7 @@ _decode_content = msgspec.json.Decoder(_Content).decode
 _decode_blocks = msgspec.json.Decoder(list[Raw]).decode
 _decode_about = msgspec.json.Decoder(_About).decode
 _decode_task = msgspec.json.Decoder(_Task).decode
+_decode_poll = msgspec.json.Decoder(_Poll).decode
 _decode_timed = msgspec.json.Decoder(_Timed).decode
 NO_TASK = CreatedTask()
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -120,6 +127,15 @@ def reported_task(task: bytes) -> CreatedTask:
             return NO_TASK
     ttl = found.ttl_ms if found.ttl_ms is not None else found.ttl
     return CreatedTask(found.task_id, inf if ttl is None or ttl < 0 else ttl / 1000, found.status in ENDED)
+
+
+def poll_interval_s(task: bytes) -> float:
+    """Return the seconds that a stateless server wants between two polls of a task, within bounds."""
+    try:
+        interval_ms = _decode_poll(task).poll_interval_ms
+    except _UNREADABLE:
+        interval_ms = None
+    return POLL_S if interval_ms is None else min(max(interval_ms / 1000, MIN_POLL_S), MAX_POLL_S)
 
 
 def with_task_id(body: Raw, id: str) -> Raw:

@@ -15,7 +15,7 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.connection import ChildTransport
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.per_session import PerSessionChild
-from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
+from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings, TaskSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
@@ -319,6 +319,7 @@ class Board:
         )
         self.children: dict[str, Child] = {}
         self.suites: dict[str, SuiteSettings] = {}
+        self.task_settings = TaskSettings()
         self._gateway: Gateway | None = None
         self._settling = False
         self._ids = iter(range(1001, 100_000))
@@ -395,7 +396,7 @@ class Board:
 
     @property
     def config(self) -> Config:
-        return Config(suites=self.suites)
+        return Config(suites=self.suites, tasks=self.task_settings)
 
     @property
     def gateway(self) -> Gateway:

@@ -576,7 +576,7 @@ SENDERS = {
     "gateway/request.py": "every request of a host to a child",
     "gateway/suites/suite_calls.py": "the same for suite calls, inlined",
     "gateway/gateway.py": "notifications, as a relay of `call_path`",
-    "gateway/tasks.py": "the end of a call that ran as a task",
+    "gateway/tasks/awaited_tasks.py": "the end of a call that runs as a task, and polls of the task",
     "children/child.py": "the log level, set by a relay of `call_path`",
     "children/connection.py": "answers to pings, and the first message",
     "children/handshake.py": "the handshake",

@@ -16,6 +16,7 @@ from switchboard_mcp.config.models import (
     ChildSpec,
     Config,
     SuiteSettings,
+    TaskSettings,
     Workspace,
     sandbox_settings_of,
 )
@@ -38,6 +39,8 @@ PLAIN: dict[type, Any] = {
 
 # What must be written in them beside the setting in question.
 SMALLEST: dict[type, dict[str, Any]] = {GateRule: {"deny": True}, Condition: {"present": True}}
+# Models whose texts are times.
+TIMES = {TaskSettings}
 
 
 def is_valid(value: object, model: type) -> bool:
@@ -76,7 +79,8 @@ def struct_samples(kind: inspect.StructType) -> Iterator[dict[str, Any]]:
     required |= SMALLEST.get(kind.cls, {})
     for field in kind.fields:
         for value in samples(field.type, field.default):
-            sample = {**required, field.encode_name: value}
+            is_time = kind.cls in TIMES and isinstance(value, str)
+            sample = {**required, field.encode_name: "7m" if is_time else value}
             if kind.cls not in SMALLEST or is_valid(sample, kind.cls):
                 yield sample
 

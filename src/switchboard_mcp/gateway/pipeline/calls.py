@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -170,9 +169,9 @@ class PipelineRequest(HostRequest):
                 return
         try:
             if self.watch is not None:
-                self.watch.acquire(partial(self.child.acquire, self), self)
+                self.watch.acquire(self.acquire_child, self)
             else:
-                self.child.acquire(self)
+                self.acquire_child()
         except BaseException:
             self.release_slot()
             raise
@@ -181,9 +180,9 @@ class PipelineRequest(HostRequest):
         """Go on to the child after waiting for a slot."""
         try:
             if self.watch is not None:
-                self.watch.acquire(partial(self.child.acquire, self), self)
+                self.watch.acquire(self.acquire_child, self)
             else:
-                self.child.acquire(self)
+                self.acquire_child()
         except Exception as problem:  # noqa: BLE001 - runs from the event loop, so nobody else would answer the host
             self.on_failed(failure("internal", f"The call failed unexpectedly: {type(problem).__name__}."))
 

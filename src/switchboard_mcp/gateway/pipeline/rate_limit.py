@@ -57,7 +57,8 @@ class RateLimiter:
 
     def acquire(self, call: Admission, now: float) -> Failure | bool:
         """Return True if the call may go on, False if it is queued, or the failure that refuses it."""
-        max_running = self._max_running
+        # A request about a task must not wait for the slot that the task itself may hold.
+        max_running = self._max_running if not call.follows_call else None
         full = max_running is not None and self._running >= max_running
         if full and len(self._waiting) >= self._max_waiting:
             return self._busy()

@@ -26,7 +26,7 @@ from switchboard_mcp.errors import (
 from switchboard_mcp.gateway.request import UNKNOWN_STATE, HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
-from switchboard_mcp.gateway.tasks import note_task
+from switchboard_mcp.gateway.tasks.awaited_tasks import TaskPoll, note_task
 from switchboard_mcp.policy.access import nothing_allowed, nothing_allowed_remedy
 from switchboard_mcp.protocol import apps, client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -164,7 +164,10 @@ class SubtoolCall(HostRequest):
     @property
     def runs_as_task(self) -> bool:
         """True if the subtool only runs as a task."""
-        return self.arguments.subtool in self.child.inventory.task_only_tools
+        inventory, subtool = self.child.inventory, self.arguments.subtool
+        return subtool in inventory.task_only_tools or (
+            self.session.time_s > 0 and subtool in inventory.task_tools
+        )
 
     @property
     def may_become_task(self) -> bool:
@@ -204,7 +207,7 @@ class SubtoolCall(HostRequest):
         args = bytes(arguments.args)  # type: ignore[arg-type]  # complete, so never UNSET
         # Arguments that begin with `"args"` or `"arguments"` may be wrapped once more; `build` finds out. 24 bytes are
         # enough for a brace, white space and either name.
-        if params.meta is UNSET and not inventory.is_stateless and args.find(b'"arg', 0, 24) < 0:
+        if self.meta is UNSET and not inventory.is_stateless and args.find(b'"arg', 0, 24) < 0:
             message = b"".join((prefix, args, b'},"id":', id, b"}"))
         else:
             message = self.build(child, id)
@@ -230,6 +233,8 @@ class SubtoolCall(HostRequest):
         extra = getattr(self, "extra_params", b"") or (_retry_members(params) if child.is_stateless else b"")
         meta = self.meta_for_child(child, id)
         meta_member = b"" if meta is None else b',"_meta":' + meta
+        if self.runs_as_task and arguments.subtool not in child.inventory.task_only_tools:
+            extra += b',"task":{}'  # as the prefix has it of tools that run as tasks only
         return b"".join(
             (child.inventory.call_prefixes[arguments.subtool], args, meta_member, extra, b'},"id":', id, b"}")
         )
@@ -243,7 +248,9 @@ class SubtoolCall(HostRequest):
         if answer.error is not UNSET or answer.result is UNSET:
             error = jsonrpc.get_error(answer)
             if error is not None:
-                if not self.relist_and_retry(error) and not self.answer_host_error(error):
+                if not (
+                    self.relist_and_retry(error) or self.retry_as_task(error) or self.answer_host_error(error)
+                ):
                     self.on_failed(self._child_error(error))
                 return
         result: Raw = answer.result  # type: ignore[assignment]  # present if there is no error
@@ -263,6 +270,9 @@ class SubtoolCall(HostRequest):
 
     def _task_created(self, task: CreatedTask, result: Raw) -> None:
         """Answer the host with a task under an id of our own, which it alone can use."""
+        if not self.is_stateless and self.awaits_task:
+            TaskPoll(self, task).begin(result)
+            return
         if not self.is_stateless or not client_requests.declares_tasks(self.capabilities):
             name = self.child.name
             message = f"Child '{name}' returned a task, which the host does not support."

@@ -44,6 +44,9 @@ INSTRUCTIONS = (
 )
 
 
+# What a legacy host has to know to run the calls of a suite as tasks.
+LEGACY_TASKS: dict[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+OPTIONAL_TASK = {"taskSupport": "optional"}
 # Lists that hosts may still be reading, page by page, after a newer one has replaced them.
 KEPT_LISTS = 4
 # The order of a list with pages. Built-in suites can find the tools of the other pages.
@@ -126,6 +129,13 @@ class ToolListCache:
             ]
         shown = self._suite_tools()
         suites = encode_suites(shown, direct)
+        if not stateless:
+            suites = [
+                Raw(encode({**decode_members(tool), "execution": OPTIONAL_TASK}))
+                if _has_tasks(self._behind[suite.name])
+                else tool
+                for tool, suite in zip(suites, shown, strict=True)
+            ]
         extra = self.result_members("tools/list")
         whole = encode({**extra, "tools": [*suites, *direct]})
         if len(whole) <= MAX_LIST_BYTES:
@@ -243,16 +253,28 @@ class ToolListCache:
             own = capabilities.get("extensions")
             kept = decode_members(own) if isinstance(own, Raw) else {}
             capabilities["extensions"] = {**extensions, **kept}
+        if not stateless and self.offers_tasks(stateless=False):
+            capabilities["tasks"] = LEGACY_TASKS
         if not stateless and any(suite.child.spec.channel for suite in self._suites.values()):
             others = capabilities.get("experimental")
             kept = others if isinstance(others, dict) else {}
             capabilities["experimental"] = {**kept, CHANNEL_CAPABILITY: {}}
         return capabilities
 
+    def offers_tasks(self, *, stateless: bool) -> bool:
+        """Return True if calls of this view may run as tasks for a host of this family.
+
+        The tasks of a direct child are its own: they exist in its family alone.
+        """
+        return any(
+            _has_tasks(suite) or (stateless and (suite.makes_tasks or _has_tasks(suite, stateless=True)))
+            for suite in self._suites.values()
+        )
+
     def _extensions(self, *, stateless: bool) -> dict[str, object]:
         """Return the extensions that work behind the suites of this view, for a host of this family."""
         extensions: dict[str, object] = {}
-        if stateless and any(_has_tasks(suite, stateless=True) for suite in self._suites.values()):
+        if stateless and self.offers_tasks(stateless=True):
             extensions[TASKS] = {}
         if tools_of_pages(self._suites.values()):
             extensions[EXTENSION] = {}
@@ -263,14 +285,12 @@ class ToolListCache:
         return extensions
 
 
-def _has_tasks(suite: ChildSuite, *, stateless: bool) -> bool:
-    """Return True if a child has tasks of this protocol version family."""
+def _has_tasks(suite: ChildSuite, *, stateless: bool | None = None) -> bool:
+    """Return True if a child has tasks of a protocol version family; None is any, but behind a suite alone."""
     known = suite.child.snapshot
-    return (
-        known is not None
-        and versions.is_stateless(known.protocol) is stateless
-        and suite.child.inventory.has_tasks
-    )
+    if known is None or not suite.child.inventory.has_tasks:
+        return False
+    return not suite.direct if stateless is None else versions.is_stateless(known.protocol) is stateless
 
 
 def _rank_suite(suite: ChildSuite) -> int:
