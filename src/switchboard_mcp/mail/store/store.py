@@ -299,7 +299,7 @@ class MessageStore:
             inbox, deliveries = dropped_files.deliver(tx, name, self._rules)
             return claims.claim(tx, name, inbox, limit, lease_s, only), dead + deliveries
 
-        claimed, deliveries = await self._writer.run(take)
+        claimed, deliveries = await self._writer.run(take, numbers=1)
         self._report_deliveries(deliveries)
         return claimed
 

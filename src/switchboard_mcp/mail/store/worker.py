@@ -1,7 +1,7 @@
 """A thread for blocking work, which commits concurrent durable jobs as a group.
 
-Durable jobs run as one group commit; while it waits for the disk, the next group gathers. All other jobs run one by
-one, before the group. Owns the thread and the queue; not aware of what the jobs do.
+Durable jobs run as one group commit; while it waits for the disk, the next group gathers. Before the group the other
+jobs run one by one, the short ones in one transaction. Owns the thread and the queue; not aware of what the jobs do.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class StoreWorker:
         self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
         self._thread.start()
 
-    async def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run a blocking function."""
-        return await self._submit(work, durable=False, numbers=0)  # type: ignore[no-any-return]
+    async def run(self, work: Callable[[Transaction], T], *, numbers: int = 0) -> T:
+        """Run a blocking function; one that takes numbers shares its transaction with others, so it must be short."""
+        return await self._submit(work, durable=False, numbers=numbers)  # type: ignore[no-any-return]
 
     async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
         """Run a job as part of a group commit; durable on return."""
@@ -100,21 +100,43 @@ class StoreWorker:
                     return
                 jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
             single = [job for job in jobs if not job.durable]
+            self._run_short([job for job in single if job.numbers])
             for job in single:
-                self._run_single(job)
+                if not job.numbers:
+                    self._run_single(job)
             _post_results(single)
             group = [job for job in jobs if job.durable]
             if group:
                 self._run_group(group)
                 _post_results(group)
 
+    def _run_short(self, jobs: list[WorkerJob]) -> None:
+        if not jobs:
+            return
+        try:
+            with self._directory.transaction(sum(job.numbers for job in jobs)) as tx:
+                for job in jobs:
+                    self._run(job, tx)
+        except Exception as problem:  # noqa: BLE001 - as below
+            self._fail(jobs, problem)
+
     def _run_single(self, job: WorkerJob) -> None:
         try:
             with self._directory.transaction() as tx:
-                job.outcome = job.work(tx)
-        except OSError as problem:
-            job.problem = SwitchboardError(file_operations.failure_for(problem, self._directory.path))
+                self._run(job, tx)
         except Exception as problem:  # noqa: BLE001 - reported to the caller; the thread must go on
+            self._fail([job], problem)
+
+    def _run(self, job: WorkerJob, tx: Transaction) -> None:
+        try:
+            job.outcome = job.work(tx)
+        except Exception as problem:  # noqa: BLE001 - as above
+            self._fail([job], problem)
+
+    def _fail(self, jobs: list[WorkerJob], problem: Exception) -> None:
+        if isinstance(problem, OSError):
+            problem = SwitchboardError(file_operations.failure_for(problem, self._directory.path))
+        for job in jobs:
             job.problem = problem
 
     def _run_group(self, jobs: list[WorkerJob]) -> None:

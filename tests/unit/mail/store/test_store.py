@@ -50,6 +50,27 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
+class TestClaimsAtOnce:
+    async def test_claims_share_a_transaction_and_fail_apart(self, store: MessageStore) -> None:
+        sent = [
+            await store.send(draft(str(number)), sender="lead", recipient="coder 1") for number in range(3)
+        ]
+        jobs = [
+            store.claim("coder 1"),
+            store.claim("nobody"),
+            store.claim("coder 1"),
+            store.claim("reviewer"),
+        ]
+        first, unknown, second, empty = await asyncio.gather(*jobs, return_exceptions=True)
+        assert isinstance(unknown, SwitchboardError)
+        assert unknown.failure.code == "mail_recipient_unknown"
+        assert isinstance(first, list)
+        assert isinstance(second, list)
+        assert [each.message.id for each in (*first, *second)] == [each.id for each in sent[:2]]
+        assert len({each.fence for each in (*first, *second)}) == 2
+        assert empty == []
+
+
 class TestSending:
     async def test_a_message_is_a_file_with_the_keys_of_the_protocol(
         self, store: MessageStore, workspace: Path
