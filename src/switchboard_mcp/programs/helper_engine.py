@@ -109,12 +109,12 @@ class HelperProcess:
         if self._answer is None:
             self._answer = self._loop.create_future()
             self._deliver()
+        answer = self._answer
+        deadline = self._loop.call_later(timeout, _expire, answer)
         try:
-            async with asyncio.timeout(timeout):
-                return await self._answer
-        except TimeoutError:
-            raise HelperTimeoutError from None
+            return await answer
         finally:
+            deadline.cancel()
             self._answer = None
 
     def _write(self) -> None:
@@ -517,6 +517,11 @@ def _report(body: frames.Checked, modules: Sequence[Module]) -> CheckReport:
         failure=body.failure,
         analysis=body.analysis,
     )
+
+
+def _expire(answer: asyncio.Future[frames.Answer]) -> None:
+    if not answer.done():
+        answer.set_exception(HelperTimeoutError())
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -47,6 +47,7 @@ CallOutcome = Literal["open", "ok", "error", "cancelled", "uncertain"]
 # Calls that are under way when the program ends are waited for, since they may have effects.
 LINGER_S = 5.0
 MAX_PRINTED_STEPS = 64
+CANCELLED = Settled(raised="RuntimeError", message="The call was cancelled.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,10 +338,28 @@ class _Run:
             self._log.write(SentRecord([one.id for one in leaving]))
             if not all(self._may_repeat(one.module, self._subtool(one)) for one in leaving):
                 await self._log.sync()
+        if len(leaving) == 1 and not self._tasks and not self._done:
+            await self._call_here(leaving[0])
+            return
         for one in leaving:
             self._began[one.id] = time.monotonic()
             task = asyncio.ensure_future(self._call(one.module, self._subtool(one), one.arguments))
             self._tasks[task] = one.id
+
+    async def _call_here(self, one: ProgramCall) -> None:
+        """Make the only call that is open. A task of its own would cost three turns of the event loop."""
+        began = time.monotonic()
+        outcome: CallOutcome
+        try:
+            settled = await self._call(one.module, self._subtool(one), one.arguments)
+            outcome = "error" if settled.raised else "ok"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                self._made[one.id].outcome = "cancelled"
+                raise
+            settled, outcome = CANCELLED, "cancelled"
+        self._record(one.id, settled, (time.monotonic() - began) * 1000, outcome)
 
     async def _wait_for_a_call(self) -> None:
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -352,8 +371,7 @@ class _Run:
             number = self._tasks.pop(task)
             ms = (time.monotonic() - self._began.pop(number)) * 1000
             if task.cancelled():
-                settled = Settled(raised="RuntimeError", message="The call was cancelled.")
-                self._record(number, settled, ms, "cancelled")
+                self._record(number, CANCELLED, ms, "cancelled")
                 continue
             problem = task.exception()
             if problem is not None:
