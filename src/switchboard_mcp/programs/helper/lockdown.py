@@ -1,7 +1,8 @@
 """Confines the helper process and its worker: limits, no privileges, Landlock, and filters of system calls.
 
 The worker may use the calls in `WORKER_CALLS` and is killed for any other; it reads libraries only. The helper gives up
-opening files and starting processes once its worker runs. On systems other than Linux only the limits hold.
+opening files and starting processes once its worker runs. A kernel without Landlock or seccomp leaves these steps out,
+and on systems other than Linux only the limits hold; any other step that fails ends the start.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from switchboard_mcp.sandbox import confine, seccomp
 EXECUTE, READ_FILE, READ_DIR = 1, 4, 8
 READ = READ_FILE | READ_DIR
 RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of bits; 16 from 5
+GET_ACTION_AVAIL = 2  # of seccomp(2)
 ALL_TCP, SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store", "/etc/ld.so.cache")
 PROGRAMS = ("/bin", "/usr/bin", "/usr/local/bin")
@@ -61,7 +63,9 @@ def worker_plan(binary: str, memory_mb: int, abi: int) -> dict[str, object]:
     return {
         "limits": limits(memory_mb),
         "landlock": landlock(abi, [*readable, *loaders, (binary, READ_FILE | EXECUTE)]),
-        "seccomp": seccomp.assemble_only(confine.machine(), WORKER_CALLS, kill=True),
+        "seccomp": seccomp.assemble_only(confine.machine(), WORKER_CALLS, kill=True)
+        if has_seccomp()
+        else b"",
     }
 
 
@@ -93,9 +97,20 @@ def landlock_abi() -> int:
         return 0
 
 
+def has_seccomp() -> bool:
+    """Return True if this kernel can kill a process by a filter, on an architecture that there is a filter for."""
+    if sys.platform != "linux" or confine.machine() not in confine.SECCOMP:
+        return False
+    try:
+        confine.call(confine.SECCOMP[confine.machine()], GET_ACTION_AVAIL, 0, struct.pack("I", seccomp.KILL))
+    except OSError:
+        return False
+    return True
+
+
 def worker_command(binary: str, memory_mb: int) -> str:
     """Return the program that the client starts as its worker: a script in memory that confines it, then becomes it."""
-    if sys.platform != "linux" or confine.machine() not in confine.SECCOMP:
+    if sys.platform != "linux":
         return binary
     plan = marshal.dumps(worker_plan(binary, memory_mb, landlock_abi())).hex()
     words = [os.path.realpath(sys.executable), "-I", "-S", LAUNCHER, confine.__file__, plan, binary]
@@ -132,7 +147,7 @@ def enter_last(worker: int) -> list[str]:
 
     The client ends a worker that computes on after its time, so this process may signal that one.
     """
-    if sys.platform != "linux" or confine.machine() not in confine.SECCOMP:
+    if not has_seccomp():
         return []
     rules = seccomp.assemble_only(confine.machine(), HELPER_CALLS, kill=False, may_signal=worker)
     confine.filter_calls(rules, confine.TSYNC)
