@@ -34,6 +34,7 @@ from switchboard_mcp.features import (
     open_event_log,
     open_mail,
     open_pins,
+    open_programs,
     open_telemetry,
 )
 from switchboard_mcp.gateway.factory import (
@@ -222,6 +223,7 @@ async def running(
         if recorder is not None:
             services.recorder = recorder(services)
         enable_switchboard_suite(workspace.config, services)
+        programs = open_programs(workspace, services)
         registry = ChildRegistry(workspace, services)
         gateway = Gateway(registry.children.values(), workspace.config, log, loop, workspace.folder)
         services.events = gateway
@@ -240,7 +242,11 @@ async def running(
             yield switchboard
         finally:
             sweeper.cancel()
+            if programs is not None:
+                programs.stop()
             await _end(switchboard)
+            if programs is not None:
+                await programs.close()
             if mail_server is not None:
                 await mail_server.close()
             recorders = services.recorder or services.records

@@ -110,6 +110,19 @@ KINDS: dict[str, FailureKind] = {
     "gate_waiting": FailureKind(
         True, "Ask the user to run `switchboard approvals`, then make the same call again."
     ),
+    "program_refused": FailureKind(
+        False,
+        "Correct the named lines and run it again. Nothing of it has run; get names and types from `stubs`.",
+    ),
+    "program_failed": FailureKind(
+        False, "Correct the program. The calls listed as made have been carried out."
+    ),
+    "program_limit": FailureKind(False, "Do less in one program, or raise the named limit in the config."),
+    "program_unknown": FailureKind(False, "Call `list` to see the kept programs."),
+    "program_not_locked": FailureKind(
+        False, "Review the program, then run `switchboard lock` and commit the lock file."
+    ),
+    "programs_unavailable": FailureKind(True, "Call the subtools one by one."),
     "gate_unanswered": FailureKind(
         False,
         "Use a host that can ask its user (elicitation), or have the user allow it in `gate` of the config.",

@@ -22,7 +22,9 @@ from switchboard_mcp.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
     from switchboard_mcp.bus.replicas.replicas import RedisReplicas
+    from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.children.pinning import Pins
+    from switchboard_mcp.gateway.programs.program_server import ProgramServer
     from switchboard_mcp.gateway.telemetry import Telemetry
     from switchboard_mcp.mail.server import MailServer
     from switchboard_mcp.observability.audit.audit_log import AuditLog
@@ -47,6 +49,17 @@ def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServ
     from switchboard_mcp.mail.server import MailServer
 
     return MailServer(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
+
+
+def open_programs(workspace: Workspace, context: ChildContext) -> ProgramServer | None:
+    """Create the program suite, if it is enabled."""
+    if not workspace.config.programs.enabled:
+        return None
+    from switchboard_mcp.gateway.programs.program_server import ProgramServer
+
+    server = ProgramServer.open(workspace, context)
+    context.builtin_apps = {**context.builtin_apps, server.name: server}
+    return server
 
 
 def audit_folder(workspace: Workspace) -> str:

@@ -42,6 +42,7 @@ class Pins:
 
     def __init__(self, lock: LockFile | None, workspace: str, log: Log, *, governed: bool) -> None:
         self._children = lock.children if lock is not None else {}
+        self._programs = _programs(lock)
         self._path = lock_path(workspace)
         self._stamp = _stamp(self._path)
         self.lock_version = 1
@@ -51,6 +52,14 @@ class Pins:
         self._logged: dict[
             str, list[ToolChange]
         ] = {}  # the changes last logged per child, so each is logged once
+
+    def program_hash(self, name: str) -> str:
+        """Return the locked checksum of a kept program, from the file as it is now; empty if it has none."""
+        try:
+            self._programs = _programs(read_lock(self._path))
+        except SwitchboardError as problem:  # perhaps half edited: keep the last valid lock
+            self._log.warning("lock.ignored", problem=problem.failure.message)
+        return self._programs.get(name, "")
 
     def pin_for(self, spec: ChildSpec, sandbox: SandboxSettings | UnsetType = UNSET) -> LockPin | None:
         """Return the pin of one child, or None if it has none. A wrapper has none: its original has one.
@@ -89,6 +98,7 @@ class Pins:
                 self._log.warning("lock.ignored", problem=problem.failure.message)
             else:
                 self._children = lock.children if lock is not None else {}
+                self._programs = _programs(lock)
                 self.lock_version += 1
         return pin.lock_version != self.lock_version
 
@@ -302,6 +312,10 @@ def load_pins(workspace: str, log: Log, *, governed: bool) -> Pins | None:
         log.warning("lock.ignored", problem=problem.failure.message)
         return None
     return Pins(lock, workspace, log, governed=governed) if lock is not None or governed else None
+
+
+def _programs(lock: LockFile | None) -> dict[str, str]:
+    return dict(lock.programs or {}) if lock is not None else {}
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

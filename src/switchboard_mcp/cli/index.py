@@ -29,6 +29,7 @@ COMMANDS = {
     "bus": "commands.bus:COMMAND",
     "audit": "commands.audit:COMMAND",
     "find": "commands.find:COMMAND",
+    "program": "programs.program_command:COMMAND",
     "tokens": "commands.tokens:COMMAND",
     "status": "commands.status:COMMAND",
     "top": "commands.top:COMMAND",

@@ -23,6 +23,7 @@ usage: switchboard [COMMAND] [OPTIONS]
   introspect SUITE      show the subtools of a suite
   call SUITE SUBTOOL    call a subtool
   find WORDS            find the subtools that match a sentence
+  program check|run|…   check, run and keep programs that call subtools of several suites
   ask SENTENCE          let a model find and call the subtools for a sentence
   wrap CHILD            let a child take requests in plain sentences
   unwrap CHILD          undo `wrap`, byte for byte

@@ -59,6 +59,8 @@ def discover(
         _add(_mail_child(source, config), result)
     if config.find.enabled:
         _add(_switchboard_child(source), result)
+    if config.programs.enabled:
+        _add(_program_child(source), result)
     _read_map(config.mcp_servers, EntryLocation(source, "mcpServers", folder), result)
     for path in _matched_files(folder, config, environ, source, result.warnings):
         _read_file(path, result)
@@ -91,6 +93,18 @@ def _switchboard_child(source: str) -> ChildSpec:
         key="find",
         kind="builtin",
         description=models.SWITCHBOARD_DESCRIPTION,
+    )
+
+
+def _program_child(source: str) -> ChildSpec:
+    """Return the built-in child that runs programs."""
+    return ChildSpec(
+        name=sections.PROGRAM_NAME,
+        source=source,
+        key="programs",
+        kind="builtin",
+        description=sections.PROGRAM_DESCRIPTION,
+        rpc_timeout_ms=sections.LONGEST_RUN_MS,
     )
 
 

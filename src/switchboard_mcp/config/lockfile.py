@@ -108,3 +108,5 @@ class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True)
     """Version of this file's format."""
     children: dict[str, LockedChild] = {}
     """Locked inventory of each child, by name."""
+    programs: dict[str, Hash] | UnsetType = UNSET
+    """Checksum of each kept program, by name. Governed mode runs no other."""

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from switchboard_mcp.config.gate import GateSection, Hints, seconds
-from switchboard_mcp.config.programs import ProgramSettings
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sandbox import Sandbox, SandboxSettings, SandboxWords, merged, words_of
 from switchboard_mcp.config.sections import (
@@ -28,6 +27,7 @@ from switchboard_mcp.config.sections import (
     MailSettings,
     MiddlewareUse,
     Profile,
+    ProgramSettings,
     TelemetrySettings,
     Token,
 )

@@ -16,7 +16,7 @@ from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.gate import gate_settings
 from switchboard_mcp.config.models import APPROVALS_FILE, SWITCHBOARD_NAME, Config, Workspace
-from switchboard_mcp.config.sections import NO_LIMITS, token_profiles
+from switchboard_mcp.config.sections import NO_LIMITS, PROGRAM_NAME, token_profiles
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -24,6 +24,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
+    from switchboard_mcp.gateway.programs.program_server import ProgramServer
     from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
     from switchboard_mcp.observability.call_record import CallObserver
     from switchboard_mcp.policy.governance import GovernedWorkspace
@@ -71,8 +72,10 @@ def attach_pipelines(
     own = any(suite.limits or suite.cache for suite in config.suites.values())
     observed = context.recorder or context.records
     gate = open_gate(config, context)
-    if loaded or own or observed or gate or config.limits != NO_LIMITS:
-        _pipelines().attach_pipelines(suites, config, context, loaded, gate)
+    programs = cast("ProgramServer | None", context.builtin_apps.get(PROGRAM_NAME))
+    if loaded or own or observed or gate or programs or config.limits != NO_LIMITS:
+        own_gates = {} if programs is None else {PROGRAM_NAME: programs.gate(cast("CallGate", context.gate))}
+        _pipelines().attach_pipelines(suites, config, context, loaded, gate, own_gates)
 
 
 def observe_calls(runtime: Runtime, recorder: CallObserver | None) -> None:
@@ -93,9 +96,10 @@ def open_gate(config: Config, context: ChildContext) -> CallGate | None:
     """Return the gate of the workspace, if any rule can refuse a call or ask about it.
 
     It stays the same while its rules do, with the answers of the user. A call that waits in an earlier one is refused.
+    Without rules there is one that asks about programs alone.
     """
     settings = gate_settings(config.gate)
-    if not settings.enabled:
+    if not settings.enabled and PROGRAM_NAME not in context.builtin_apps:
         context.gate = None
         return None
     from switchboard_mcp.gateway.gate.call_gate import CallGate
@@ -103,7 +107,7 @@ def open_gate(config: Config, context: ChildContext) -> CallGate | None:
     gate = context.gate
     if not isinstance(gate, CallGate) or gate.settings != settings:
         context.gate = gate = CallGate(settings, context)
-    return gate
+    return gate if settings.enabled else None
 
 
 def enable_switchboard_suite(config: Config, context: ChildContext) -> None:
@@ -131,6 +135,10 @@ def apply_views(
         from switchboard_mcp.gateway.suites.refused_suite import govern
 
         govern(gateway, config, workspace.absent, disabled)
-    server = context.builtin_apps.get(SWITCHBOARD_NAME)
+    server = cast("SwitchboardServer | None", context.builtin_apps.get(SWITCHBOARD_NAME))
+    programs = cast("ProgramServer | None", context.builtin_apps.get(PROGRAM_NAME))
+    if programs is not None:
+        programs.gateway = gateway
     if server is not None:
-        cast("SwitchboardServer", server).gateway = gateway
+        server.gateway = gateway
+        server.kept = None if programs is None else programs.kept

@@ -72,6 +72,17 @@ class ListenSubscription(Struct, kw_only=True):
         self.channel.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
 
 
+class ProgramMark(Protocol):
+    """The program run that a call belongs to."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+
+    def is_approved(self, child: str, subtool: str) -> bool:
+        """Return True if the user has allowed the program to call the subtool."""
+
+
 class Approver(Protocol):
     """Asks the person at the terminal of a command, whose host is this process."""
 
@@ -129,6 +140,9 @@ class Session:
             0  # tokens of results that were kept out of its context, less those of reading on
         )
         self.in_flight: dict[bytes, Cancellable] = {}
+        self.program_calls: dict[
+            bytes, ProgramMark
+        ] = {}  # by the id of the call: those that programs have made
         self.pending_client_requests: dict[bytes, PendingClientRequest] = {}  # by id
         self.listens: dict[bytes, ListenSubscription] = {}
         self.subscribed: dict[str, SubscribedResource] = {}  # by the URI the host uses

@@ -164,7 +164,7 @@ class InProcessServer:
             invalid = failure("arguments_invalid", f"{tool.name}: {problem}.", schema=tool.schema)
             self._peer.transport.send(jsonrpc.result(id, tool_result(invalid)))
             return None
-        request = ToolRequest(self._peer.notify, call.meta.get("progressToken", UNSET))
+        request = ToolRequest(self._peer.notify, call.meta.get("progressToken", UNSET), id)
         return self._call(tool, arguments, request)
 
     def read_resource(self, id: bytes, params: Raw) -> Coroutine[Any, Any, bytes]:

@@ -20,11 +20,12 @@ Notify = Callable[[str, bytes], None]
 
 
 class ToolRequest:
-    """A tool call in progress, as its handler sees it."""
+    """A tool call in progress, as its handler sees it. `id` is that of the request from the gateway."""
 
-    __slots__ = ("_notify", "_token")
+    __slots__ = ("_notify", "_token", "id")
 
-    def __init__(self, notify: Notify, token: Raw | UnsetType = UNSET) -> None:
+    def __init__(self, notify: Notify, token: Raw | UnsetType = UNSET, id: bytes = b"") -> None:
+        self.id = id
         self._notify = notify
         self._token = token
 

@@ -40,7 +40,8 @@ class CallRecord(Struct, array_like=True, gc=False):
     number: int = 0
     """Number of the call in its session, from 1; 0 if it is no call, or its client has no session."""
     origin: str = ""
-    """`app` for a call under a name that only the pages of apps have; empty otherwise."""
+    """`app` for a call under a name that only the pages of apps have, `program` and the id of the run for one that a
+    program has made; empty otherwise."""
 
 
 class CallObserver(Protocol):

@@ -18,7 +18,7 @@ from switchboard_mcp.config.descriptions import read_descriptions
 from switchboard_mcp.config.documents import read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
-from switchboard_mcp.config.programs import PROGRAM_NAME
+from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name

@@ -9,11 +9,12 @@ import ast
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 from unittest.mock import Mock
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 import switchboard_mcp
 from switchboard_mcp.children.catalog import ServerSnapshot
@@ -25,7 +26,9 @@ from switchboard_mcp.config.models import Config, Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.methods import METHODS
+from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
 from switchboard_mcp.gateway.pipeline.rate_limit import TASK_REQUESTS_PER_MINUTE, RateLimiter
+from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.gateway.suites.profile_suite import profile_view
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse
 from switchboard_mcp.policy.access import access
@@ -65,11 +68,14 @@ class Case(NamedTuple):
     """Can be served in governed mode."""
     suite: bool = False
     """The child is behind a suite, and the task was started through it."""
+    program: bool = False
+    """A program of the host makes the call."""
 
 
 LISTEN = {"notifications": {"resourceSubscriptions": ["mem://a"]}}
 CASES = (
     Case("tools/call", {"name": "echo", "arguments": {}}, "echo"),
+    Case("tools/call", {"name": "echo", "arguments": {}}, "echo", program=True),
     Case("prompts/get", {"name": "p"}, "p"),
     Case("resources/read", {"uri": "mem://a"}, "mem://a"),
     Case("resources/read", {"uri": "mem://t/1"}, "mem://t/1"),
@@ -107,7 +113,9 @@ def ways(only: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorat
     """Every case in each protocol version family that has it."""
     chosen = [way for way in WAYS if only(way[0])]
     ids = [
-        f"{case.method} {case.item} {'modern' if modern else 'legacy'}{' suite' * case.suite}"
+        f"{case.method} {case.item} {'modern' if modern else 'legacy'}"
+        + " suite" * case.suite
+        + " program" * case.program
         for case, modern in chosen
     ]
     return pytest.mark.parametrize(("case", "modern"), chosen, ids=ids)
@@ -185,6 +193,8 @@ class Scene:
         if case.notification:
             host.notify(case.method, case.params)
             return None
+        if case.program:
+            return program_call(host)
         return host.ask(case.method, self.params(case))
 
     def reached(self, case: Case, before: int) -> bool:
@@ -203,6 +213,25 @@ class Scene:
         if id is not None and not reached and case.method not in ("subscriptions/listen", "logging/setLevel"):
             assert (host or self.host).answer(id) is not None, "refused without an answer"
         return reached
+
+
+def program_call(host: Host, subtool: str = "echo", args: bytes = b"{}", suite: str = "kid") -> int:
+    """Let a program of the host call a subtool; its answer reaches the host as if the host had made the call."""
+    id = host.board.next_id()
+    envelope = {PREFIX + "protocolVersion": Raw(b'"2026-07-28"'), PREFIX + "clientCapabilities": Raw(b"{}")}
+    meta = envelope if host.modern else UNSET
+    request = cast(PipelineRequest, SimpleNamespace(session=host.session, channel=host.road, meta=meta))
+    approved = frozenset({(suite, subtool)})
+    run = ProgramRun("p1", host.board.gateway, request, approved, approved)
+
+    async def call() -> None:
+        settled = await run.call(suite, subtool, args)
+        answer = {"error": settled.message} if settled.raised else {"result": settled.text}
+        host.road.heard.append({"id": id, **answer})
+
+    host.board.services.start_task(call())
+    host.board.settle()
+    return id
 
 
 def lock(board: Board, kid: FakeChild) -> None:
@@ -386,6 +415,7 @@ def test_it_is_recorded_with_its_principal(scene: Scene, case: Case) -> None:
     if id is not None and scene.host.answer(id) is None and pending:
         scene.kid.server.give(pending[-1], {"tasks": []})
     assert record_of(recorder, case) == ("ann", "kid", case.item, "ok")
+    assert recorder.programs == (["p1"] if case.program else [""] * len(recorder.programs))
 
 
 @ways(lambda case: bool(case.item) and not case.released and case.method != "subscriptions/listen")

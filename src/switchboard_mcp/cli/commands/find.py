@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.app import load
+from switchboard_mcp.app import Switchboard, load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_warnings, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option, positional
+from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.suites.find_memory import FindMemory, forget, memory_folder
 from switchboard_mcp.gateway.suites.meaning import open_meaning
+from switchboard_mcp.gateway.suites.switchboard_suite import MAX_PROGRAMS
 from switchboard_mcp.gateway.suites.tool_search import (
     BRIEF_LEVELS,
     BUDGET_TOKENS,
@@ -29,6 +31,7 @@ from switchboard_mcp.gateway.suites.tool_search import (
     search_document,
     to_matches,
 )
+from switchboard_mcp.programs.kept_programs import kept_programs_of
 from switchboard_mcp.suites.detail_levels import Level
 from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import Index, query_stems
@@ -110,7 +113,16 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
         if settings.learn and folder:
             learned = await FindMemory(folder, time.monotonic).shares("", query_stems(query))
         matches = finder.find(query, invocation.args.limit, budget, levels(invocation), learned)
-        return FindReport(query, matches, unknown)
+        return FindReport(query, [*_kept_programs(switchboard, query), *matches], unknown)
+
+
+def _kept_programs(switchboard: Switchboard, query: str) -> list[SubtoolMatch]:
+    """Return the kept programs that match."""
+    suite = switchboard.gateway.view.suite_of(PROGRAM_NAME)
+    if suite is None:
+        return []
+    found = kept_programs_of(switchboard.workspace).find(query, MAX_PROGRAMS)
+    return [SubtoolMatch(suite.name, "run", f'run(name="{one.name}")', one.description) for one in found]
 
 
 def forget_choices(invocation: Invocation) -> int:

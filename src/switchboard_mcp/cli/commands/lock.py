@@ -43,9 +43,12 @@ from switchboard_mcp.errors import Failure, SwitchboardError, as_text, shell_wor
 from switchboard_mcp.features import record_decision
 from switchboard_mcp.policy.drift import ToolChange
 from switchboard_mcp.policy.governance import govern
+from switchboard_mcp.programs.kept_programs import kept_programs_of
 from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
+# Before the name of a kept program, among those of children.
+PROGRAM = "program:"
 # The statuses that make the command fail.
 BAD_STATUSES = frozenset({"drifted", "unlocked", "gone", "failed"})
 # A change that at least this many tools share is listed once.
@@ -78,6 +81,7 @@ class LockReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: list[Difference] = []
     remarks: list[str] = []
     error: Failure | UnsetType = UNSET
+    hash: str | UnsetType = UNSET
 
 
 class CurrentTools(Struct, frozen=True):
@@ -98,6 +102,8 @@ def run(invocation: Invocation) -> int:
     whole = not invocation.args.children and not accepted
     reports = compare(path, lock, current, accepted, check=invocation.args.check)
     reports += leftovers(workspace, lock, check=invocation.args.check) if whole else []
+    named = accepted | frozenset(invocation.args.children)
+    reports += compare_programs(workspace, lock, named, accepted, check=invocation.args.check)
     if not invocation.args.check:
         _record(workspace, path, lock, current, reports)
     reports.sort(key=lambda report: report.child)
@@ -112,7 +118,7 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "lock [CHILD …] [--check | --accept CHILD] [OPTIONS]",
     "Start the children and record what they offer in switchboard.lock.json, which belongs in git. A child that has\n"
-    "changed keeps its old entry until you accept the change by name.",
+    "changed keeps its old entry until you accept the change by name. Kept programs are locked as program:NAME.",
     run=run,
     arguments=[
         positional("children", "only these children (default: all)", metavar="CHILD", nargs="*"),
@@ -171,7 +177,9 @@ def _choose(invocation: Invocation, workspace: Workspace, lock: LockFile) -> lis
     args = invocation.args
     if args.check and args.accept:
         raise usage_error("--check changes nothing, --accept does.", "Use one of the two.")
-    named = [*args.children, *args.accept]
+    named = [name for name in (*args.children, *args.accept) if not name.startswith(PROGRAM)]
+    if not named and (args.children or args.accept):
+        return []
     specs = {spec.name: spec for spec in workspace.children if spec.kind != "builtin"}
     for name in named:
         if name not in specs:
@@ -287,12 +295,50 @@ def leftovers(workspace: Workspace, lock: LockFile, *, check: bool) -> list[Lock
     return [LockReport(child=name, status=status) for name in lock.children if name not in configured]
 
 
+def compare_programs(
+    workspace: Workspace, lock: LockFile, named: frozenset[str], accepted: frozenset[str], *, check: bool
+) -> list[LockReport]:
+    """Compare the kept programs with the lock: all of them, or those that are named."""
+    locked = lock.programs or {}
+    if not workspace.config.programs.enabled and not locked:
+        return []
+    current = {program.name: program.hash for program in kept_programs_of(workspace).all()}
+    reports = []
+    for name in sorted({*locked, *current}):
+        child = PROGRAM + name
+        if named and child not in named:
+            continue
+        if name not in current:
+            status: Status = "gone" if check else "removed"
+        elif name not in locked:
+            status = "unlocked" if check else "locked"
+        elif locked[name] == current[name]:
+            status = "same"
+        else:
+            status = "accepted" if child in accepted else "drifted"
+        changes = [Difference("its code has changed")] if status in ("drifted", "accepted") else []
+        reports.append(LockReport(child=child, status=status, changes=changes, hash=current.get(name, UNSET)))
+    return reports
+
+
+def _write_program(lock: LockFile, report: LockReport) -> None:
+    name, programs = report.child.removeprefix(PROGRAM), dict(lock.programs or {})
+    if report.status == "removed":
+        del programs[name]
+    elif report.status in ("locked", "accepted") and report.hash is not UNSET:
+        programs[name] = report.hash
+    lock.programs = dict(sorted(programs.items())) or UNSET
+
+
 def _write(
     path: str, lock: LockFile, current: Mapping[str, CurrentTools], reports: Sequence[LockReport]
 ) -> None:
     """Update the lock. A drifted child keeps its entry until it is accepted by name."""
     before = render(lock)
     for report in reports:
+        if report.child.startswith(PROGRAM):
+            _write_program(lock, report)
+            continue
         entry = current[report.child].entry if report.child in current else None
         if report.status == "removed":
             del lock.children[report.child]
@@ -300,7 +346,7 @@ def _write(
             kept = lock.children.get(report.child)
             sound = kept is not None and find_tampering(path, report.child, kept) is None
             lock.children[report.child] = merge(kept if sound else None, entry)
-    if render(lock) != before or (lock.children and read_lock(path) is None):
+    if render(lock) != before or ((lock.children or lock.programs) and read_lock(path) is None):
         write_lock(path, lock)
 
 

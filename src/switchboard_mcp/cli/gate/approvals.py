@@ -69,6 +69,10 @@ def _list(questions: list[StoredQuestion], invocation: Invocation) -> int:
             for question in questions
         ]
         out.table(rows, ("ID", "CALL", "ARGUMENTS", "CLIENT", "WHY", "LEFT"))
+        for question in questions:
+            if question.code:
+                out.line(f"\nCode of {question.id}:", "bold")
+                out.line(question.code)
         out.line("Answer with `switchboard approvals allow ID` or `deny ID`.", "dim")
     else:
         out.line("No call waits for a decision.", "dim")

@@ -95,6 +95,7 @@ class GatedCall(Struct):
     refuse: Callable[[Failure], None]
     decision: Decision = Decision("allow")
     is_answered: bool = False
+    question: Question | None = None  # made of the call, if it has none of its own
 
     @property
     def is_open(self) -> bool:
@@ -124,26 +125,39 @@ class CallGate:
         if kind is None:
             proceed()
             return
-        name, args = request.target()
-        suite, session = request.suite, request.session
-        call = GateCall(
-            kind,
-            suite.source,
-            suite.name,
-            name,
-            request.client,
-            session.principal,
-            session.profile,
-            request.suite_tool,
-        )
-        gated = GatedCall(request, call, args, proceed, refuse)
-        found = self._rules.candidates(call)
+        gated = _gated(request, kind, proceed, refuse)
+        found = self._rules.candidates(gated.call)
         if found.settled is not None:
             self._apply(gated, found.settled)
-        elif _needs_tool(found, kind, args) and not self._knows_hints(request):
+        elif _needs_tool(found, kind, gated.args) and not self._knows_hints(request):
             request.child.acquire(_StartFirst(self, gated, found))
         else:
             self.decide(gated, found)
+
+    def ask(
+        self,
+        request: PipelineRequest,
+        question: Question,
+        decision: Decision,
+        proceed: Callable[[], None],
+        refuse: Callable[[Failure], None],
+        retried: RetryInput | None,
+    ) -> None:
+        """Ask the user a question about a call that is not made of the call itself. `decision.rule` identifies it.
+
+        `retried` is what `peek_retry_input` returned before the rules were applied to the call.
+        """
+        gated = _gated(request, "tool", proceed, refuse)
+        gated.decision, gated.question = decision, question
+        self._ask(gated, retried)
+
+    def decision_about(self, call: GateCall, hints: ToolHints) -> Decision:
+        """Return the decision about a subtool whose arguments are not known yet: a rule that may ask does ask.
+
+        A rule that denies some arguments is applied to the call itself.
+        """
+        found = self._rules.candidates(call)
+        return found.settled or self._rules.decide_by_names_alone(found, call.kind, hints)
 
     def decide(self, gated: GatedCall, found: Candidates) -> None:
         """Decide a call whose tool is known."""
@@ -196,7 +210,11 @@ class CallGate:
         if watch is not None:
             watch.decision = decision
         retried = _take_retry_input(gated.request)
-        if decision.effect == "allow" or (decision.effect == "ask" and not gated.request.is_worth_asking):
+        if (
+            decision.effect == "allow"
+            or (decision.effect == "ask" and not gated.request.is_worth_asking)
+            or (decision.effect == "ask" and gated.request.is_approved_program_call)
+        ):
             gated.proceed()
         elif decision.effect == "deny":
             self._refuse(gated, "gate_denied", f"A rule of this workspace denies {_describe(gated)}.")
@@ -421,6 +439,8 @@ class CallGate:
         return (_client_of(request), gated.decision.rule, continued, request.fingerprint())
 
     def _question(self, gated: GatedCall) -> Question:
+        if gated.question is not None:
+            return gated.question
         request, call = gated.request, gated.call
         return Question(
             child=call.child,
@@ -493,6 +513,24 @@ def surroundings(child: Child, context: ChildContext) -> Surroundings:
     return Surroundings(folder, workspace, context.environ.get("HOME", ""), real_path)
 
 
+def _gated(
+    request: PipelineRequest, kind: Kind, proceed: Callable[[], None], refuse: Callable[[Failure], None]
+) -> GatedCall:
+    name, args = request.target()
+    suite, session = request.suite, request.session
+    call = GateCall(
+        kind,
+        suite.source,
+        suite.name,
+        name,
+        request.client,
+        session.principal,
+        session.profile,
+        request.suite_tool,
+    )
+    return GatedCall(request, call, args, proceed, refuse)
+
+
 def _needs_tool(found: Candidates, kind: Kind, args: bytes) -> bool:
     """Return whether the decision needs the tool: its hints, or its schema because of JSON in a text."""
     holds_json = b'"{' in args or b'"[' in args
@@ -502,6 +540,13 @@ def _needs_tool(found: Candidates, kind: Kind, args: bytes) -> bool:
 def _client_of(request: PipelineRequest) -> object:
     """Return whose answers count for a request: its session, or its principal if every request is a session."""
     return request.session.process_owner
+
+
+def peek_retry_input(request: PipelineRequest) -> RetryInput | None:
+    """Return the state and the answers that a stateless host brings to the gate, and leave them in the request."""
+    state, input = request.retry_input()
+    text = message_meta.decode_text(state) if state is not UNSET else None
+    return (text, input) if text is not None and is_gate_state(text) else None
 
 
 def _take_retry_input(request: PipelineRequest) -> RetryInput | None:

@@ -22,7 +22,10 @@ NOTHING_TO_FILL_IN = Raw(b'{"type":"object","properties":{}}')
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A call that waits for a decision. `arguments` is redacted and clipped; `scope` says what an answer covers."""
+    """A call that waits for a decision. `arguments` is redacted and clipped; `scope` says what an answer covers.
+
+    The question about a program has its `code`, and as `arguments` the subtools that it can call.
+    """
 
     child: str
     subtool: str
@@ -31,13 +34,19 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     scope: str
     client: str = ""
     principal: str = ""
+    code: str = ""
 
     def text(self) -> str:
         """Return the question in one paragraph for each part."""
+        who = self.client or "the agent"
         lines = [
-            f"Allow {self.client or 'the agent'} to call '{self.subtool}' of '{self.child}'?",
-            f"Arguments: {self.arguments}",
+            f"Allow {who} to run a program?"
+            if self.code
+            else f"Allow {who} to call '{self.subtool}' of '{self.child}'?",
+            f"It can call: {self.arguments}" if self.code else f"Arguments: {self.arguments}",
         ]
+        if self.code:
+            lines.append(f"Code:\n{self.code}")
         if self.reason:
             lines.append(f"Asked because: {self.reason}")
         lines.append(self.scope)

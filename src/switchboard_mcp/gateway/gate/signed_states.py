@@ -13,7 +13,8 @@ from hashlib import sha256
 PREFIX = "switchboard-gate:"
 _MAC_BYTES = 32
 _TIME_BYTES = 8
-_RULE_BYTES = 4
+# The question about a program has a digest in place of the number of a rule.
+_RULE_BYTES = 16
 _HEAD_BYTES = _TIME_BYTES + _RULE_BYTES
 
 

@@ -123,6 +123,12 @@ class PipelineRequest(HostRequest):
         """True unless it only helps to write a request that is asked about."""
         return True
 
+    @property
+    def is_approved_program_call(self) -> bool:
+        """True if a program makes the call, and the user has allowed that program to."""
+        program = self.session.program_calls.get(self.host_id)
+        return program is not None and program.is_approved(self.suite.source, self.target()[0])
+
     def require_input(self, requests: dict[str, dict[str, object]], state: str) -> None:
         """Answer a stateless host that its input is needed; it repeats the request with that."""
         if not self.finished and self.is_awaited:
@@ -337,10 +343,16 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         return self.params.name
 
     @property
+    def origin(self) -> str:  # type: ignore[override]
+        """The run for a call that a program has made, otherwise empty."""
+        programs = self.session.program_calls
+        return f"program {programs[self.host_id].run_id}" if self.host_id in programs else ""
+
+    @property
     def selects(self) -> bool:  # type: ignore[override]
-        """True if the host wants a part of the result."""
+        """True if the host wants a part of the result, or a program the whole of it."""
         arguments = self.params.arguments
-        return bool(arguments.select or arguments.find)
+        return bool(arguments.select or arguments.find) or self.host_id in self.session.program_calls
 
     def target(self) -> tuple[str, bytes]:
         """Return the subtool and its arguments."""

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 
 
+NO_GATES: Mapping[str, Gate] = {}
+
+
 class CallPipeline:
     """The pipeline of one suite. `middleware` is ordered from the outermost to the innermost."""
 
@@ -205,8 +208,9 @@ def attach_pipelines(
     services: ChildContext,
     loaded: LoadedMiddleware | None,
     gate: Gate | None = None,
+    own_gates: Mapping[str, Gate] = NO_GATES,
 ) -> None:
-    """Give a pipeline to every suite whose config asks for any part of one."""
+    """Give a pipeline to every suite whose config asks for any part of one. `own_gates` are of single children."""
     page_store: PageStore | None = None
     everywhere = loaded.all_suites if loaded is not None else ()
     per_child = loaded.by_child if loaded is not None else {}
@@ -220,8 +224,9 @@ def attach_pipelines(
 
             page_store = page_store or result_storage.PageStore(services.loop)
             cache = result_storage.ResultCache(settings.cache) if settings.cache is not None else None
-        watched = services.recorder or services.records or gate
+        suite_gate = own_gates.get(suite.source, gate)
+        watched = services.recorder or services.records or suite_gate
         if watched or middleware or settings.cache or limits != NO_LIMITS:
             suite.pipeline = CallPipeline(
-                suite, settings, limits, services, middleware, page_store, gate, cache
+                suite, settings, limits, services, middleware, page_store, suite_gate, cache
             )

@@ -21,6 +21,7 @@ from switchboard_mcp.suites.results.answers import is_json, read_result
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
+    from switchboard_mcp.gateway.client_request import ClientRequests
     from switchboard_mcp.gateway.incoming import IncomingRequest
     from switchboard_mcp.gateway.session import Session
 
@@ -164,6 +165,14 @@ class HandleStore:
             self._file_bytes -= entry.size
             # In the thread that reads: what it reads now, it may finish.
             work_thread.submit(partial(os.close, entry.file), lambda _: None)
+
+
+def open_store(broker: ClientRequests) -> HandleStore:
+    """Return the store that all suites of a gateway share."""
+    store = broker.results
+    if not isinstance(store, HandleStore):
+        broker.results = store = HandleStore(broker.loop)
+    return store
 
 
 def _resource(entry: HandleEntry) -> dict[str, str]:

@@ -17,7 +17,7 @@ from msgspec.json import decode, encode
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
-from switchboard_mcp.gateway.results.handles import HandleEntry, HandleStore, new_handle
+from switchboard_mcp.gateway.results.handles import HandleEntry, HandleStore, new_handle, open_store
 from switchboard_mcp.gateway.results.usage_file import CountKeeper
 from switchboard_mcp.hosts.traits import UNKNOWN, HostTraits, traits_of
 from switchboard_mcp.protocol import jsonrpc, message_meta
@@ -74,11 +74,8 @@ class Shaped(Struct, frozen=True):
 
 def build_shaper(settings: ResultSettings, suite: str, child: Child, broker: ClientRequests) -> ResultShaper:
     """Return what shapes the results of one suite. All suites of a gateway share the store of handles."""
-    store = broker.results
-    if not isinstance(store, HandleStore):
-        broker.results = store = HandleStore(broker.loop)
     keeper = CountKeeper(child.state_folder("results"), child.name, broker.loop)
-    return ResultShaper(settings, suite, store, keeper)
+    return ResultShaper(settings, suite, open_store(broker), keeper)
 
 
 class ResultShaper:

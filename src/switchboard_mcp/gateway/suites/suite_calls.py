@@ -314,7 +314,8 @@ class SubtoolCall(HostRequest):
         """Return whether a result may be changed: the call selects from it, or it is large or has two copies."""
         arguments, suite = self.params.arguments, self.suite
         size = len(memoryview(result))
-        return not self.session.whole_results and (
+        session = self.session
+        return not (session.whole_results or self.host_id in session.program_calls) and (
             bool(arguments.select or arguments.find)
             or size > suite.shaped_above
             or (size > suite.passed_up_to and suite.compacts and b'"structuredContent"' in bytes(result))

@@ -7,6 +7,7 @@ neither found nor mentioned. None of the tools starts a child.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from msgspec import UNSET, Meta, Struct
 
 from switchboard_mcp import __version__
 from switchboard_mcp.config.models import SWITCHBOARD_NAME
+from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.gateway.suites.find_memory import FindMemory, memory_folder
@@ -37,6 +39,7 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.search import query_stems
 from switchboard_mcp.suites.token_estimate import estimate
+from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suites.views import View
+    from switchboard_mcp.programs.kept_programs import KeptPrograms
 
 INSTRUCTIONS = (
     "`find` names the subtool for a task with its signature: call it next, there is no need to introspect its suite. "
@@ -56,6 +60,8 @@ CALL_TOOL = "Call the tool named `tool` itself, with the arguments of the signat
 NO_SIGNATURE = "Introspect the suite with subtool=NAME for a match without signature."
 NOTHING = "Nothing matches these words. Try others, or introspect a suite."
 MAX_MATCHES = 20
+# Kept programs are few, and come first.
+MAX_PROGRAMS = 2
 # Share of the budget for the names of suites that could not be searched.
 NOT_SEARCHED_SHARE = 0.2
 
@@ -138,6 +144,7 @@ class SwitchboardServer:
         self.recent = recent
         self.memory: FindMemory | None = None
         self.meaning: Meaning | None = None
+        self.kept: KeptPrograms | None = None  # the kept programs, if programs are enabled
         self._indexes: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
 
     @classmethod
@@ -211,6 +218,7 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     hits = [
         _to_find_match(match, direct_names.get((match.suite, match.subtool), ""), view) for match in matches
     ]
+    hits = [*await _kept_programs(session, args.query), *hits]
     next_steps = [
         CALL_SUITE if any(hit.suite for hit in hits) else "",
         CALL_TOOL if any(h.tool for h in hits) else "",
@@ -224,6 +232,18 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
             len(unknown) if len(named) < len(unknown) else 0,
         )
     )
+
+
+async def _kept_programs(session: SwitchboardSession, query: str) -> list[FindMatch]:
+    """Return the kept programs that match, if the client may run them."""
+    kept, suite = session.server.kept, session.view.suite_of(PROGRAM_NAME)
+    if kept is None or suite is None or not suite.access.permits("run"):
+        return []
+    found = await work_thread.run(partial(kept.find, query, MAX_PROGRAMS))
+    return [
+        FindMatch(suite.name, "run", signature=f'run(name="{one.name}")', summary=one.description)
+        for one in found
+    ]
 
 
 def _within(names: list[str], tokens: int) -> list[str]:

@@ -262,6 +262,13 @@ class GateRules:
         """Return the decision about a call if no candidate looks at its arguments."""
         return self._plan(found, kind, hints).last
 
+    def decide_by_names_alone(self, found: Candidates, kind: Kind, hints: ToolHints) -> Decision:
+        """Return the decision about a subtool whatever its arguments are; one that asks about some of them asks."""
+        plan = self._plan(found, kind, hints)
+        if plan.last.effect == "allow":
+            return next((step.decision for step in plan.steps if step.decision.effect == "ask"), plan.last)
+        return plan.last
+
     def _plan(self, found: Candidates, kind: Kind, hints: ToolHints) -> Plan:
         """Return the plan for a tool with these annotations, made once."""
         known = found.plans.get(hints)

@@ -28,7 +28,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, versions
-from switchboard_mcp.server.http import asgi, auth, transport_security, validation
+from switchboard_mcp.server.http import asgi, auth, metrics_endpoint, transport_security, validation
 from switchboard_mcp.server.http.asgi import Receive, Scope, Send
 from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.connection_limits import ConnectionGuard, ConnectionTable
@@ -374,8 +374,6 @@ class HttpServer:
         if exchange.principal in self._gateway.views:
             await exchange.refuse(403, "Metrics cover all children. Use a token without a profile.")
             return
-        from switchboard_mcp.server.http import metrics_endpoint  # Loaded on first use.
-
         body = metrics_endpoint.render_metrics(
             self._gateway, time.monotonic() - self._started, self.timelines
         )

@@ -15,6 +15,7 @@ from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.policy.gate.conditions import Surroundings
 from switchboard_mcp.policy.gate.rules import GateCall, GateRules, Kind, tool_hints
 from tests.unit.gateway.board import FOLDER, Board, Host, Json
+from tests.unit.gateway.test_call_path import program_call
 
 TOOLS: list[Json] = [
     {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
@@ -30,6 +31,7 @@ PATHS: dict[str, tuple[dict[str, Any], str, Kind]] = {
     "whole suite of twins": ({"split": True}, "kid_suite", "tool"),
     "read suite": ({"split": True}, "kid_read_suite", "tool"),
     "write suite": ({"split": "auto"}, "kid_write_suite", "tool"),
+    "program": ({}, "program", "tool"),
     "direct": ({"exposure": "direct"}, "", "tool"),
     "pin": ({"pin": ["*"]}, "", "tool"),
     "prompt": ({"exposure": "direct"}, "prompts/get", "prompt"),
@@ -104,6 +106,8 @@ def call(host: Host, tool: str, kind: Kind, name: str, args: Json) -> None:
         host.ask(tool, {"name": "read", "arguments": args})
     elif kind == "resource":
         host.ask(tool, {"uri": "file:///w/read"})
+    elif tool == "program":
+        program_call(host, name, msgspec.json.encode(args))
     elif tool:
         host.call(name, tool, args=args)
     else:
@@ -134,7 +138,8 @@ def test_no_path_leads_past_a_rule_that_denies(
         call(host, tool, kind, name, args)
         effect = decided(written, otherwise, kind, tool, name, args, host)
         refused_by_twin = tool == "kid_read_suite" and name == "write"
-        assert scene.reached() is (effect == "allow" and not refused_by_twin)
+        approved = tool == "program" and effect == "ask"  # the user has confirmed the program
+        assert scene.reached() is ((effect == "allow" or approved) and not refused_by_twin)
     finally:
         board.close()
 
@@ -144,7 +149,7 @@ def decided(
 ) -> str:
     """The strictest of what each rule alone says; a rule that asks refuses, since nobody can be asked."""
     item = {"tool": name, "prompt": "read", "resource": "file:///w/read"}[kind]
-    twin = tool if kind == "tool" else ""
+    twin = tool.replace("program", "kid_suite") if kind == "tool" else ""
     made = GateCall(kind, "kid", "kid_suite", item, host.session.client, host.session.principal, "", twin)
     hints = tool_hints(name == "read", None, None) if kind == "tool" else tool_hints(None, None, None)
     around = Surroundings(FOLDER, FOLDER, "", str)

@@ -26,12 +26,14 @@ class Recorder:
         self.watch = None
         self.records: list[tuple[str, str, str, str, bytes, str, float]] = []
         self.life: list[tuple[str, str]] = []
+        self.programs: list[str] = []
 
     def record(self, record: CallRecord) -> None:
         if record.kind == "child":
             self.life.append((record.child, record.outcome))
         else:
             self.records.append(msgspec.structs.astuple(record)[:7])  # all up to the time
+            self.programs.append(record.origin.removeprefix("program "))
 
     @property
     def outcomes(self) -> list[str]:

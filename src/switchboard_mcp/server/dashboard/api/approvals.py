@@ -30,7 +30,7 @@ async def approvals(state: DashboardState, request: ApiRequest) -> object:
     for row in shown:
         del row["pid"]
         if not request.viewer.may_act:
-            row["arguments"] = ""
+            row["arguments"] = row["code"] = ""
     return {"approvals": shown}
 
 

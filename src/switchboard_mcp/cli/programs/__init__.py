@@ -1,0 +1,1 @@
+"""`switchboard program`: checks, runs and keeps programs from a shell."""

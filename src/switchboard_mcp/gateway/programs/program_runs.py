@@ -1,0 +1,201 @@
+"""Runs programs that were admitted, and goes on with runs that were interrupted.
+
+A run has a log in the user's state folder. If this process ends, or its host disconnects, the run stays there; the same
+client goes on with it by its id, under the policies of that time. Nothing that may have been carried out is repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, Struct
+
+from switchboard_mcp.errors import refused
+from switchboard_mcp.gateway.programs.own_functions import OwnFunctions
+from switchboard_mcp.gateway.programs.program_calls import ProgramRun
+from switchboard_mcp.programs.engine import Engine, Limits, Settled
+from switchboard_mcp.programs.run_log import RecordedRun, RunLog, RunLogError, RunStore
+from switchboard_mcp.programs.run_loop import (
+    CallMade,
+    CallSubtool,
+    MayRepeat,
+    Outcome,
+    Program,
+    open_log,
+    recover,
+    run,
+)
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.system import work_thread
+from switchboard_mcp.system.user_folders import workspace_state_folder
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.context import ChildContext
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
+    from switchboard_mcp.gateway.programs.prepared import CheckedProgram, PreparedProgram
+
+# More interrupted runs are not listed.
+MAX_LISTED = 20
+TITLE_CHARS = 80
+
+
+class InterruptedRun(Struct, frozen=True):
+    """A run that can go on."""
+
+    id: str
+    code: str
+
+
+class ProgramRuns:
+    """The runs of a workspace."""
+
+    def __init__(self, limits: Limits, context: ChildContext) -> None:
+        self.limits = limits
+        self._context = context
+        folder = workspace_state_folder(context.environ, "programs", context.workspace)
+        self._store = RunStore(folder) if os.path.isabs(folder) else None
+        self._version = version("pydantic-monty")
+
+    @property
+    def snapshot_key(self) -> bytes:
+        """The key for snapshots; without a state folder it is valid until the server stops."""
+        try:
+            return os.urandom(32) if self._store is None else self._store.snapshot_key
+        except OSError as problem:
+            self._context.log.warning("programs.no_key", problem=str(problem))
+            self._store = None
+            return os.urandom(32)
+
+    def stop(self) -> None:
+        """Let runs that are cancelled from now on stay unfinished."""
+        if self._store is not None:
+            self._store.is_stopping = True
+
+    async def execute(
+        self,
+        engine: Engine,
+        gateway: Gateway,
+        request: PipelineRequest,
+        program: PreparedProgram,
+        approved: bool,
+        on_progress: Callable[[CallMade], None],
+    ) -> tuple[str, Outcome]:
+        """Run a program to its end, or an interrupted run from where it was; return its id and its outcome."""
+        if program.run_id:
+            log, recorded = await work_thread.run(partial(self._reopen, program.run_id))
+            if recorded.end is not None:
+                log.close()
+                end = recorded.end
+                return log.run, Outcome(end.value, end.printed, [], end.failure, log.run)
+            call, options = self._options(gateway, request, program, approved, log.run)
+            return log.run, await recover(engine, recorded, self._version, call, log, on_progress, *options)
+        fresh = Program(program.code, program.checked.modules, program.input, _seed(), time.time())
+        note = {"principal": request.session.principal, "approved": "yes" if approved else ""}
+        created: RunLog | None = await work_thread.run(partial(self._create, fresh, note))
+        run_id = created.run if created is not None else f"p{os.urandom(4).hex()}"
+        call, options = self._options(gateway, request, program, approved, run_id)
+        return run_id, await run(engine, fresh, call, created, self.limits, on_progress, *options)
+
+    def _options(
+        self,
+        gateway: Gateway,
+        request: PipelineRequest,
+        program: PreparedProgram,
+        approved: bool,
+        run_id: str,
+    ) -> tuple[CallSubtool, tuple[MayRepeat, Callable[[], bool]]]:
+        """Return what calls subtools for a run, what says which may be repeated, and if the run may go on later."""
+        checked, session = program.checked, request.session
+        allowed = checked.manifest if approved else frozenset()
+        calls = ProgramRun(run_id, gateway, request, checked.manifest, allowed)
+        own = OwnFunctions(gateway, calls)
+
+        async def call(module: str, subtool: str, arguments: bytes) -> Settled:
+            child = checked.children.get(module)
+            if child is None:
+                return await own.call(module, subtool, arguments)
+            named = _renamed(arguments, checked.parameters.get((child, subtool)))
+            return await calls.call(child, subtool, named)
+
+        def is_stopping() -> bool:
+            return session.closed or (self._store is not None and self._store.is_stopping)
+
+        return call, (partial(_only_reads, checked), is_stopping)
+
+    async def recorded(self, run_id: str, principal: str) -> RecordedRun:
+        """Return a run of a client. Raises `program_unknown` if it has none of that id."""
+        return await work_thread.run(partial(self._read, run_id, principal))
+
+    async def interrupted(self, principal: str) -> list[InterruptedRun]:
+        """Return the runs of a client that can go on, the newest first."""
+        return await work_thread.run(partial(self._interrupted, principal))
+
+    def _interrupted(self, principal: str) -> list[InterruptedRun]:
+        found: list[InterruptedRun] = []
+        try:
+            ids = self._store.unfinished() if self._store is not None else []
+        except OSError:
+            return found
+        for id in reversed(ids):
+            try:
+                start = self._read(id, principal).start
+            except Exception:  # noqa: BLE001 - of another client, or not readable: not listed
+                continue
+            found.append(InterruptedRun(id, start.code.strip()[:TITLE_CHARS]))
+            if len(found) == MAX_LISTED:
+                break
+        return found
+
+    def _create(self, program: Program, note: dict[str, str]) -> RunLog | None:
+        """Create the log of a run; without one, it ends with this process."""
+        if self._store is None:
+            return None
+        try:
+            return open_log(self._store, program, self.limits, self._version, note)
+        except OSError as problem:
+            self._context.log.warning("programs.no_log", problem=str(problem))
+            return None
+
+    def _read(self, run_id: str, principal: str) -> RecordedRun:
+        unknown = refused("program_unknown", f"There is no run '{run_id[:64]}' of yours to go on with.")
+        try:
+            if self._store is None:
+                raise unknown
+            recorded = self._store.read(run_id)
+        except (OSError, ValueError, RunLogError):
+            raise unknown from None
+        if recorded.start.note.get("principal") != principal:
+            raise unknown
+        return recorded
+
+    def _reopen(self, run_id: str) -> tuple[RunLog, RecordedRun]:
+        assert self._store is not None
+        try:
+            return self._store.reopen(run_id)
+        except BlockingIOError:
+            raise refused("program_unknown", f"The run '{run_id[:64]}' is under way.") from None
+        except (OSError, RunLogError) as problem:
+            raise refused("program_unknown", f"The run cannot go on: {problem}.") from None
+
+
+def _only_reads(checked: CheckedProgram, module: str, subtool: str) -> bool:
+    child = checked.children.get(module)
+    return child is None or (child, subtool) not in checked.writes
+
+
+def _renamed(arguments: bytes, names: Mapping[str, str] | None) -> bytes:
+    """Return arguments under the names of the subtool."""
+    if not names:
+        return arguments
+    members: dict[str, Raw] = jsonrpc.decode_members(arguments)
+    return jsonrpc.encode({names.get(name, name): value for name, value in members.items()})
+
+
+def _seed() -> int:
+    return int.from_bytes(os.urandom(4))

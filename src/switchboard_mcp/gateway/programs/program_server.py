@@ -1,0 +1,422 @@
+"""The program suite: typed stubs of the other suites, checks, runs, and programs that were kept under a name.
+
+An in-process server, a child like any other. A call of `run` passes `ManifestGate` first, which prepares the program
+and has it approved; what it calls goes through `program_calls`.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import Task
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.sections import PROGRAM_NAME
+from switchboard_mcp.errors import failure, refused
+from switchboard_mcp.gateway.programs.checker import ProgramChecker
+from switchboard_mcp.gateway.programs.manifest_gate import ManifestGate
+from switchboard_mcp.gateway.programs.prepared import CheckedProgram, PreparedProgram
+from switchboard_mcp.gateway.programs.program_answers import answer_run
+from switchboard_mcp.gateway.programs.program_calls import ProgramRun
+from switchboard_mcp.gateway.programs.program_runs import InterruptedRun, ProgramRuns
+from switchboard_mcp.gateway.programs.program_stubs import render_stubs
+from switchboard_mcp.inprocess.server_app import (
+    ClientIdentity,
+    ClientSession,
+    Notifier,
+    Resource,
+    ToolRequest,
+    ToolSpec,
+)
+from switchboard_mcp.programs.engine import Limits
+from switchboard_mcp.programs.helper_engine import HelperEngine
+from switchboard_mcp.programs.kept_programs import KeptProgram, kept_programs_of
+from switchboard_mcp.programs.run_loop import CallMade
+from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.system import work_thread
+from switchboard_mcp.system.installation import install_hint
+
+if TYPE_CHECKING:
+    from switchboard_mcp.children.context import ChildContext
+    from switchboard_mcp.gateway.gate.call_gate import CallGate
+    from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
+    from switchboard_mcp.gateway.session import Session
+    from switchboard_mcp.gateway.suites.views import View
+    from switchboard_mcp.programs.engine import Engine
+
+INSTRUCTIONS = (
+    "Use a program where several calls depend on each other, or where results are large: `stubs` of the suites, then "
+    "`run`. Write `import github`, `issues = await github.list_issues(repo='a/b')` at the top level, "
+    "`asyncio.gather` for calls at once; the last expression is the answer. `run` checks names and types before "
+    "anything is called."
+)
+# Programs whose code is remembered, so that `keep` need not repeat it.
+MAX_REMEMBERED = 100
+# A larger value is refused by the engine; of one above `limits.answerKb` the host gets a head and a handle.
+MAX_VALUE_KB = 4_096
+MAX_INPUT_BYTES = 1024 * 1024
+
+
+class StubsArgs(Struct, forbid_unknown_fields=True):
+    """Arguments of `stubs`."""
+
+    suites: Annotated[list[str], Meta(description="suites to import; without: the names of all")] = []
+    query: Annotated[str, Meta(description="only functions for this task")] = ""
+    budget: Annotated[int, Meta(ge=100, le=100_000, description="tokens")] | None = None
+
+
+class CheckArgs(Struct, forbid_unknown_fields=True):
+    """Arguments of `check`."""
+
+    code: str
+
+
+class RunArgs(Struct, forbid_unknown_fields=True):
+    """Arguments of `run`."""
+
+    code: str = ""
+    name: Annotated[str, Meta(description="a kept program")] = ""
+    input: Annotated[Raw | UnsetType, Meta(description="its variable `input`")] = UNSET
+    id: Annotated[str, Meta(description="an interrupted run to go on with")] = ""
+
+
+class KeepArgs(Struct, forbid_unknown_fields=True):
+    """Arguments of `keep`."""
+
+    name: str
+    code: Annotated[str, Meta(description="without: the last one you ran")] = ""
+    description: str = ""
+
+
+class ListArgs(Struct, forbid_unknown_fields=True):
+    """Arguments of `list`."""
+
+
+class RemoveArgs(Struct, forbid_unknown_fields=True):
+    """Arguments of `remove`."""
+
+    name: str
+
+
+class CheckResult(Struct, frozen=True, omit_defaults=True):
+    """Result of `check`. `calls` is the manifest: each subtool that the program can call, and if it only reads."""
+
+    ok: bool
+    errors: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    calls: dict[str, str] = {}
+
+
+class Listed(Struct, frozen=True, omit_defaults=True):
+    """One kept program in the result of `list`."""
+
+    name: str
+    description: str = ""
+
+
+class ProgramList(Struct, frozen=True, omit_defaults=True):
+    """Result of `list`. Interrupted runs go on with `run` and their id."""
+
+    programs: list[Listed]
+    interrupted: list[InterruptedRun] = []
+
+
+class Admitted(Struct, frozen=True):
+    """A call that goes on to its handler; a call of `run` with its program."""
+
+    request: PipelineRequest
+    program: PreparedProgram | None = None
+    approved: bool = False
+
+
+class ProgramServer:
+    """Serves the tools of the program suite. Implements `ServerApp`."""
+
+    name = PROGRAM_NAME
+    instructions = INSTRUCTIONS
+    resources: Sequence[Resource] = ()
+    gateway: Gateway  # set later: the gateway has this server as a child
+
+    def __init__(self, workspace: Workspace, context: ChildContext) -> None:
+        self.settings = settings = workspace.config.programs
+        self.governed = workspace.config.governance.mode == "governed"
+        self.kept = kept_programs_of(workspace)
+        self.limits = Limits(
+            seconds=settings.limits.seconds,
+            memory_mb=settings.limits.memory_mb,
+            calls=settings.limits.calls,
+            at_once=settings.limits.at_once,
+            code_kb=settings.limits.code_kb,
+            answer_kb=max(settings.limits.answer_kb, MAX_VALUE_KB),
+            recursion=settings.limits.recursion,
+        )
+        self.runs = ProgramRuns(self.limits, context)
+        self.engine: Engine = HelperEngine(context.launcher, self.runs.snapshot_key, self.limits)
+        self.checker = ProgramChecker(self.engine)
+        self._context = context
+        self._admitted: dict[tuple[Session, bytes], Admitted] = {}
+        self._last_code: OrderedDict[str, str] = OrderedDict()  # by principal and viewer
+
+    @classmethod
+    def open(cls, workspace: Workspace, context: ChildContext) -> ProgramServer:
+        """Create the server of a workspace. Raises if the interpreter is not installed."""
+        if find_spec("pydantic_monty") is None:
+            message = (
+                f"{workspace.source}: programs.enabled needs a package that is not installed: pydantic-monty."
+            )
+            hint = f"Set programs.enabled to false, or add the extra. {install_hint('programs')}"
+            raise refused("config_invalid", message, hint=hint)
+        return cls(workspace, context)
+
+    def gate(self, gate: CallGate) -> ManifestGate:
+        """Return the gate of the program suite, around that of all suites."""
+        return ManifestGate(self, gate)
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """The tools of the suite."""
+        return TOOLS
+
+    @property
+    def redactor(self) -> Any:
+        """The redactor of the workspace."""
+        return self._context.redactor
+
+    @property
+    def start_task(self) -> Callable[[Coroutine[Any, Any, None]], Task[None]]:
+        """Starts a task of the gateway."""
+        return self._context.start_task
+
+    async def open_session(self, notifier: Notifier, client: ClientIdentity) -> ProgramSession:
+        """Open the session of a client."""
+        return ProgramSession(self, client.principal, client.viewer)
+
+    def stop(self) -> None:
+        """Prepare for the end: runs that are cancelled from now on can go on in the next process."""
+        self.runs.stop()
+
+    async def close(self) -> None:
+        """End the processes of the engine."""
+        await self.engine.close()
+
+    def log_problem(self, problem: BaseException) -> None:
+        """Log a bug of ours."""
+        self._context.log.error("internal", child=self.name, problem=repr(problem))
+
+    async def prepare(self, request: PipelineRequest) -> PreparedProgram:
+        """Read and check the program of a call of `run`. Raises if it may not run."""
+        try:
+            args = msgspec.json.decode(request.target()[1], type=RunArgs)
+        except msgspec.DecodeError as problem:
+            raise refused("arguments_invalid", f"run: {problem}.") from None
+        if bool(args.code) + bool(args.name) + bool(args.id) != 1:
+            raise refused("arguments_invalid", "run needs `code`, or the `name` of a kept program.")
+        code, input, was_approved = args.code, b"" if args.input is UNSET else bytes(args.input), False
+        if args.name:
+            code = (await self.read_kept(args.name)).code
+        elif args.id:
+            start = (await self.runs.recorded(args.id, request.session.principal)).start
+            code, input, was_approved = start.code, start.input, bool(start.note.get("approved"))
+        if len(input) > MAX_INPUT_BYTES:
+            raise refused("program_limit", f"The input is larger than {MAX_INPUT_BYTES // 1024} KiB.")
+        view = self.gateway.view_of(request.session.viewer)
+        checked = await self.check(view, code, request)
+        if checked.errors:
+            raise refused("program_refused", "\n".join(checked.errors))
+        return PreparedProgram(code, checked, input, args.name, args.id, was_approved)
+
+    async def check(self, view: View, code: str, request: PipelineRequest) -> CheckedProgram:
+        """Check a program against the suites of a view. Children whose tools are unknown are started."""
+        size = len(code.encode("utf-8", "replace"))
+        if size > self.settings.limits.code_kb * 1024:
+            most = self.settings.limits.code_kb
+            message = f"The program has {size // 1024 + 1} KiB, limits.codeKb allows {most}."
+            raise refused("program_limit", message)
+        return await self.checker.check(view, code, self.host_of(request))
+
+    def host_of(self, request: PipelineRequest) -> ProgramRun:
+        """Return what asks suites for their tools on behalf of a host."""
+        return ProgramRun("", self.gateway, request, frozenset(), frozenset())
+
+    async def read_kept(self, name: str) -> KeptProgram:
+        """Return a kept program. In governed mode it must be in the lock as it is."""
+        program = await work_thread.run(partial(self.kept.read, name))
+        if self.governed:
+            pins = self._context.pins
+            if pins is None or pins.program_hash(name) != program.hash:
+                message = f"The program '{name}' is not in the lock, or has changed since."
+                raise refused("program_not_locked", message)
+        return program
+
+    def admitted(
+        self, request: PipelineRequest, program: PreparedProgram | None = None, *, approved: bool = False
+    ) -> None:
+        """Keep a call, and its program, for its handler."""
+        for key, other in list(self._admitted.items()):
+            if other.request.finished:  # refused after this, by a limit or middleware
+                del self._admitted[key]
+        self._admitted[request.session, request.host_id] = Admitted(request, program, approved)
+
+    def take_admitted(self, id: bytes) -> Admitted:
+        """Return the call that the gateway has sent under this id."""
+        for key, one in self._admitted.items():
+            if one.request.id == id:
+                del self._admitted[key]
+                return one
+        raise refused("internal", "The call did not pass the gate of the program suite.")
+
+    def remember(self, client: str, code: str) -> None:
+        """Remember the last program of a client that ran to its end."""
+        self._last_code[client] = code
+        self._last_code.move_to_end(client)
+        if len(self._last_code) > MAX_REMEMBERED:
+            self._last_code.popitem(last=False)
+
+    def last_code(self, client: str) -> str:
+        """Return the last program of a client that ran to its end, or an empty string."""
+        return self._last_code.get(client, "")
+
+
+class ProgramSession(ClientSession):
+    """The session of one client."""
+
+    def __init__(self, server: ProgramServer, principal: str, viewer: str) -> None:
+        self.server = server
+        self.viewer = viewer or principal
+
+    @property
+    def view(self) -> View:
+        """The view of this client."""
+        return self.server.gateway.view_of(self.viewer)
+
+
+async def stubs(session: ProgramSession, args: StubsArgs, request: ToolRequest) -> bytes:
+    """Return typed stubs of the suites, within the token budget of introspect."""
+    view = session.view
+    own = min((suite.introspection.budget_tokens for suite in view.suites.values()), default=1_200)
+    server = session.server
+    host = server.host_of(server.take_admitted(request.id).request)
+    text = await render_stubs(server.checker, view, host, args.suites, args.query, args.budget or own)
+    return text.encode("utf-8", "replace")
+
+
+async def check(session: ProgramSession, args: CheckArgs, request: ToolRequest) -> bytes:
+    """Check a program. Nothing of it runs."""
+    server = session.server
+    checked = await server.check(session.view, args.code, server.take_admitted(request.id).request)
+    calls = {
+        f"{child}.{subtool}": "write" if (child, subtool) in checked.writes else "read"
+        for child, subtool in sorted(checked.manifest)
+    }
+    return jsonrpc.encode(CheckResult(not checked.errors, checked.errors, checked.warnings, calls))
+
+
+async def run_program(session: ProgramSession, args: RunArgs, request: ToolRequest) -> object:
+    """Run a program that `ManifestGate` has admitted."""
+    server = session.server
+    admitted = server.take_admitted(request.id)
+    prepared = admitted.program
+    if prepared is None:
+        return failure("internal", "The program was not prepared.")
+    made = 0
+
+    def on_progress(call: CallMade) -> None:
+        nonlocal made
+        made += 1
+        request.progress(made, server.limits.calls, f"{call.module}.{call.subtool} ({call.outcome})")
+
+    host = admitted.request
+    run_id, outcome = await server.runs.execute(
+        server.engine, server.gateway, host, prepared, admitted.approved, on_progress
+    )
+    if outcome.failure is None:
+        server.remember(session.viewer, prepared.code)
+    answer_kb = server.settings.limits.answer_kb
+    return answer_run(run_id, outcome, answer_kb, host, prepared.checked.warnings)
+
+
+async def keep(session: ProgramSession, args: KeepArgs, request: ToolRequest) -> object:
+    """Keep a program under a name, if it passes its check."""
+    server = session.server
+    host_request = server.take_admitted(request.id).request
+    code = args.code or server.last_code(session.viewer)
+    if not code:
+        return failure("arguments_invalid", "keep needs `code`: no program of yours has run to its end yet.")
+    checked = await server.check(session.view, code, host_request)
+    if checked.errors:
+        return failure("program_refused", "\n".join(checked.errors))
+    path = await work_thread.run(partial(server.kept.write, args.name, code, args.description))
+    note = " Governed mode runs it after `switchboard lock`." if server.governed else ""
+    text = f'Kept as {os.path.basename(path)}. Run it with {{"name":"{args.name}"}}.{note}'
+    return text.encode()
+
+
+async def list_programs(session: ProgramSession, args: ListArgs, request: ToolRequest) -> bytes:
+    """Return the kept programs."""
+    server = session.server
+    principal = server.take_admitted(request.id).request.session.principal
+    found = await work_thread.run(server.kept.all)
+    listed = [Listed(program.name, program.description) for program in found]
+    return jsonrpc.encode(ProgramList(listed, await server.runs.interrupted(principal)))
+
+
+async def remove(session: ProgramSession, args: RemoveArgs, request: ToolRequest) -> bytes:
+    """Remove a kept program."""
+    session.server.take_admitted(request.id)
+    await work_thread.run(partial(session.server.kept.remove, args.name))
+    return f"Removed {args.name}.".encode()
+
+
+TOOLS = (
+    ToolSpec(
+        name="stubs",
+        description="Typed Python stubs of suites, to write a program with.",
+        args_type=StubsArgs,
+        handler=stubs,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="check",
+        description="Check a program: type errors with their lines, and the subtools it can call. Nothing runs.",
+        args_type=CheckArgs,
+        handler=check,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="run",
+        description="Check a program, then run it. Returns its last expression, what it printed, and its calls.",
+        args_type=RunArgs,
+        handler=run_program,
+        destructive=True,
+    ),
+    ToolSpec(
+        name="keep",
+        description="Keep a program under a name, as a file in the workspace.",
+        args_type=KeepArgs,
+        handler=keep,
+        idempotent=True,
+    ),
+    ToolSpec(
+        name="list",
+        description="The kept programs, and runs that were interrupted.",
+        args_type=ListArgs,
+        handler=list_programs,
+        read_only=True,
+    ),
+    ToolSpec(
+        name="remove",
+        description="Remove a kept program.",
+        args_type=RemoveArgs,
+        handler=remove,
+        destructive=True,
+        idempotent=True,
+    ),
+)

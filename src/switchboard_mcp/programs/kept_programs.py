@@ -1,0 +1,124 @@
+"""Programs that were kept under a name: Python files in a folder of the workspace.
+
+The first line of a file may be a comment, which is its description. Nothing here runs or checks them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import sha256
+
+from msgspec import Struct
+
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.errors import refused
+from switchboard_mcp.suites.fuzzy import nearest
+from switchboard_mcp.suites.search import Index, SearchDocument
+from switchboard_mcp.system.atomic_write import write_atomically
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+SUFFIX = ".py"
+MAX_DESCRIPTION_CHARS = 200
+# More are not listed: each file is read to show its description.
+MAX_PROGRAMS = 1_000
+MODE = 0o644
+
+
+class KeptProgram(Struct, frozen=True, omit_defaults=True):
+    """A kept program. `hash` is that of its file."""
+
+    name: str
+    description: str = ""
+    code: str = ""
+    hash: str = ""
+
+
+class KeptPrograms:
+    """The kept programs of a workspace. Blocks on files, so not for the event loop."""
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self.folder = folder
+        self._max_bytes = max_bytes
+
+    def read(self, name: str) -> KeptProgram:
+        """Return a program. Raises `program_unknown` if there is none."""
+        path = self._path(name)
+        try:
+            with open(path, "rb") as file:
+                data = file.read(self._max_bytes + MAX_DESCRIPTION_CHARS * 4 + 1)
+        except FileNotFoundError:
+            message = f"There is no program '{name}'."
+            raise refused("program_unknown", message, nearest=nearest(name, self.names())) from None
+        except OSError as problem:
+            message = f"{path} cannot be read: {problem.strerror or problem}."
+            raise refused("program_unknown", message) from None
+        return _parse(name, data)
+
+    def names(self) -> list[str]:
+        """Return the names of all programs, sorted."""
+        try:
+            entries = os.listdir(self.folder)
+        except OSError:
+            return []
+        names = [entry.removesuffix(SUFFIX) for entry in entries if entry.endswith(SUFFIX)]
+        return sorted(name for name in names if _NAME.fullmatch(name))[:MAX_PROGRAMS]
+
+    def all(self) -> list[KeptProgram]:
+        """Return all programs that can be read, by name."""
+        found = []
+        for name in self.names():
+            try:
+                with open(self._path(name), "rb") as file:
+                    found.append(_parse(name, file.read(self._max_bytes + 1)))
+            except OSError:
+                continue
+        return found
+
+    def find(self, query: str, limit: int) -> list[KeptProgram]:
+        """Return the programs whose name or description matches best."""
+        known = self.all()
+        if not known:
+            return []
+        index = Index([SearchDocument(one.name, one.description) for one in known])
+        return [known[hit.place] for hit in index.search(query, limit)]
+
+    def write(self, name: str, code: str, description: str = "") -> str:
+        """Write a program, in place of an earlier one of that name; return its file."""
+        path = self._path(name)
+        line = " ".join(description.split())[:MAX_DESCRIPTION_CHARS]
+        text = code if code.endswith("\n") else f"{code}\n"
+        if line and not text.startswith("#"):
+            text = f"# {line}\n{text}"
+        os.makedirs(self.folder, exist_ok=True)
+        write_atomically(path, text.encode("utf-8", "replace"), MODE)
+        return path
+
+    def remove(self, name: str) -> None:
+        """Remove a program. Raises `program_unknown` if there is none."""
+        self.read(name)
+        os.remove(self._path(name))
+
+    def _path(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            message = f"{name[:64]!r} is no name for a program. Use lower-case letters, digits, _ and -, at most 64."
+            raise refused("program_unknown", message)
+        return os.path.join(self.folder, name + SUFFIX)
+
+
+def kept_programs_of(workspace: Workspace) -> KeptPrograms:
+    """Return the kept programs of a workspace."""
+    settings = workspace.config.programs
+    return KeptPrograms(os.path.join(workspace.folder, settings.folder), settings.limits.code_kb * 1024)
+
+
+def program_hash(code: bytes) -> str:
+    """Return the checksum of a program's file, as the lock has it."""
+    return f"sha256:{sha256(code).hexdigest()}"
+
+
+def _parse(name: str, data: bytes) -> KeptProgram:
+    code = data.decode("utf-8", "replace")
+    first = code.split("\n", 1)[0]
+    description = first.lstrip("#! ").strip()[:MAX_DESCRIPTION_CHARS] if first.startswith("#") else ""
+    return KeptProgram(name, description, code, program_hash(data))

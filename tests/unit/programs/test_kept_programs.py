@@ -1,0 +1,62 @@
+"""Kept programs are readable files of the workspace, found by their words and known by their checksums."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.programs.kept_programs import MAX_DESCRIPTION_CHARS, KeptPrograms, program_hash
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptPrograms:
+    return KeptPrograms(str(tmp_path / "programs"), 1_000)
+
+
+def test_a_program_is_a_python_file_with_its_description_on_top(kept: KeptPrograms) -> None:
+    path = kept.write("triage", "import github\n1", "Labels\nnew issues")
+    assert Path(path).read_text() == "# Labels new issues\nimport github\n1\n"
+    read = kept.read("triage")
+    assert (read.name, read.description) == ("triage", "Labels new issues")
+    assert read.hash == program_hash(Path(path).read_bytes())
+
+
+def test_a_comment_of_the_author_is_the_description(kept: KeptPrograms) -> None:
+    kept.write("a", "# Counts stars\n1\n", "something else")
+    assert kept.read("a").description == "Counts stars"
+    kept.write("b", "1")
+    assert kept.read("b").description == ""
+    kept.write("c", "1", "x" * 1_000)
+    assert len(kept.read("c").description) == MAX_DESCRIPTION_CHARS
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "A", "a.b", "-a", "a" * 65, "a\n", "ä", "con\0"])
+def test_a_name_cannot_leave_the_folder(kept: KeptPrograms, name: str) -> None:
+    for use in (kept.read, kept.remove, lambda name: kept.write(name, "1")):
+        with pytest.raises(SwitchboardError) as refusal:
+            use(name)
+        assert refusal.value.failure.code == "program_unknown"
+    assert not os.path.exists(kept.folder)
+
+
+def test_an_unknown_program_is_named_with_those_like_it(kept: KeptPrograms) -> None:
+    kept.write("triage", "1")
+    with pytest.raises(SwitchboardError) as refusal:
+        kept.read("triag")
+    assert refusal.value.failure.nearest == ["triage"]
+
+
+def test_programs_are_listed_found_and_removed(kept: KeptPrograms) -> None:
+    assert kept.all() == []
+    kept.write("triage", "1", "Label the new issues of a repository")
+    kept.write("stars", "2", "Count the stars of repositories")
+    Path(kept.folder, "notes.txt").write_text("no program")
+    Path(kept.folder, "Bad Name.py").write_text("1")
+    assert [one.name for one in kept.all()] == ["stars", "triage"]
+    assert [one.name for one in kept.find("label issues", 1)] == ["triage"]
+    assert kept.find("weather", 3) == []
+    kept.remove("triage")
+    assert [one.name for one in kept.all()] == ["stars"]
