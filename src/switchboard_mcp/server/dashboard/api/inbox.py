@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from switchboard_mcp.children.admin import digest
+from switchboard_mcp.gateway.gate.questions import Question
 from switchboard_mcp.server.dashboard.access import ACT, ADMIN
 from switchboard_mcp.server.dashboard.api.approvals import open_questions
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
@@ -39,6 +40,7 @@ class InboxItem(Struct, frozen=True, rename="camel", kw_only=True):
     title: str
     text: str = ""
     arguments: str = ""
+    code: str = ""
     reason: str = ""
     client: str = ""
     asked_by: str = field(default="", name="from")
@@ -64,12 +66,13 @@ async def _calls(state: DashboardState, request: ApiRequest) -> list[InboxItem]:
     return [
         InboxItem(
             id=question.id,
-            kind="call",
+            kind="program" if question.code else "call",
             child=question.child,
             subtool=question.subtool,
-            title=f"{question.client or 'An agent'} wants to call '{question.subtool}' of '{question.child}'",
+            title=_title(question),
             text=question.scope,
             arguments=question.arguments if request.viewer.may_act else "",
+            code=question.code if request.viewer.may_act else "",
             reason=question.reason,
             client=question.client,
             asked_by=question.principal,
@@ -81,6 +84,13 @@ async def _calls(state: DashboardState, request: ApiRequest) -> list[InboxItem]:
         )
         for question in await open_questions(state)
     ]
+
+
+def _title(question: Question) -> str:
+    who = question.client or "An agent"
+    if question.code:
+        return f"{who} wants to run a program"
+    return f"{who} wants to call '{question.subtool}' of '{question.child}'"
 
 
 async def _executes(state: DashboardState, request: ApiRequest) -> list[InboxItem]:
