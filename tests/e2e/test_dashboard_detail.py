@@ -475,3 +475,16 @@ def test_a_workflow_is_a_timeline_with_previews_of_its_artifacts(web: Web, mail:
     as_reader = api(web, f"mail/workflows/{mail['run']}", **bearer(READER)).json
     assert "preview" not in as_reader["timeline"][0]["artifacts"][0]
     assert api(web, "mail/workflows/none").status == 404
+
+
+def test_the_history_is_stored_for_ranges_and_outlives_the_server(web: Web, host: HostSession) -> None:
+    call(host, {"message": "history"})
+    for name in ("1h", "6h", "24h", "7d", "30d"):
+        report = api(web, f"history?range={name}", **bearer(READER)).json
+        assert report["stored"] is True
+        assert sum(point[2] for point in report["points"]) >= 1, name
+    assert api(web, "history?range=30d&child=pinned").json["points"][-1][2] >= 1
+    assert api(web, "history?range=30d&child=nobody").json["points"] == []
+    assert api(web, "history?range=5m").json["stored"] is False
+    assert api(web, "history?range=1y").status == 400
+    assert api(web, "overview").json["history"] is True

@@ -7,13 +7,14 @@ memory. The time is passed in.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 # Width in seconds and number of spans with calls that are kept: 24 minutes, four hours, three days.
 TIERS = ((5, 288), (60, 240), (900, 288))
+MINUTES = 1
 # In milliseconds, each a fifth above the one before, up to a quarter of an hour.
 BOUNDS = tuple(0.05 * 2 ** (step / 4) for step in range(97))
 # Number of calls of a child that its percentiles are computed from.
@@ -29,6 +30,10 @@ class ChildTimeline:
         self.calls = 0
         self.errors = 0
         self.times: deque[float] = deque(maxlen=MAX_TIMES)
+
+    def bins(self) -> dict[int, int]:
+        """Return the recent durations as counts by the place of their bound."""
+        return dict(Counter(bisect_left(BOUNDS, ms) for ms in self.times))
 
     def percentile_ms(self, part: float) -> float:
         """Return the duration in milliseconds that this part of the last calls did not exceed."""
@@ -77,6 +82,8 @@ class Timeline:
     def __init__(self) -> None:
         self._spans = [Span(0, 0) for _ in TIERS]
         self._closed: list[deque[TimelinePoint]] = [deque(maxlen=most) for _, most in TIERS]
+        self.on_minute: Callable[[Span], None] | None = None
+        """Receives each minute that is over, with its counters."""
 
     def add(self, at_s: float, ms: float, failed: bool) -> None:
         """Count a finished call."""
@@ -86,6 +93,17 @@ class Timeline:
         span.calls += 1
         span.errors += failed
         span.bins[bisect_left(BOUNDS, ms)] += 1
+
+    def open_minutes(self) -> list[Span]:
+        """Return the counters of the minutes that are not over, with all calls so far."""
+        fine, minute = self._spans[0], self._spans[MINUTES]
+        found: dict[int, Span] = {}
+        for span in (minute, fine):
+            if span.calls:
+                width = TIERS[MINUTES][0]
+                begin = span.at // width * width
+                found.setdefault(begin, Span(begin, begin + width)).merge(span)
+        return list(found.values())
 
     def current(self) -> TimelinePoint | None:
         """Return the newest span, which may still grow; None before the first call."""
@@ -113,6 +131,8 @@ class Timeline:
         """Close a span, merge it into the coarser tier, and open the next."""
         span, width = self._spans[tier], TIERS[tier][0]
         if span.calls:
+            if tier == MINUTES and self.on_minute is not None:
+                self.on_minute(span)
             self._closed[tier].append(span.to_point())
             if tier + 1 < len(TIERS):
                 upper = self._spans[tier + 1]

@@ -10,7 +10,7 @@ from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, positional
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.setup.child_switch import switch_child
+from switchboard_mcp.setup.child_file import switch_child
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.server.dashboard.access import DashboardAccess, LoginLink, rights
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.dashboard import Dashboard
+from switchboard_mcp.server.dashboard.history import HistoryRecorder
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.dashboard.state import DashboardState, SwitchChild
 
@@ -25,6 +26,7 @@ def create_dashboard(
     savings: SavingsHistory,
     link: LoginLink,
     switch_child: SwitchChild | None = None,
+    history: HistoryRecorder | None = None,
 ) -> Dashboard:
     """Return the dashboard of a server; `link` logs one browser in."""
     state = DashboardState(
@@ -34,6 +36,7 @@ def create_dashboard(
         hosts_served=lambda: front.hosts_served,
         sessions=lambda: front.sessions,
         switch_child=switch_child,
+        history=history,
     )
     allowed = rights(runtime.workspace.config.http.tokens)
     now = asyncio.get_running_loop().time

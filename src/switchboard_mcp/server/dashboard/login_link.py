@@ -7,15 +7,18 @@ fragment, which neither proxies nor other pages get to see.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.server.dashboard.access import LoginLink
 from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.history import HistoryFile, HistoryRecorder
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.http.auth import TOKEN_BYTES
 from switchboard_mcp.server.http.sockets import format_address
+from switchboard_mcp.system.user_folders import workspace_state_folder
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Runtime
@@ -38,14 +41,37 @@ def enable_dashboard(
     assert isinstance(call_log, CallLog)
     front.timelines = call_log.timelines
     savings = SavingsHistory(front.started_ms)
-    front.sample_savings = partial(savings.sample_forever, runtime.gateway, call_log)
+    history = _open_history(runtime, call_log, savings)
+    front.sample_savings = partial(_sample, runtime, call_log, savings, history)
 
     front.open_dashboard = partial(
-        _open_dashboard, front, address, runtime, call_log, savings, switch_child, link
+        _open_dashboard, front, address, runtime, call_log, savings, history, switch_child, link
     )
     if runtime.workspace.config.dashboard.call_details == "always":
         front.dashboard().state.open_details()
     return f"http://{format_address(address.info.host, address.info.port)}/#{link.code}"
+
+
+async def _sample(
+    runtime: Runtime, call_log: CallLog, savings: SavingsHistory, history: HistoryRecorder | None
+) -> None:
+    """Collect the savings, and write the history, until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(savings.sample_forever(runtime.gateway, call_log))
+        if history is not None:
+            tasks.create_task(history.run())
+
+
+def _open_history(runtime: Runtime, call_log: CallLog, savings: SavingsHistory) -> HistoryRecorder | None:
+    """Return what keeps the history; None if it is off, or there is no state folder."""
+    settings, context = runtime.workspace.config.dashboard, runtime.context
+    folder = (
+        workspace_state_folder(context.environ, "dashboard", context.workspace) if settings.history else ""
+    )
+    if not folder:
+        return None
+    file = HistoryFile(os.path.join(folder, "history.db"), settings.history_bytes, secrets.token_hex(8))
+    return HistoryRecorder(file, call_log, savings, context.log)
 
 
 def _open_dashboard(
@@ -54,9 +80,10 @@ def _open_dashboard(
     runtime: Runtime,
     call_log: CallLog,
     savings: SavingsHistory,
+    history: HistoryRecorder | None,
     switch_child: SwitchChild | None,
     link: LoginLink,
 ) -> Dashboard:
     from switchboard_mcp.server.dashboard.factory import create_dashboard  # loads the web framework
 
-    return create_dashboard(front, address, runtime, call_log, savings, link, switch_child)
+    return create_dashboard(front, address, runtime, call_log, savings, link, switch_child, history)

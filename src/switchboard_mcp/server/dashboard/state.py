@@ -20,6 +20,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.attention import AttentionItem, ServerFacts, attention
 from switchboard_mcp.server.dashboard.call_details import CallDetails
 from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.history import HistoryRecorder
 from switchboard_mcp.server.dashboard.mail_view import MailView
 from switchboard_mcp.server.dashboard.resources import ResourceHistory
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
@@ -55,6 +56,7 @@ class DashboardState:
         hosts_served: Callable[[], int],
         sessions: Callable[[], int],
         switch_child: SwitchChild | None = None,
+        history: HistoryRecorder | None = None,
     ) -> None:
         self._runtime = runtime
         self.gateway: Gateway = runtime.gateway
@@ -65,6 +67,7 @@ class DashboardState:
         self.call_log = call_log
         self.savings = savings
         self.switch_child = switch_child
+        self.history = history
         self.resources = ResourceHistory()
         self._mail: MailView | None = None
         settings = runtime.workspace.config.dashboard

@@ -145,7 +145,7 @@ async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
     front: Any = SimpleNamespace(started_ms=0)
     runtime: Any = SimpleNamespace(
         gateway=None,
-        context=SimpleNamespace(recorder=CallLog(MagicMock())),
+        context=SimpleNamespace(recorder=CallLog(MagicMock()), environ={}, workspace="", log=MagicMock()),
         workspace=SimpleNamespace(config=Config()),
     )
     address: Any = SimpleNamespace(info=SimpleNamespace(host="127.0.0.1", port=3100))

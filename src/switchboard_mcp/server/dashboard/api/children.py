@@ -164,7 +164,7 @@ async def _switch(state: DashboardState, request: ApiRequest, *, disabled: bool)
         raise HTTPException(409, "This server cannot change files. Run `switchboard disable` in a terminal.")
     kind = "disable" if disabled else "enable"
     try:
-        changed = await work_thread.run(partial(state.switch_child, spec, disabled=disabled))
+        changed = await work_thread.run_alone(partial(state.switch_child, spec, disabled=disabled))
         problem = None
     except OSError as error:
         text = f"{spec.source} cannot be written: {error.strerror or error}."

@@ -6,6 +6,7 @@ import os
 import time
 
 import msgspec
+from msgspec import Struct
 from starlette.exceptions import HTTPException
 
 from switchboard_mcp import __version__
@@ -14,11 +15,24 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.gateway.status import child_uses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.mail.store.index.inbox_index import database_errors
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
+from switchboard_mcp.server.dashboard.history import RANGES, HistoryPoint
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.memory_report import measure_memory
 from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.system import work_thread
+
+
+class HistoryReport(Struct, frozen=True, rename="camel"):
+    """Points of the history, oldest first; spans without calls are left out. `stored` if they survive a restart.
+
+    A point is `[begin in ms, width in s, calls, errors, p50 in ms, p95 in ms, tokens saved]`.
+    """
+
+    started_at: int
+    points: list[HistoryPoint]
+    stored: bool
 
 
 async def overview(state: DashboardState, request: ApiRequest) -> object:
@@ -43,6 +57,7 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "disabled": state.services.disabled,
         "audit": audit is not None,
         "details": state.details_setting,
+        "history": state.history is not None and not state.history.is_broken,
         "auditTrouble": audit.write_failure if audit is not None else None,
         "attention": state.attention(state.rows()),
         "bus": _bus(state),
@@ -95,9 +110,24 @@ async def memory(state: DashboardState, request: ApiRequest) -> object:
     return await work_thread.run_alone(lambda: measure_memory(os.getpid(), sessions, children))
 
 
-async def history(state: DashboardState, request: ApiRequest) -> object:
-    """Return the timeline of calls since the start."""
-    return {"startedAt": state.started_ms, "points": state.call_log.timeline.points()}
+async def history(state: DashboardState, request: ApiRequest) -> HistoryReport:
+    """Return calls, errors, latency and tokens saved over time: since the start, or of a range."""
+    name, child = request.query.get("range", ""), request.query.get("child", "")
+    recorder = state.history if state.history is not None and not state.history.is_broken else None
+    if name and name not in RANGES:
+        raise HTTPException(400, f"'range' must be one of {', '.join(RANGES)}.")
+    if name and recorder is not None and (name != "5m" or child):
+        try:
+            return HistoryReport(state.started_ms, await recorder.points(name, child), True)
+        except database_errors() as problem:
+            raise HTTPException(500, f"The history cannot be read: {problem}.") from None
+    since = (time.time() - RANGES[name][0]) * 1000 if name else 0
+    points = [
+        HistoryPoint(point.at, point.seconds, point.calls, point.errors, point.p50, point.p95)
+        for point in state.call_log.timeline.points()
+        if not child and point.at + point.seconds * 1000 > since
+    ]
+    return HistoryReport(state.started_ms, points, False)
 
 
 def find_child(state: DashboardState, id: str) -> tuple[ChildSuite, Child]:

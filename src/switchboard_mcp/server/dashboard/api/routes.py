@@ -77,6 +77,7 @@ QUERY = {
     "action": "Only messages with this action.",
     "place": "Only messages in this folder, such as `inbox`.",
     "kind": "Only entries of this kind, such as `call`.",
+    "range": "`5m`, `1h`, `6h`, `24h`, `7d` or `30d`.",
     "child": "Only entries of this child.",
     "client": "Only calls of this client program.",
     "who": "Only calls of this token or session, as the list of calls names it.",
@@ -170,7 +171,13 @@ ROUTES = (
         "One call: phases, trace, gate, audit entry; with `act` also arguments and result, redacted.",
         "calls:call",
     ),
-    ApiRoute("GET", "/api/history", "Calls, errors and latency over time.", "overview:history"),
+    ApiRoute(
+        "GET",
+        "/api/history",
+        "Calls, errors, latency and tokens saved over time: since the start, or of a `range`.",
+        "overview:history",
+        query=("range", "child"),
+    ),
     ApiRoute(
         "GET",
         "/api/audit",
