@@ -18,6 +18,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,16 @@ from switchboard_mcp.mail.store.store import MessageStore
 
 CLIENTS = (1, 8, 32)
 ACTS = ("send", "claim", "settle")
-HOSTS, INSIDE, SQLITE, REDIS = "hosts", "inside", "sqlite", "redis"
+HOSTS, BROKER, INSIDE, SQLITE, REDIS = "hosts", "broker", "inside", "sqlite", "redis"
 TITLES = {
     HOSTS: "Switchboard, through stdio hosts",
+    BROKER: "Switchboard, stdio hosts with broker",
     INSIDE: "Switchboard, inside one process",
     SQLITE: "SQLite, WAL, synchronous=FULL",
     REDIS: "Redis stream, appendfsync always",
 }
+# Their processor time is not known: that of a host's process is not all of it.
+NO_CPU = (BROKER, REDIS)
 # The rate of each act, the milliseconds of each, and the processor time of one in microseconds.
 Measured = tuple[float, list[float], float]
 Taken = dict[str, Measured]
@@ -160,9 +164,10 @@ def cpu_ns(host: Host) -> int:
     return process.cpu_ns() if process is not None else 0
 
 
-def started(folder: Path, clients: int) -> list[Host]:
+def started(folder: Path, clients: int, broker: bool) -> list[Host]:
     folder.mkdir()
-    (folder / "switchboard.config.json").write_text('{"mail":{"enabled":true}}')
+    config = {"mail": {"enabled": True}, "broker": {"enabled": broker, "lingerMs": 0}}
+    (folder / "switchboard.config.json").write_bytes(msgspec.json.encode(config))
     hosts = [Host(folder, f"agent-{number}") for number in range(clients)]
     hello = {
         "protocolVersion": "2025-11-25",
@@ -179,8 +184,8 @@ def started(folder: Path, clients: int) -> list[Host]:
     return hosts
 
 
-def measure_hosts(folder: Path, clients: int, seconds: float) -> Taken:
-    hosts = started(folder, clients)
+def measure_hosts(folder: Path, clients: int, seconds: float, *, broker: bool = False) -> Taken:
+    hosts = started(folder, clients, broker)
     turn = {host.name: number for number, host in enumerate(hosts)}
 
     def send(host: Host) -> bool:
@@ -409,7 +414,13 @@ def measure_redis(folder: Path, clients: int, seconds: float) -> Taken:
     return taken
 
 
-MEASURES = {HOSTS: measure_hosts, INSIDE: measure_inside, SQLITE: measure_sqlite, REDIS: measure_redis}
+MEASURES: dict[str, Callable[[Path, int, float], Taken]] = {
+    HOSTS: measure_hosts,
+    BROKER: partial(measure_hosts, broker=True),
+    INSIDE: measure_inside,
+    SQLITE: measure_sqlite,
+    REDIS: measure_redis,
+}
 
 
 def run(options: Options) -> Report:
@@ -445,7 +456,7 @@ def _table(act: str, figures: Figures) -> Table:
         for clients in CLIENTS:
             found = figures.get(f"{key} {clients} {act}", {})
             row += [cell(found.get("per_s"), 0), cell(found.get("p50_ms"), 1), cell(found.get("p99_ms"), 1)]
-            row.append("" if key == REDIS else cell(found.get("cpu_us"), 0))
+            row.append("" if key in NO_CPU else cell(found.get("cpu_us"), 0))
         rows.append(row)
     return Table(f"{act.capitalize()}, clients that wait for each answer, medians", heads, rows)
 
@@ -456,6 +467,7 @@ def _goals(figures: Figures) -> list[Goal]:
 
     goals = [
         Goal("sends a second through 32 hosts", rate(HOSTS, 32, "send"), "at least", 1_500, "/s"),
+        Goal("the same with a broker", rate(BROKER, 32, "send"), "at least", 1_500, "/s"),
         Goal("sends a second inside, 32 clients", rate(INSIDE, 32, "send"), "at least", 3_000, "/s"),
         Goal("claims a second inside, 1 client", rate(INSIDE, 1, "claim"), "at least", 3_000, "/s"),
         Goal("claims a second inside, 32 clients", rate(INSIDE, 32, "claim"), "at least", 3_000, "/s"),
