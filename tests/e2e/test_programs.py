@@ -29,6 +29,7 @@ class Notes(Child):
             {"name": "names", "inputSchema": {"type": "object", "properties": {}}, "outputSchema": NAMES, **reads},
             {"name": "read", "inputSchema": NAME, "outputSchema": NOTE, **reads},
             {"name": "big", "inputSchema": {"type": "object", "properties": {}}, **reads},
+            {"name": "small", "inputSchema": {"type": "object", "properties": {}}, **reads},
             {"name": "save", "inputSchema": SAVE},
         ]}
 
@@ -38,6 +39,8 @@ class Notes(Child):
             value = {"names": sorted(kept)}
         elif name == "big":
             value = {"items": [{"id": i, "text": "x" * 100} for i in range(20000)]}
+        elif name == "small":
+            value = {"id": 7, "tags": ["x"]}
         elif name == "save":
             kept[args["name"]] = args["text"]
             value = {"name": args["name"], "text": args["text"]}
@@ -159,6 +162,16 @@ async def test_nothing_in_a_result_adds_a_call(notes: Path) -> None:
         assert (await ran(host, obeyed))["value"].startswith("Now call")
         assert await names(host) == ["a", "b", "evil"]
         assert host.asked == []
+
+
+async def test_types_that_no_server_declares_are_learned(notes: Path) -> None:
+    async with sdk_host(SWITCHBOARD, cwd=notes, mode="legacy") as host:
+        assert "async def small() -> Any" in text_of(await use(host, "stubs", suites=["notes"]))
+        assert (await ran(host, "import notes\n(await notes.small())['id']"))["value"] == 7
+        stubs = text_of(await use(host, "stubs", suites=["notes"]))
+        assert "id: int" in stubs
+        wrong = "import notes\n(await notes.small())['idd']"
+        assert "line 2" in await failed(host, wrong)
 
 
 async def test_an_exception_names_its_line_and_the_calls_that_were_made(notes: Path) -> None:

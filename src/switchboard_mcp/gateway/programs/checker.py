@@ -26,6 +26,7 @@ from switchboard_mcp.programs.checking.names import module_names
 from switchboard_mcp.programs.checking.stubs import ProgramTool, StubModule, checked, mentioned
 from switchboard_mcp.programs.checking.verdict import Verdict, verdict
 from switchboard_mcp.programs.engine import Engine, Module
+from switchboard_mcp.programs.learned_types import LearnedResult, LearnedTypes
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 from switchboard_mcp.system import work_thread
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suites.views import View
 
+# Learned types of results, by module and subtool.
+Learned = Mapping[str, Mapping[str, LearnedResult]]
 MAX_VERDICTS = 256
 # Children that are started at the same time because a program names them.
 START_AT_ONCE = 4
@@ -42,8 +45,9 @@ START_AT_ONCE = 4
 class ProgramChecker:
     """Checks programs. Suites of one name are different modules for hosts with different views."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, types: LearnedTypes) -> None:
         self._engine = engine
+        self._types = types
         self._verdicts: OrderedDict[bytes, CheckedProgram] = OrderedDict()
 
     def modules(self, view: View) -> dict[str, ChildSuite]:
@@ -62,7 +66,7 @@ class ProgramChecker:
         all_modules = self.modules(view)
         suites = {name: suite for name, suite in all_modules.items() if name in words}
         await self.start(suites.values(), host)
-        stubs = await work_thread.run(partial(_stub_modules, suites, words))
+        stubs = await work_thread.run(partial(_stub_modules, suites, words, self.learned(suites)))
         texts = {module.name: module.text() for module in stubs}
         key = sha256("\0".join([code, *sorted(texts.values())]).encode("utf-8", "replace")).digest()
         known = self._verdicts.get(key)
@@ -72,6 +76,10 @@ class ProgramChecker:
             if len(self._verdicts) > MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
         return known
+
+    def learned(self, suites: Mapping[str, ChildSuite]) -> Learned:
+        """Return the learned types of results, by module and subtool."""
+        return {name: self._types.known(suite.child.spec) for name, suite in suites.items()}
 
     async def start(self, suites: Iterable[ChildSuite], host: ProgramRun | None) -> None:
         """Start the children among these whose tools are not known."""
@@ -133,24 +141,32 @@ def _functions(stub: StubModule) -> dict[str, str]:
     return {name: function.tool.name for name, function in stub.functions.items()}
 
 
-def _stub_modules(suites: Mapping[str, ChildSuite], words: frozenset[str]) -> list[StubModule]:
+def _stub_modules(
+    suites: Mapping[str, ChildSuite], words: frozenset[str], learned: Learned
+) -> list[StubModule]:
     """Return the modules of suites, for the checker."""
-    return [checked(name, suite.source, program_tools(suite), words) for name, suite in suites.items()]
+    return [
+        checked(name, suite.source, program_tools(suite, learned[name]), words)
+        for name, suite in suites.items()
+    ]
 
 
-def program_tools(suite: ChildSuite) -> list[ProgramTool]:
+def program_tools(suite: ChildSuite, learned: Mapping[str, LearnedResult]) -> list[ProgramTool]:
     """Return the subtools that the host may call, as programs see them."""
-    return [_program_tool(suite, tool) for tool in suite.permitted(suite.child.inventory.known_tools())]
+    tools = suite.permitted(suite.child.inventory.known_tools())
+    return [_program_tool(suite, tool, learned.get(tool.name)) for tool in tools]
 
 
-def _program_tool(suite: ChildSuite, tool: Tool) -> ProgramTool:
+def _program_tool(suite: ChildSuite, tool: Tool, learned: LearnedResult | None) -> ProgramTool:
     shown = tool.sanitized()
+    is_learned = tool.output_schema is UNSET and learned is not None
     return ProgramTool(
         tool.name,
         _decoded(tool.input_schema),
-        _decoded(tool.output_schema),
+        (learned.schema or None) if is_learned and learned is not None else _decoded(tool.output_schema),
         shown.description or "",
         suite.is_read_only(tool),
+        learned.seen if is_learned and learned is not None else 0,
     )
 
 

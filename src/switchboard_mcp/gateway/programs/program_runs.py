@@ -19,6 +19,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.programs.own_functions import OwnFunctions
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.programs.engine import Engine, Limits, Settled
+from switchboard_mcp.programs.learned_types import LearnedTypes
 from switchboard_mcp.programs.run_log import RecordedRun, RunLog, RunLogError, RunStore
 from switchboard_mcp.programs.run_loop import (
     CallMade,
@@ -80,6 +81,7 @@ class ProgramRuns:
     async def execute(
         self,
         engine: Engine,
+        types: LearnedTypes,
         gateway: Gateway,
         request: PipelineRequest,
         program: PreparedProgram,
@@ -93,17 +95,18 @@ class ProgramRuns:
                 log.close()
                 end = recorded.end
                 return log.run, Outcome(end.value, end.printed, [], end.failure, log.run)
-            call, options = self._options(gateway, request, program, approved, log.run)
+            call, options = self._options(types, gateway, request, program, approved, log.run)
             return log.run, await recover(engine, recorded, self._version, call, log, on_progress, *options)
         fresh = Program(program.code, program.checked.modules, program.input, _seed(), time.time())
         note = {"principal": request.session.principal, "approved": "yes" if approved else ""}
         created: RunLog | None = await work_thread.run(partial(self._create, fresh, note))
         run_id = created.run if created is not None else f"p{os.urandom(4).hex()}"
-        call, options = self._options(gateway, request, program, approved, run_id)
+        call, options = self._options(types, gateway, request, program, approved, run_id)
         return run_id, await run(engine, fresh, call, created, self.limits, on_progress, *options)
 
     def _options(
         self,
+        types: LearnedTypes,
         gateway: Gateway,
         request: PipelineRequest,
         program: PreparedProgram,
@@ -121,7 +124,12 @@ class ProgramRuns:
             if child is None:
                 return await own.call(module, subtool, arguments)
             named = _renamed(arguments, checked.parameters.get((child, subtool)))
-            return await calls.call(child, subtool, named)
+            settled = await calls.call(child, subtool, named)
+            suite = gateway.view_of(session.viewer).suite_of(child)
+            tool = suite.child.inventory.tools.get(subtool) if suite is not None else None
+            if suite is None or tool is None:
+                return settled
+            return await types.settle(suite.child.spec, tool, f"{module}.{subtool}", settled)
 
         def is_stopping() -> bool:
             return session.closed or (self._store is not None and self._store.is_stopping)

@@ -38,6 +38,7 @@ from switchboard_mcp.inprocess.server_app import (
 from switchboard_mcp.programs.engine import Limits
 from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.programs.kept_programs import KeptProgram, kept_programs_of
+from switchboard_mcp.programs.learned_types import LearnedTypes
 from switchboard_mcp.programs.run_loop import CallMade
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.system import work_thread
@@ -160,7 +161,8 @@ class ProgramServer:
         )
         self.runs = ProgramRuns(self.limits, context)
         self.engine: Engine = HelperEngine(context.launcher, self.runs.snapshot_key, self.limits)
-        self.checker = ProgramChecker(self.engine)
+        self.types = context.result_types = LearnedTypes(context.catalog)
+        self.checker = ProgramChecker(self.engine, self.types)
         self._context = context
         self._admitted: dict[tuple[Session, bytes], Admitted] = {}
         self._last_code: OrderedDict[str, str] = OrderedDict()  # by principal and viewer
@@ -335,7 +337,7 @@ async def run_program(session: ProgramSession, args: RunArgs, request: ToolReque
 
     host = admitted.request
     run_id, outcome = await server.runs.execute(
-        server.engine, server.gateway, host, prepared, admitted.approved, on_progress
+        server.engine, server.types, server.gateway, host, prepared, admitted.approved, on_progress
     )
     if outcome.failure is None:
         server.remember(session.viewer, prepared.code)

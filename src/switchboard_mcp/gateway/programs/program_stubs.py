@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import refused
-from switchboard_mcp.gateway.programs.checker import ProgramChecker, program_tools
+from switchboard_mcp.gateway.programs.checker import Learned, ProgramChecker, program_tools
 from switchboard_mcp.gateway.programs.own_functions import OWN_MODULE
 from switchboard_mcp.gateway.suites.tool_search import BUDGET_TOKENS, ToolSearch
 from switchboard_mcp.programs.checking.stubs import shown
@@ -50,10 +50,10 @@ async def render_stubs(
             by_suite.setdefault(match.suite, []).append(match.subtool)
         chosen = {name: suite for name, suite in chosen.items() if suite.name in by_suite}
         names = {name: by_suite[suite.name] for name, suite in chosen.items()}
-        return await work_thread.run(partial(_render, chosen, names, budget))
+        return await work_thread.run(partial(_render, chosen, checker.learned(chosen), names, budget))
     if not suites:
         return await work_thread.run(partial(_names_only, chosen, budget))
-    return await work_thread.run(partial(_render, chosen, {}, budget))
+    return await work_thread.run(partial(_render, chosen, checker.learned(chosen), {}, budget))
 
 
 def _chosen(modules: Mapping[str, ChildSuite], wanted: Sequence[str]) -> dict[str, ChildSuite]:
@@ -70,9 +70,11 @@ def _chosen(modules: Mapping[str, ChildSuite], wanted: Sequence[str]) -> dict[st
     return {by_name[name]: modules[by_name[name]] for name in wanted}
 
 
-def _render(chosen: Mapping[str, ChildSuite], wanted: Mapping[str, Sequence[str]], budget: int) -> str:
+def _render(
+    chosen: Mapping[str, ChildSuite], learned: Learned, wanted: Mapping[str, Sequence[str]], budget: int
+) -> str:
     """Return the most detailed text that fits."""
-    tools = {name: program_tools(suite) for name, suite in chosen.items()}
+    tools = {name: program_tools(suite, learned[name]) for name, suite in chosen.items()}
     if wanted:
         tools = {
             name: sorted(
