@@ -13,6 +13,8 @@ from msgspec import Struct, field
 from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, Raised, Waiting
 
 HEADER_BYTES = 4
+# Copying a snapshot takes the gateway 2 ms for each MiB, and it must not stop serving for that.
+MAX_SNAPSHOT_MB = 32
 # Code, a value, printed lines or diagnostics, besides a snapshot.
 _OTHER_BYTES = 16 * 1024 * 1024
 
@@ -111,7 +113,7 @@ class Answer(Struct, array_like=True):
 
 def max_snapshot_bytes(memory_mb: int) -> int:
     """Return the largest snapshot of a program with this limit of memory."""
-    return memory_mb * 1024 * 1024
+    return min(memory_mb, MAX_SNAPSHOT_MB) * 1024 * 1024
 
 
 def max_frame_bytes(memory_mb: int) -> int:
