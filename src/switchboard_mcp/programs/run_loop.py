@@ -35,6 +35,7 @@ from switchboard_mcp.programs.run_log import (
     RunStore,
     SentRecord,
     StartRecord,
+    WaitRecord,
     new_run_id,
 )
 
@@ -173,6 +174,7 @@ class _Run:
         self._done: dict[int, Settled] = {}  # outcomes that the program has not seen
         self._began: dict[int, float] = {}
         self._recorded: RecordedRun | None = None  # until a run that is continued has made its first step
+        self._unwritten: list[WaitRecord | SentRecord] = []  # records that go to the log together
         self._bytes = 0
         self._printed: deque[str] = deque(maxlen=MAX_PRINTED_STEPS)
 
@@ -307,7 +309,7 @@ class _Run:
                 self._register(one)
                 self._queue.append(one)
             if self._log is not None:
-                self._log.write(self._log.wait(step, settled))
+                self._unwritten.append(self._log.wait(step, settled))
         elif isinstance(step, Finished):
             for one in step.calls:
                 self._register(one)
@@ -332,10 +334,11 @@ class _Run:
         """Start calls from the queue, as many as may be under way at once. They are in the log before they leave."""
         room = self._limits.at_once - len(self._tasks)
         leaving = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
-        if not leaving:
-            return
-        if self._log is not None:
-            self._log.write(SentRecord([one.id for one in leaving]))
+        if leaving and self._log is not None:
+            self._unwritten.append(SentRecord([one.id for one in leaving]))
+        if self._log is not None and self._unwritten:
+            self._log.write(*self._unwritten)
+            self._unwritten.clear()
             if not all(self._may_repeat(one.module, self._subtool(one)) for one in leaving):
                 await self._log.sync()
         if len(leaving) == 1 and not self._tasks and not self._done:
