@@ -21,6 +21,7 @@ from bench import (
     broker,
     bus,
     calls,
+    dashboard_page,
     find,
     gate,
     governed,
@@ -54,6 +55,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "bus": bus.run,
     "sandbox": sandbox.run,
     "sandbox_servers": sandbox_servers.run,
+    "dashboard_page": dashboard_page.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"

@@ -191,17 +191,18 @@ def free_port() -> int:
         return port
 
 
+def switchboard(workspace: Path, port: int) -> Server:
+    """Switchboard with the echo child as a suite."""
+    argv = [sys.executable, "-m", "switchboard_mcp", "serve", "--http", str(port), "--log-level", "error"]
+    return Server("switchboard", "Switchboard", argv, "echo_suite", SUITE, workspace, port)
+
+
 def line_up(folder: Path, options: Options) -> tuple[list[Server], list[str]]:
     """Everybody who can take part here, and who is missing."""
     python = sys.executable
     ours, sdk, fast = free_port(), free_port(), free_port()
-    workspace = make_workspace(folder, 1)
-    serve = [python, "-m", "switchboard_mcp", "serve", "--http", str(ours), "--log-level", "error"]
     everybody = [
-        (
-            has_switchboard() and installed("uvicorn"),
-            Server("switchboard", "Switchboard", serve, "echo_suite", SUITE, workspace, ours),
-        ),
+        (has_switchboard() and installed("uvicorn"), switchboard(make_workspace(folder, 1), ours)),
         (
             installed("mcp"),
             Server(

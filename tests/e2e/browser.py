@@ -33,6 +33,11 @@ class Browser:
         self._process = process
         self._read()
 
+    @property
+    def pid(self) -> int:
+        """The process that drives the browser."""
+        return self._process.pid
+
     def run(self, code: str, **args: object) -> Any:
         """What this piece of JavaScript returns; `page`, `context`, `heard` and `args` are at hand."""
         assert self._process.stdin is not None

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.e2e.browser import Browser, browser, needs_axe, needs_browser
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
 from tests.e2e.test_dashboard_api import _lock as lock
+from tests.e2e.test_dashboard_detail import seed_more_mail
 from tests.e2e.web import Web, serving, start, stop
 from tests.patience import PATIENCE_S
 
@@ -49,9 +51,11 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         "command": sys.executable,
         "args": ["-c", f"raise SystemExit({HOSTILE!r})"],
     }
+    config["mcpServers"]["spare"] = {"command": "true"}
     config["mcpServers"]["resting"] = {"command": "true", "disabled": True}
     file.write_text(json.dumps(config))
     seed_mail(folder)
+    seed_more_mail(folder)
     lock(folder)
     changed = {**ECHO, "description": f"Says it again. {HOSTILE}"}
     (folder / "offer.json").write_text(json.dumps({"tools": [changed, HOSTILE_TOOL]}))
@@ -85,8 +89,11 @@ def _unhurt(request: pytest.FixtureRequest) -> Iterator[None]:
 
 async def begin_workflow(folder: Path) -> None:
     async with await MessageStore.open(str(folder), watch=False) as post:
-        parts = {"giver": "ann", "taker": "ben"}
-        await engine.start(post, "ann", "hand-off", agents=parts, subject=f"Hand over {HOSTILE}")
+        for name in ("cyd", "dan"):
+            await post.register(name)
+            await post.update(agent_registry.register(name, interface="test"))
+        parts = {"giver": "cyd", "taker": "dan"}
+        await engine.start(post, "cyd", "hand-off", agents=parts, subject=f"Hand over {HOSTILE}")
 
 
 def link_of(web: Web) -> str:
@@ -245,16 +252,47 @@ def test_a_message_is_read_with_its_thread_and_found_by_its_words(page: Browser)
     page.run("await page.locator('.list-row').nth(1).waitFor()")
 
 
-def test_a_message_is_sent_as_the_overseer_and_comes_up_in_the_list(page: Browser, web: Web) -> None:
+def test_a_message_is_sent_as_the_overseer_and_comes_up_in_list_and_threads(page: Browser, web: Web) -> None:
     page.view("mail")
     page.run("await page.getByRole('button', {name: 'Write'}).click()")
     page.run("await page.getByLabel('To', {exact: true}).selectOption('ben')")
+    page.run("await page.getByLabel('Priority').selectOption('high')")
+    page.run("await page.getByLabel('Answer due').fill('2031-01-01T10:00')")
+    page.run("await page.getByLabel('Subject').fill(`A subject ${args.text}`)", text=HOSTILE)
     page.run("await page.getByRole('textbox', {name: 'Message'}).fill('From the person who watches.')")
     page.picture(SHOTS / "write.png")
     page.run("await page.getByRole('button', {name: 'Send'}).click()")
     page.run("await page.locator('.list-row', {hasText: 'From the person who watches.'}).waitFor()")
     sent = api(web, "mail/messages?agent=ben&sender=overseer").json["messages"]
     assert sent[0]["excerpt"] == "From the person who watches."
+    assert sent[0]["deadline"].startswith("2031-01-01")
+    page.go("mail?tab=threads")
+    page.run("await page.locator('.list-row', {hasText: 'A subject <img'}).click()")
+    page.sees("due 2031-01-01")
+    page.run("await page.getByRole('button', {name: 'Reply'}).click()")
+    subject = page.run("return await page.getByLabel('Subject').inputValue()")
+    assert subject == f"Re: A subject {HOSTILE}"
+    page.run("await page.getByRole('button', {name: 'Cancel'}).click()")
+
+
+def test_attachments_dead_letters_and_artifacts_are_shown_and_a_dead_letter_is_delivered_again(
+    page: Browser, web: Web
+) -> None:
+    page.view("mail")
+    page.run("await page.locator('.list-row', {hasText: 'See the file.'}).click()")
+    page.run("await page.getByRole('button', {name: 'Preview'}).click()")
+    page.run("await page.getByRole('region', {name: 'notes.txt'}).getByText('hello there').waitFor()")
+    page.go("mail?tab=dead")
+    page.sees("It cannot be read.")
+    page.picture(SHOTS / "dead.png")
+    page.run("await page.getByRole('button', {name: 'Deliver again'}).click()")
+    page.sees("There are no dead letters.")
+    assert api(web, "mail/dead").json["total"] == 0
+    page.view("workflows")
+    page.run("await page.locator('.card', {hasText: 'planning'}).getByRole('link').first().click()")
+    page.run("await page.locator('summary', {hasText: 'plan.md'}).click()")
+    page.sees("# The plan")
+    page.picture(SHOTS / "workflow.png")
 
 
 def test_an_agent_is_shown_with_its_icon_and_color(page: Browser) -> None:
@@ -286,14 +324,13 @@ def test_an_execute_is_approved_after_a_second_look(page: Browser, web: Web) -> 
 
 def test_a_workflow_shows_up_by_itself_with_the_phase_it_stands_in(page: Browser, web: Web) -> None:
     page.view("workflows")
-    page.sees("No workflow is running.")
     asyncio.run(begin_workflow(web.workspace))
     page.run("await page.getByRole('link', {name: `Hand over ${args.text}`}).waitFor()", text=HOSTILE)
-    assert page.run("return await page.locator('[aria-current=step]').innerText()") == "prepare\nann"
+    step = "page.locator('.card', {hasText: 'Hand over'}).locator('[aria-current=step]')"
+    assert page.run(f"return await {step}.innerText()") == "prepare\ncyd"
     page.run("await page.getByRole('link', {name: /Hand over/}).click()")
     page.sees("Timeline")
-    page.sees("waits for ann")
-    page.picture(SHOTS / "workflow.png")
+    page.sees("waits for cyd")
 
 
 def test_a_call_that_waits_is_allowed_in_the_inbox_and_goes_on(page: Browser, web: Web) -> None:
@@ -303,9 +340,11 @@ def test_a_call_that_waits_is_allowed_in_the_inbox_and_goes_on(page: Browser, we
         page.run("await page.locator('[data-approval]', {hasText: 'ask me first'}).waitFor()")
         page.run("await page.locator('#views [data-view=approvals] .badge').waitFor()")
         page.picture(SHOTS / "approvals.png")
-        page.run("await page.getByRole('button', {name: 'Allow'}).click()")
+        card = "page.locator('[data-approval]', {hasText: 'ask me first'})"
+        page.run(f"await {card}.getByRole('button', {{name: 'Allow'}}).click()")
         assert not waiting.result(PATIENCE_S).json["result"].get("isError")
-    page.sees("Nothing waits for a decision.")
+    page.run("await page.locator('[data-approval]', {hasText: 'ask me first'}).waitFor({state: 'detached'})")
+    page.run("await page.locator('[data-approval]', {hasText: 'Drift'}).first().waitFor()")
 
 
 def test_hostile_names_descriptions_and_messages_are_only_text(page: Browser) -> None:
@@ -325,6 +364,43 @@ def test_hostile_names_descriptions_and_messages_are_only_text(page: Browser) ->
     page.run("await page.locator('.list-row', {hasText: 'Hello <img'}).click()")
     page.run("await page.locator('pre.payload', {hasText: 'Hello <img'}).waitFor()")
     assert page.run("return await page.locator('main img, main script').count()") == 0
+
+
+def test_a_subtool_is_tried_with_a_form_made_from_its_schema(page: Browser) -> None:
+    page.go("children/pinned/subtools/echo")
+    page.run("await page.getByLabel('message').fill(args.text)", text=HOSTILE)
+    page.run("await page.getByRole('button', {name: 'As JSON'}).click()")
+    asked = page.run("return JSON.parse(await page.getByLabel('Arguments as JSON').inputValue())")
+    assert asked == {"message": HOSTILE}
+    page.run("await page.getByLabel('Arguments as JSON').fill('[1]')")
+    page.run("await page.getByRole('button', {name: 'Call', exact: true}).click()")
+    page.sees("The arguments must be a JSON object.")
+    page.run("await page.getByRole('button', {name: 'As a form'}).click()")
+    page.run("await page.getByRole('button', {name: 'Call', exact: true}).click()")
+    page.run("await page.getByRole('region', {name: 'Result'}).waitFor()")
+    page.picture(SHOTS / "try.png")
+    page.run("await page.getByRole('link', {name: 'Details of the call'}).click()")
+    page.sees("Timings")
+    page.run("await page.getByRole('region', {name: 'Arguments'}).getByText('<img src=x').waitFor()")
+
+
+def test_standard_error_and_resources_of_a_child_are_shown(page: Browser) -> None:
+    page.go("children/loud/stderr")
+    page.run("await page.getByRole('log').getByText('<script>window.hacked=2').first().waitFor()")
+    page.go("children/pinned/resources")
+    page.run("await page.locator('svg.chart[aria-label^=Memory]').waitFor()")
+
+
+def test_a_child_is_disabled_after_a_question_and_enabled_again(page: Browser, web: Web) -> None:
+    page.go("children/spare")
+    page.run("await page.getByRole('button', {name: 'Disable'}).click()")
+    page.run("await page.locator('dialog[open]').getByRole('button', {name: 'Disable'}).click()")
+    page.run("await page.getByRole('button', {name: 'Enable'}).waitFor()")
+    assert json.loads((web.workspace / "switchboard.config.json").read_text())["mcpServers"]["spare"][
+        "disabled"
+    ]
+    page.run("await page.getByRole('button', {name: 'Enable'}).click()")
+    page.run("await page.getByRole('button', {name: 'Disable'}).waitFor()")
 
 
 def test_drift_is_approved_and_gone(page: Browser, web: Web) -> None:
@@ -486,8 +562,6 @@ def test_axe_finds_nothing_on_any_view_in_either_theme(page: Browser, web: Web) 
     call(web)
     latest = api(web, "calls").json["calls"][-1]["seq"]
     message = api(web, "mail/messages").json["messages"][0]
-    if not api(web, "mail/workflows").json["workflows"]:
-        asyncio.run(begin_workflow(web.workspace))
     run = api(web, "mail/workflows").json["workflows"][0]["id"]
     objects = (
         f"calls/{latest}",

@@ -3,7 +3,7 @@
 import { bytes, clear, clock, h, span } from "/static/dom.js";
 import { jsonPanel } from "/static/json.js";
 import { href } from "/static/router.js";
-import { get, known, mayAct, now, on, request } from "/static/server.js";
+import { get, known, mayAct, mayAdmin, now, on, request } from "/static/server.js";
 import { ask, badge, copyButton, empty, facts, failure, head, notice, segments } from "/static/ui.js";
 
 // Questions of other servers of the workspace are not in the event stream.
@@ -43,14 +43,14 @@ export function approvalsView(view, route, title) {
   };
   const card = (item) => {
     const buttons = [];
-    if (mayAct()) for (const [place, action] of (item.actions || []).entries()) buttons.push(h("button", { type: "button", class: NO.has(action.name) ? "" : place === 0 ? "main" : "", onclick: () => answer(item, action, buttons) }, LABELS[action.name] || action.name));
+    for (const [place, action] of (item.actions || []).filter((each) => (each.scope === "admin" ? mayAdmin() : mayAct())).entries()) buttons.push(h("button", { type: "button", class: NO.has(action.name) ? "" : place === 0 ? "main" : "", onclick: () => answer(item, action, buttons) }, LABELS[action.name] || action.name));
     let args = null;
     if (item.arguments) args = typeof item.arguments === "string" ? { text: item.arguments } : { value: item.arguments };
-    const link = item.kind === "drift" ? h("a", { href: href("children", [item.child, "lock"]) }, "Look at the differences") : item.child && known.children.has(item.child) ? h("a", { href: href("children", [item.child]) }, item.child) : item.child;
+    const link = item.kind === "drift" ? h("a", { href: href("children", [item.child, "lock"]) }, `${item.child}: the differences`) : item.child && known.children.has(item.child) ? h("a", { href: href("children", [item.child]) }, item.child) : item.child;
     return h("div", { class: "card", role: "listitem", "data-approval": item.id, "data-item": "", tabIndex: -1 },
       h("div", { class: "card-head wrapping" }, badge(KINDS[item.kind] || item.kind, item.kind === "call" || item.kind === "program" ? "warn" : ""), h("h3", { class: "wrap grow" }, item.title || [item.child, item.subtool].filter(Boolean).join(" ")), item.expiresAt && h("span", { class: "dim small", "data-expires": item.expiresAt }, `open for ${span(item.expiresAt - now())}`), h("span", { class: "dim small" }, item.at ? `since ${clock(item.at)}` : "")),
       h("div", { class: "stack" }, item.text && h("p", { class: "pre" }, item.text),
-        facts([["Asked by", item.client], ["Child", link], ["Subtool", item.subtool && h("code", {}, item.subtool)], ["Answer holds", item.scope], ["What happens", NEXT[item.kind]]]),
+        facts([["Asked by", item.client || item.from], ["Why", item.reason], ["Child", link], ["Subtool", item.subtool && h("code", {}, item.subtool)], ["Answer holds", item.scope], ["What happens", NEXT[item.kind]]]),
         item.tools && item.tools.length ? h("div", {}, h("h4", {}, "Tools it may call"), h("ul", { class: "plain tight" }, item.tools.map((tool) => h("li", { class: "wrap" }, h("code", {}, typeof tool === "string" ? tool : tool.name || JSON.stringify(tool)))))) : "",
         item.code && h("div", {}, h("div", { class: "row" }, h("h4", { class: "grow" }, "Code"), h("span", { class: "dim small" }, bytes(item.code.length)), copyButton(item.code)), h("pre", { tabIndex: 0, role: "region", "aria-label": "Code of the program" }, item.code)),
         args && jsonPanel("Arguments", args),

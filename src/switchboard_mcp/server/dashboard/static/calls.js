@@ -52,7 +52,7 @@ function listTab(view, route) {
     more: async () => {
       const mine = turn, before = items.length ? items[items.length - 1].seq : 0;
       try {
-        const page = await get("/api/calls", { ...wanted, before: before || (known.calls.length ? known.calls[known.calls.length - 1].seq + 1 : 0), limit: 200 });
+        const page = await get("/api/calls", { ...wanted, before: before || (known.calls.length ? known.calls[known.calls.length - 1].seq + 1 : 0), limit: 500 });
         if (mine !== turn) return;
         // Calls may have come in by the event stream meanwhile.
         const oldest = items.length ? items[items.length - 1].seq : Infinity, fresh = page.calls.filter((call) => call.seq < oldest).sort((a, b) => b.seq - a.seq);

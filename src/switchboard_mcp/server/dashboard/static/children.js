@@ -41,14 +41,16 @@ function listOf(view, route, title) {
   const count = h("span", { class: "dim", role: "status" });
   const table = new Table({ label: "Children", columns: COLUMNS, to: (row) => href("children", [row.id]), empty: known.children.size ? "No such child." : "There are no children yet. Add some with `switchboard init` or `switchboard add NAME -- CMD`." });
   const changed = () => { replace("children", [], { q: query, health }); draw(); };
+  let all = true;
   const draw = throttle(() => {
     const words = query.toLowerCase();
     const found = rows().filter((row) => (!words || `${row.suite} ${row.child} ${row.state} ${row.health} ${row.description || ""}`.toLowerCase().includes(words)) && (!health || (health === "drifted" ? row.drift || row.lockTrouble : row.health === health)));
-    table.set(found);
+    table.set(found, all);
+    all = false;
     count.textContent = found.length === known.children.size ? plural(found.length, "child", "children") : `${found.length} of ${known.children.size}`;
   });
   clear(view, head("Children", { note: "The MCP servers behind this one, a suite each." }), h("div", { class: "tools" }, search, kinds, count), table.node);
   draw();
-  const timer = setInterval(draw, 15000), end = on("children", draw);
+  const timer = setInterval(() => { all = true; draw(); }, 15000), end = on("children", draw);
   return () => { clearInterval(timer); end(); };
 }

@@ -112,7 +112,8 @@ function threadsTab(view, route) {
         const page = await get("/api/mail/threads", { q: query, before: next, limit: 50 });
         if (mine !== turn) return;
         next = page.next;
-        list.set([...list.items, ...page.threads], !page.next);
+        const had = new Set(list.items.map((thread) => thread.id)); // one may come again on a later page
+        list.set([...list.items, ...page.threads.filter((thread) => !had.has(thread.id))], !page.next);
         count.textContent = `${plural(list.items.length, "thread")}${page.next ? ", older ones below" : ""}`;
       } catch (problem) { list.ended = true; failure(problem); }
     },
@@ -130,12 +131,12 @@ function agentsTab(view) {
   const body = h("div");
   clear(view, frame("agents"), body);
   const look = () => get("/api/mail/agents").then(({ agents, teams }) => {
-    const load = (agent) => agent.waiting ?? agent.unread ?? 0, most = Math.max(1, ...agents.map(load));
+    const load = (agent) => (agent.load ? agent.load.inbox || 0 : agent.unread || 0), most = Math.max(1, ...agents.map(load));
     clear(body, agents.length ? h("div", { class: "stack" }, h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("caption", { class: "hidden" }, "Agents"),
       h("thead", {}, h("tr", {}, [["Agent"], ["Presence"], ["Role"], ["Waiting", "num"], ["Claimed", "num"], ["Load"], ["Seen"]].map(([word, kind]) => h("th", { scope: "col", class: `plain-th ${kind || ""}` }, word)))),
       h("tbody", {}, agents.map((agent) => {
         const bar = h("meter", { min: 0, max: most, value: load(agent), "aria-label": `${load(agent)} waiting` });
-        return h("tr", { "data-item": "" }, h("td", {}, h("a", { href: href("mail", [], { agent: agent.name }) }, agentName(agent))), h("td", { "data-label": "Presence" }, state(agent.presence || "unknown")), h("td", { "data-label": "Role" }, agent.role || ""), h("td", { class: "num", "data-label": "Waiting" }, number(load(agent)), agent.starving ? [" ", badge("starving", "warn")] : ""), h("td", { class: "num", "data-label": "Claimed" }, number(agent.claimed)), h("td", { "data-label": "Load" }, bar), h("td", { "data-label": "Seen" }, agent.lastSeen || agent.seenAt ? `${span(now() - new Date(agent.lastSeen || agent.seenAt).getTime())} ago` : ""));
+        return h("tr", { "data-item": "" }, h("td", {}, h("a", { href: href("mail", [], { agent: agent.name }) }, agentName(agent))), h("td", { "data-label": "Presence" }, state(agent.presence || "unknown")), h("td", { "data-label": "Role" }, agent.role || ""), h("td", { class: "num", "data-label": "Waiting" }, number(load(agent)), agent.starving ? [" ", badge("starving", "warn")] : ""), h("td", { class: "num", "data-label": "Claimed" }, number((agent.load && agent.load.claimed) || 0)), h("td", { "data-label": "Load" }, bar), h("td", { "data-label": "Seen" }, agent.lastSeen || agent.seenAt ? `${span(now() - new Date(agent.lastSeen || agent.seenAt).getTime())} ago` : ""));
       })))),
       teams.length ? panel("Teams", {}, facts(teams.map(({ name: team, team: { members } }) => [team, members.join(", ")]))) : "") : h("div", { class: "card" }, empty("No agent has registered yet.")));
   }).catch(failure);
@@ -147,18 +148,18 @@ function deadTab(view) {
   const body = h("div", { class: "stack" });
   clear(view, frame("dead"), body);
   const look = () => get("/api/mail/dead").then(({ letters }) => clear(body, letters.length ? letters.map((dead) => h("section", { class: "callout bad", "data-item": "" },
-    h("div", { class: "row wrapping" }, h("h3", { class: "wrap" }, dead.subject || dead.excerpt || dead.id || dead.file), h("span", { class: "grow" }), h("span", { class: "dim num" }, dead.at ? moment(dead.at) : "")),
-    facts([["For", dead.agent], ["From", dead.from], ["Action", words(dead.action)], ["Why", dead.reason], ["Text", dead.subject && dead.excerpt], ["Message", dead.id && h("code", {}, dead.id)], ["File", h("code", {}, dead.file)]]),
+    h("div", { class: "row wrapping" }, h("h3", { class: "wrap" }, dead.subject || dead.id), h("span", { class: "grow" }), h("span", { class: "dim num" }, dead.at ? moment(dead.at) : "")),
+    facts([["For", dead.agent], ["From", dead.from], ["Action", words(dead.action)], ["Why", dead.reason], ["Message", h("code", {}, dead.id)]]),
     mayAct() && h("div", { class: "row" }, h("button", { type: "button", onclick: async (event) => {
       event.currentTarget.disabled = true;
-      try { await post(`/api/mail/dead/${name(dead.agent)}/${name(dead.file)}/requeue`); notice("Delivered again.", "good"); } catch (problem) { failure(problem); }
+      try { await post(`/api/mail/dead/${name(dead.agent)}/${name(dead.id)}/requeue`); notice("Delivered again.", "good"); } catch (problem) { failure(problem); }
       look();
     } }, "Deliver again")))) : h("div", { class: "card" }, empty("There are no dead letters. A message becomes one if it cannot be delivered, or fails too often.")))).catch((problem) => (problem.status === 404 ? clear(body, h("div", { class: "card" }, empty("There are no dead letters."))) : failure(problem)));
   look();
   return on("mail", look);
 }
 
-const RECEIPTS = (message) => (message.receipts || (message.receipt ? [message.receipt] : [])).map((receipt) => h("li", {}, [receipt.by || receipt.agent, receipt.status || receipt.event, receipt.at && clock(receipt.at), receipt.summary].filter(Boolean).join(" · ")));
+const RECEIPTS = (message) => (message.receipts || (message.receipt ? [message.receipt] : [])).map((receipt) => h("li", {}, [receipt.recipient, receipt.status, receipt.processedAt && clock(receipt.processedAt), receipt.summary, receipt.error && (receipt.error.message || String(receipt.error))].filter(Boolean).join(" · ")));
 
 function messageCard(message, current, refresh) {
   const attachment = message.attachment, shown = h("div");
@@ -174,14 +175,14 @@ function messageCard(message, current, refresh) {
     try { await post(`/api/mail/messages/${name(message.to)}/${name(message.id)}/${verb}`, verb === "reject" ? { reason } : {}); notice(verb === "approve" ? "Approved, and sent." : "Refused.", "good"); } catch (problem) { failure(problem); }
     refresh();
   };
-  const receipts = RECEIPTS(message), run = message.metadata && (message.metadata.workflow || message.metadata.workflowId || message.metadata.run);
+  const receipts = RECEIPTS(message), run = message.workflow;
   return h("section", { class: `message ${current ? "this" : ""}`, "data-item": "", tabIndex: -1, "aria-label": `Message from ${message.from}` },
     h("div", { class: "row wrapping" }, h("b", {}, message.from), h("span", { class: "dim" }, "→"), h("span", {}, message.to), badge(words(message.action), message.action === "execute" ? "warn" : ""), place(message), message.verified ? "" : badge("unverified", "warn", "The sender is only said, not known"), message.priority && message.priority !== "normal" && badge(message.priority, "warn"), deadlineBadge(message), h("span", { class: "grow" }), h("a", { class: "dim small num", href: href("mail", [message.to, message.id]), title: message.id }, clock(message.at))),
     h("pre", { class: "payload", tabIndex: 0, role: "region", "aria-label": `Text of ${message.from}` }, message.payload),
     message.reason && h("p", { class: "remedy wrap" }, message.reason),
     attachment && h("div", { class: "row" }, badge("attachment"), h("span", { class: "wrap" }, attachment.name), h("span", { class: "dim" }, bytes(attachment.bytes)), h("button", { type: "button", class: "quiet", onclick: preview }, "Preview")), shown,
     receipts.length ? h("ul", { class: "receipts", "aria-label": "Receipts" }, receipts) : "",
-    typeof run === "string" ? h("p", { class: "small" }, h("a", { href: href("workflows", [run]) }, `Workflow ${run}`)) : "",
+    run ? h("p", { class: "small" }, h("a", { href: href("workflows", [run]) }, `Workflow ${run}`)) : "",
     mayAct() ? h("div", { class: "row" }, message.action === "execute" && message.from !== known.overview.sender && OPEN.includes(message.place) ? [h("button", { type: "button", class: "main", onclick: () => decide("approve") }, "Approve"), h("button", { type: "button", onclick: () => decide("reject") }, "Refuse")] : "", h("button", { type: "button", onclick: () => write(message, refresh) }, "Reply")) : "");
 }
 
@@ -192,8 +193,8 @@ function messagePage(view, to, id) {
     let message;
     try { message = await get(`/api/mail/messages/${name(to)}/${name(id)}`); } catch (problem) { return void (gone || problem.status === 401 || clear(view, head("Message", { crumbs }), h("div", { class: "card" }, empty(problem.message)))); }
     if (gone) return;
-    const thread = message.thread.length ? message.thread : [message];
-    clear(view, head(message.subject || (thread.length > 1 ? `Thread of ${thread.length}` : "Message"), { crumbs, note: message.subject && thread.length > 1 ? `Thread of ${thread.length}` : undefined, actions: [message.threadId && h("a", { href: href("mail", [], { thread: message.threadId }) }, "Thread")] }),
+    const thread = message.thread.length ? message.thread : [message], threadId = typeof thread[0].thread === "string" ? thread[0].thread : "";
+    clear(view, head(message.subject || (thread.length > 1 ? `Thread of ${thread.length}` : "Message"), { crumbs, note: message.subject && thread.length > 1 ? `Thread of ${thread.length}` : undefined, actions: [threadId && h("a", { href: href("mail", [], { thread: threadId }) }, "Receipts and thread")] }),
       h("article", { class: "card flush", "aria-label": "Message" }, thread.map((each) => messageCard(each, each.id === message.id && thread.length > 1, look))), h("p", { class: "dim small wrap" }, message.id));
   };
   look();

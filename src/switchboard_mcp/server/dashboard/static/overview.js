@@ -18,16 +18,16 @@ function tile(label, value, note, kind) {
 // Tokens of results that did not reach a model, beside those of the tool lists.
 const ofResults = (counts) => counts && counts.changed ? ` Of results, ${number(counts.saved || 0)} more tokens were kept out of the context of models${counts.reads ? `, and ${plural(counts.reads, "read")} of the rest cost ${number(counts.readTokens)}` : ""}.` : "";
 
-const linkTo = (link) => {
-  if (!link || !link.view) return "";
-  const parts = link.id ? (link.view === "mail" ? String(link.id).split("/") : [link.id]) : [];
-  return href(link.view === "suites" ? "children" : link.view, parts);
+const linkTo = ({ view, id, kind }) => {
+  if (!view || view === "overview") return "";
+  const parts = id ? (view === "mail" ? String(id).split("/") : [id, ...(kind === "drift" ? ["lock"] : kind === "sandbox" ? ["sandbox"] : [])]) : [];
+  return href(view === "suites" ? "children" : view, parts);
 };
 
 // What needs attention, as the server lists it; an older server has it in its rows.
 function attention() {
   const about = known.overview;
-  if (about.attention) return about.attention.map((item) => ({ level: LEVELS[item.level] || "warn", text: item.text, hint: item.hint, to: linkTo(item.link), kind: item.kind }));
+  if (about.attention) return about.attention.map((item) => ({ level: LEVELS[item.level] || "warn", text: item.text, hint: item.hint, to: linkTo(item), kind: item.kind }));
   const found = rows().filter((row) => ILL.has(row.health) || row.drift || row.lockTrouble);
   const items = found.map((row) => ({ level: row.drift && !row.lockTrouble ? "warn" : "bad", kind: row.drift ? "drift" : "child", title: row.suite, to: href("children", [row.id]), text: row.trouble ? row.trouble.message : `${plural(row.drift || 0, "difference")} from the lock.`, hint: row.trouble ? row.trouble.hint : "Review the differences, then approve them." }));
   if (about.approvals) items.unshift({ level: "warn", kind: "approval", text: `${plural(about.approvals, "call")} ${about.approvals === 1 ? "waits" : "wait"} for your decision.`, to: href("approvals") });
@@ -109,8 +109,8 @@ export function overviewView(view, route) {
       line("Children", ill ? `${ill} failing` : "healthy", ill ? "bad" : "good", plural(all.length, "child", "children")),
       line("Audit log", about.auditTrouble ? "failed" : about.audit ? "on" : "off", about.auditTrouble ? "bad" : about.audit ? "good" : "idle"),
       line("Mail", about.mail ? "on" : "off", about.mail ? "good" : "idle"),
-      bus ? line("Bus", bus.state || "on", undefined, bus.text || bus.address || "") : "",
-      replicas ? line("Replicas", replicas.state || "up", undefined, replicas.count ? plural(replicas.count, "server") : replicas.text || "") : "",
+      bus ? line("Bus", bus.state || "on", bus.problem ? "bad" : undefined, [bus.waiting && `${number(bus.waiting)} waiting`, bus.inFlight && `${number(bus.inFlight)} in flight`, bus.backlog && `${number(bus.backlog)} not sent`].filter(Boolean).join(", ")) : "",
+      replicas === true || replicas === false ? line("Replicas", replicas ? "connected" : "down", replicas ? "good" : "bad", "shared state") : "",
       about.history !== undefined ? line("History", about.history ? "on" : "off", about.history ? "good" : "idle", about.history ? "kept over restarts" : "") : ""));
   };
   const drawHosts = () => {
@@ -138,7 +138,7 @@ export function overviewView(view, route) {
     if (!known.overview.mail) return;
     const [about, found] = await Promise.all([get("/api/mail/agents"), get("/api/mail/messages", { place: "inbox", action: "execute", limit: 10 })]);
     waiting = about.counts.inbox;
-    orders = known.overview.attention ? [] : found.messages.filter((order) => order.from !== known.overview.sender);
+    orders = found.messages.filter((order) => order.from !== known.overview.sender);
     drawTiles();
     drawTroubles();
   };

@@ -11,6 +11,8 @@ const RETRY_MS = 2000;
 // A connection that was cut without a word looks like a silent one: after this long without an event, ask.
 const SILENT_MS = 20000, ANSWER_MS = 15000;
 const MAX_CALLS = 10000;
+// The list of calls fetches older ones while it is scrolled.
+const FIRST_CALLS = 200;
 
 export class Problem extends Error {
   constructor(status, error) {
@@ -61,12 +63,12 @@ export function emit(event, what) {
 
 async function takeStock() {
   const overview = await get("/api/overview", {}, ANSWER_MS); // alone, since it shows whether we are logged in
-  const [children, calls, savings] = await Promise.all([get("/api/children"), get("/api/calls"), get("/api/savings")]);
+  const [children, calls, savings] = await Promise.all([get("/api/children"), get("/api/calls", { limit: FIRST_CALLS }), get("/api/savings")]);
   const restarted = known.overview && known.overview.startedAt !== overview.startedAt;
   known.overview = overview;
   known.skew = Date.now() - overview.now;
   known.children = new Map(children.children.map((row) => [row.id, row]));
-  known.calls = calls.calls;
+  known.calls = calls.calls.sort((a, b) => a.seq - b.seq);
   known.points = savings.points;
   known.savings = savings;
   if (version && version !== overview.version) emit("upgraded", overview.version);

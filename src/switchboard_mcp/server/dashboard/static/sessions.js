@@ -39,7 +39,7 @@ async function fetchSessions() {
 
 export function sessionsView(view, route, title) {
   let found = { sessions: [], shared: [], total: 0 }, query = "", open = route.parts[0] || "";
-  const count = h("span", { class: "dim", role: "status" }), body = h("div");
+  const count = h("span", { class: "dim", role: "status" }), body = h("div", { class: "stack" });
   const table = new Table({ label: "Sessions", columns: COLUMNS, to: (row) => href("sessions", [row.id]), sort: "since", empty: "No session is connected. A session appears when a host connects." });
   const search = h("input", { type: "search", id: "search", placeholder: "Filter sessions", "aria-label": "Filter sessions", oninput: () => { query = search.value.toLowerCase(); draw(); } });
   const shared = h("div"), calls = h("a", {}, "Calls of this client");

@@ -10,6 +10,7 @@ export class Table {
     this.body = h("tbody");
     this.node = h("div", { class: "scroll tall" }, h("table", { class: "grid-table" }, h("caption", { class: "hidden" }, label), h("thead", {}, this.head), this.body));
     this.made = new Map();
+    this.shown = new Map();
     this.drawHead();
   }
 
@@ -26,15 +27,18 @@ export class Table {
     this.set(this.rows);
   }
 
-  // Rows that have not changed keep their nodes, and with them the focus.
-  set(rows) {
+  // Rows keep their nodes, and with them the focus. One that is the same object is drawn again only if `all` are: ages change by themselves.
+  set(rows, all = true) {
     this.rows = rows;
     const value = this.columns.find(([id]) => id === this.sort)[3], way = this.down ? -1 : 1;
     const found = [...rows].sort((a, b) => { const x = value(a), y = value(b); return (x < y ? -1 : x > y ? 1 : this.key(a) < this.key(b) ? -1 : 1) * way; });
     const kept = new Set(), nodes = found.map((row) => {
-      const key = this.key(row), cells = this.columns.map(([, , cell]) => cell(row));
+      const key = this.key(row);
       kept.add(key);
       let node = this.made.get(key);
+      if (node && !all && this.shown.get(key) === row) return node;
+      this.shown.set(key, row);
+      const cells = this.columns.map(([, , cell]) => cell(row));
       if (!node) this.made.set(key, (node = h("tr", { "data-id": key, "data-item": "", onclick: (event) => { if (!event.target.closest("a, button")) location.hash = this.to(row); } }, this.columns.map(([, title, , , kind]) => h("td", { class: kind, "data-label": title })))));
       cells.forEach((cell, place) => {
         const box = node.children[place];
@@ -46,7 +50,7 @@ export class Table {
       });
       return node;
     });
-    for (const [key, node] of this.made) if (!kept.has(key)) { node.remove(); this.made.delete(key); }
+    for (const [key, node] of this.made) if (!kept.has(key)) { node.remove(); this.made.delete(key); this.shown.delete(key); }
     const shown = nodes.length ? nodes : [h("tr", { class: "none" }, h("td", { colSpan: this.columns.length }, this.emptyText || "Nothing here."))];
     const same = this.body.children.length === shown.length && shown.every((node, place) => this.body.children[place] === node);
     if (!same) {

@@ -61,22 +61,22 @@ async function fetchRun(id) {
 function runPage(view, id, title) {
   let gone = false;
   const crumbs = [["Workflows", href("workflows")]];
-  const artifact = (each) => h("li", {}, h("details", {}, h("summary", { class: "wrap" }, h("code", {}, each.path || each.name || String(each)), each.bytes !== undefined ? h("span", { class: "dim small" }, ` ${bytes(each.bytes)}`) : ""), each.preview ? h("pre", { tabIndex: 0, role: "region", "aria-label": each.path || "Artifact" }, each.preview) : h("p", { class: "dim" }, "No preview.")));
+  const artifact = (each) => h("li", {}, h("details", {}, h("summary", { class: "wrap" }, h("code", {}, each.path || each.name || String(each)), each.bytes !== undefined ? [h("span", { class: "dim small" }, ` ${bytes(each.bytes)} `), each.state && each.state !== "same" ? badge(each.state, "warn") : ""] : ""), each.preview ? h("pre", { tabIndex: 0, role: "region", "aria-label": each.path || "Artifact" }, each.preview, each.cut ? "\n…" : "") : h("p", { class: "dim" }, "No preview.")));
   const draw = (run) => {
     title(run.subject || run.name);
     const steps = run.timeline || run.steps || [], holder = run.holder || (run.phases.find((phase) => phase.name === run.phase) || {}).by;
-    clear(view, head([run.subject || run.name, " ", h("span", { class: "small" }, state(run.status))], { crumbs, note: run.id }),
+    clear(view, head([run.subject || run.name, " ", h("span", { class: "small" }, state(run.status))], { crumbs, note: run.id, actions: [run.thread && h("a", { href: href("mail", [], { thread: run.thread }) }, "Its messages")] }),
       h("div", { class: "stack" },
         panel("Phases", {}, track(run)),
         h("div", { class: "columns" },
           panel("Timeline", {}, h("ol", { class: "steps" },
             h("li", { class: "good" }, h("span", { class: "dim num", title: moment(run.startedAt) }, clock(run.startedAt)), h("div", {}, h("span", {}, "Started by ", h("b", {}, run.startedBy)))),
             steps.map((step) => h("li", { class: kindOf(step.how) || "idle", "data-item": "", tabIndex: -1 }, h("span", { class: "dim num", title: moment(step.at) }, clock(step.at)), h("div", {},
-              h("div", { class: "row wrapping" }, h("b", {}, step.phase), state(step.how), h("span", { class: "dim" }, `by ${step.by}`), step.to ? h("span", { class: "dim" }, `→ ${step.to}`) : "", step.round > 1 ? badge(`round ${step.round}`) : "", step.seconds ? h("span", { class: "dim small" }, `after ${span(step.seconds * 1000)}`) : "", step.message && h("a", { class: "small", href: href("mail", [step.message.agent, step.message.id]) }, "Message")),
+              h("div", { class: "row wrapping" }, h("b", {}, step.phase), state(step.how), h("span", { class: "dim" }, `by ${step.by}`), step.to ? h("span", { class: "dim" }, `→ ${step.to}`) : "", step.round > 1 ? badge(`round ${step.round}`) : "", step.seconds ? h("span", { class: "dim small" }, `after ${span(step.seconds * 1000)}`) : "", step.via && run.thread && h("a", { class: "small", title: step.via, href: href("mail", [], { thread: run.thread }) }, "Message")),
               step.reason || step.note ? h("p", { class: "pre" }, step.reason || step.note) : "",
               step.artifacts && step.artifacts.length ? h("ul", { class: "plain tight" }, step.artifacts.map(artifact)) : ""))),
             run.status === "running" ? h("li", { class: "busy" }, h("span", { class: "dim" }, "now"), h("div", {}, h("span", {}, h("b", {}, run.phase), ` waits for ${holder || "nobody"}`))) : "")),
-          panel("About", {}, facts([["Workflow", run.name], ["Status", state(run.status)], ["Who has it", run.status === "running" && holder], ["Started", moment(run.startedAt)], ["Runs for", ran(run)], ["Due", run.due && moment(run.due)], ...Object.entries(run.agents || {}).map(([role, agent]) => [role, agent])])))));
+          panel("About", {}, facts([["Workflow", run.name], ["Status", state(run.status)], ["Who has it", run.status === "running" && holder], ["Waits for", run.waitingSeconds && span(run.waitingSeconds * 1000)], ["Rounds", run.rounds], ["Started", moment(run.startedAt)], ["Runs for", ran(run)], ["Due", run.due && moment(run.due)], ...Object.entries(run.agents || {}).map(([role, agent]) => [role, agent])])))));
   };
   const look = async () => {
     try { const run = await fetchRun(id); if (!gone && !view.querySelector("details[open]")) draw(run); } catch (problem) { if (!gone && problem.status !== 401) clear(view, head("Workflow", { crumbs }), h("div", { class: "card" }, empty(problem.message))); }
