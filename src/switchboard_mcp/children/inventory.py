@@ -59,6 +59,8 @@ KEYS = {
 }
 # Pages of one child that are locked. Of 65 published servers none has more than a few.
 MAX_PAGES = 100
+# Skills of a child with handshakes: each is read when the child starts.
+MAX_SKILLS = 50
 
 
 def is_announced(method: str, capabilities: Mapping[str, Raw]) -> bool:
@@ -407,6 +409,7 @@ class Inventory:
                 changed = [await self.fetch(source, method) for method in announced]
                 if any(changed):
                     self._notify(notification, first=first)
+            await self._build_skills(source)
             await self._fetch_pages(source)
         finally:
             self.is_complete = True
@@ -438,6 +441,39 @@ class Inventory:
         self._resume_waiters()
         self._context.catalog.store(self._spec, snapshot)
         return encode(before or []) != encode(entries)
+
+    async def _build_skills(self, source: ListSource) -> None:
+        """Build the list of skills of a child with handshakes that offers their files as resources."""
+        snapshot = self._snapshot
+        if snapshot is None or skills.offers_skills(snapshot.capabilities):
+            return
+        listed = sorted(uri for uri in self.names(RESOURCES) if uri.startswith(skills.SCHEME))
+        entries = []
+        for main in [uri for uri in listed if uri.endswith(skills.MAIN_FILE)][:MAX_SKILLS]:
+            folder = main.removesuffix(skills.MAIN_FILE)
+            body = await self._read_file(source, main)
+            files: list[dict[str, object]] = []
+            if folder + skills.MANIFEST in listed:
+                manifest = await self._read_file(source, folder + skills.MANIFEST)
+                files = skills.read_manifest(folder, manifest or b"")
+            others = (uri for uri in listed if uri.startswith(folder + "/") and uri != main)
+            for uri in list(others)[: skills.MAX_FILES] if not files else ():
+                content = await self._read_file(source, uri)
+                files += [skills.describe_file(uri, content)] if content is not None else []
+            entry = skills.build_entry(main, body, files) if body is not None else None
+            entries += [entry] if entry is not None else []
+        if (entries or skills.LIST in snapshot.lists) and snapshot is self._snapshot:
+            snapshot.lists[skills.LIST] = entries
+            self._fetched.add(skills.LIST)
+            self._index()
+
+    async def _read_file(self, source: ListSource, uri: str) -> bytes | None:
+        result = await source.read_page(uri, self._timeout_s)
+        if result is None:
+            return None
+        is_large = len(memoryview(result)) > work_thread.LOOP_BYTES
+        read = partial(skills.read_content, result)
+        return await work_thread.run(read) if is_large else read()
 
     async def _fetch_pages(self, source: ListSource) -> None:
         """Read the pages of apps, if there is a lock to compare them with, or one to write."""
@@ -492,6 +528,7 @@ class Inventory:
                 if method != skills.LIST or self.announces(method):
                     await self.fetch(source, method)
             if notification != "notifications/prompts/list_changed":
+                await self._build_skills(source)
                 await self._fetch_pages(source)
         finally:
             self._refreshing.discard(notification)

@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 from msgspec import Raw, Struct
 
+from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.issued_ids import IdKind
@@ -105,6 +106,17 @@ def build_skill_list(suites: Iterable[ChildSuite]) -> bytes:
 
 class SkillRelay(Relay):
     """`skills/get` and `resources/directory/read`: the entries have the URIs that the host uses."""
+
+    def send(self, request: ForwardedRequest, child: Child) -> bool:
+        """Answer for a child with handshakes that has the files of a skill, but not the method."""
+        snapshot, name = child.inventory.snapshot, request.match.name
+        if request.method != "skills/get" or snapshot is None or skills.offers_skills(snapshot.capabilities):
+            return False
+        for entry in child.inventory.listed(skills.LIST):
+            if (skill := skills.read_skill(entry)) is not None and skill.uri == name:
+                request.finish(self.receive(request, Raw(jsonrpc.encode({"skill": entry}))))
+                return True
+        return False
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Rename the files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -118,3 +119,42 @@ def test_one_byte_of_a_file_is_drift(board: Board) -> None:
     (change,) = compare_children(locked(SKILL), locked(changed))  # type: ignore[arg-type]
     assert change.tool == f"skill {MAIN}"
     assert change.part == "files"
+
+
+@pytest.mark.parametrize("manifest", [False, True])
+def test_skills_of_a_server_with_handshakes_are_built_from_its_resources(
+    board: Board, manifest: bool
+) -> None:
+    texts = {
+        "skill://refunds/SKILL.md": "---\nname: refunds\ndescription: 'How to refund.'\nnested:\n  a: b\n---\nx\n",
+        "skill://refunds/a.md": "abc",
+        "skill://other/SKILL.md": "no head",
+    }
+    files = [{"path": "SKILL.md", "size": 1, "hash": "sha256:1"}, {"path": "a.md", "size": 3, "hash": "2"}]
+    if manifest:
+        texts["skill://refunds/_manifest"] = json.dumps({"skill": "refunds", "files": files})
+
+    def answer(message: Json) -> Json | None:
+        if message["method"] != "resources/read":
+            return None
+        uri = message["params"]["uri"]
+        return {"result": {"contents": [{"uri": uri, "text": texts[uri]}]}}
+
+    lists: dict[str, list[Json]] = {
+        "resources/list": [{"uri": uri, "name": uri} for uri in texts],
+        "resources/templates/list": [],
+    }
+    kid = board.child(lists=lists, script=answer)
+    host = board.host()
+    host.call()
+    (skill,) = host.get("skills/list")["skills"]
+    assert skill["uri"] == "skill://kid/refunds/SKILL.md"
+    assert skill["frontmatter"] == {"name": "refunds", "description": "How to refund."}
+    found = {file["uri"]: (file["digest"], file["size"]) for file in skill["resources"]}
+    digest = "sha256:2" if manifest else f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
+    assert found["skill://kid/refunds/a.md"] == (digest, 3)
+    assert len(found) == 2
+    assert host.get("skills/get", {"uri": skill["uri"]})["skill"] == skill
+    (content,) = host.get("resources/read", {"uri": "skill://kid/refunds/a.md"})["contents"]
+    assert content["text"] == "abc"
+    assert kid.server.requests("skills/get") == []

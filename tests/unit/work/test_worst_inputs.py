@@ -342,6 +342,17 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     "protocol.skills.rename_result": lambda value, raw: skills.rename_result(
         Raw(json({"skill": {"uri": "skill://a", "a": Raw(raw)}})), str.upper
     ),
+    "protocol.skills.read_content": lambda value, raw: skills.read_content(
+        json({"contents": [{"text": raw.decode()}]})
+    ),
+    "protocol.skills.describe_file": lambda value, raw: skills.describe_file("skill://a", raw),
+    "protocol.skills.read_manifest": lambda value, raw: skills.read_manifest(
+        "skill://a", json({"files": [{"path": "a", "size": 1, "hash": "x", "a": Raw(raw)}]})
+    ),
+    "protocol.skills.read_frontmatter": lambda value, raw: skills.read_frontmatter(b"---\n" + raw),
+    "protocol.skills.build_entry": lambda value, raw: skills.build_entry(
+        "skill://a/SKILL.md", b"---\nname: a\ndescription: b\n---\n" + raw, []
+    ),
     "protocol.apps.without_domain": lambda value, raw: apps.without_domain(
         [{"_meta": Raw(json({"ui": {"domain": Raw(raw)}}))}]
     ),
@@ -412,8 +423,9 @@ EXEMPT = {
     "one call of msgspec, which reads a MiB in milliseconds": """
         protocol.result_ids.created_task protocol.result_ids.request_state protocol.result_ids.next_cursor
         protocol.result_ids.elicitation protocol.result_ids.required_elicitations protocol.result_ids.task_concerned
-        protocol.client_requests.declares_tasks protocol.client_requests.offers_tasks
-        protocol.result_ids.reported_task protocol.result_ids.with_task_id
+        protocol.client_requests.declares_tasks protocol.client_requests.requires_tasks
+        protocol.client_requests.offers_tasks
+        protocol.result_ids.reported_task protocol.result_ids.poll_interval_s protocol.result_ids.with_task_id
         protocol.client_requests.to_input_request protocol.client_requests.to_legacy_params
         protocol.client_requests.url_input_requests protocol.client_requests.replace_progress_token
         protocol.message_meta.validate protocol.message_meta.decode_text protocol.message_meta.child_meta
