@@ -3,23 +3,126 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import random
+import statistics
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pydantic_monty import ExternalModule, Monty, MontyTypingError
 
+from bench.data import CATALOGS, missing
 from bench.program_values import WRONG, valid_arguments, validator, wrong_arguments
-from switchboard_mcp.programs.checking import manifest, names, stubs
+from bench.report import Goal, Options, Report, Table
+from switchboard_mcp.programs.checking import literals, manifest, names, stubs
 from switchboard_mcp.programs.checking.stubs import BUILTIN_STUBS, ProgramTool, StubFunction, StubModule
 from switchboard_mcp.programs.checking.verdict import Verdict, verdict
 from switchboard_mcp.programs.engine import CheckReport, Diagnostic
+
+# Random calls of each published tool, and faults of each kind in a program.
+CALLS_PER_TOOL = 4
+
+
+def run(options: Options) -> Report:
+    report = Report()
+    with Checker() as checker:
+        programs(checker, options, report)
+        if CATALOGS.exists():
+            published(checker, options, report)
+        else:
+            report.notes.append(missing(CATALOGS))
+    return report
+
+
+def programs(checker: Checker, options: Options, report: Report) -> None:
+    """Check the sample programs, with and without faults, and take the time of a check."""
+    valid, faulty = sample_programs("valid.txt"), sample_programs("faulty.txt")
+    raw = sum(not checker.diagnostics(code, sample_modules(code)) for code in valid.values())
+    accepted = [
+        title for title, code in valid.items() if checker.verdict(code, sample_modules(code)).is_accepted
+    ]
+    refused = [
+        title for title, code in faulty.items() if not checker.verdict(code, sample_modules(code)).is_accepted
+    ]
+    seeded: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
+    for code in valid.values():
+        for kind, wrong in seeded_faults(code, 1 if options.quick else None):
+            seeded[kind] += 1
+            missed[kind] += checker.verdict(wrong, sample_modules(wrong)).is_accepted
+    rows = [
+        ["valid, as models write", str(len(valid)), f"{len(accepted)} accepted", f"{raw} by the raw checker"],
+        ["with a fault, by hand", str(len(faulty)), f"{len(refused)} refused", ""],
+        *(
+            [f"seeded: {kind}", str(count), f"{count - missed[kind]} refused", ""]
+            for kind, count in seeded.items()
+        ),
+    ]
+    report.tables.append(Table("Verdicts on programs", ["programs", "number", "verdict", ""], rows))
+    share = 100 * (1 - missed.total() / seeded.total())
+    report.goals += [
+        Goal("valid programs accepted", 100 * len(accepted) / len(valid), "at least", 100, "%"),
+        Goal("faulty programs refused", 100 * len(refused) / len(faulty), "at least", 99, "%"),
+        Goal("seeded faults refused", share, "at least", 99, "%"),
+    ]
+    times: dict[str, list[float]] = {"stubs": [], "source": [], "type checker": [], "verdict": []}
+    for code in list(valid.values())[: options.pick(len(valid), 10)]:
+        for part, taken in check_times(checker, code).items():
+            times[part].append(taken)
+    cells = [
+        [part, f"{statistics.median(taken):.2f} ms", f"{max(taken):.1f} ms"] for part, taken in times.items()
+    ]
+    report.tables.append(Table("Time of a check, warm, in one process", ["part", "p50", "max"], cells))
+    report.figures["program_checks"] = {"seeded": seeded.total(), "missed": missed.total(), "raw": raw}
+
+
+def check_times(checker: Checker, code: str) -> dict[str, float]:
+    """Return the milliseconds of each part of a check."""
+    marks = [time.perf_counter()]
+    modules = sample_modules(code)
+    marks.append(time.perf_counter())
+    analysis = manifest.analyse(code, {one.name: list(one.functions) for one in modules})
+    marks.append(time.perf_counter())
+    found = checker.diagnostics(code, modules)
+    marks.append(time.perf_counter())
+    verdict(CheckReport(diagnostics=found, analysis=analysis), code, modules)
+    marks.append(time.perf_counter())
+    taken = [1_000 * (after - before) for before, after in pairwise(marks)]
+    return dict(zip(("stubs", "source", "type checker", "verdict"), taken, strict=True))
+
+
+def published(checker: Checker, options: Options, report: Report) -> None:
+    """Check random calls of published tools."""
+    rng = random.Random(7)
+    servers = json.loads(gzip.decompress(CATALOGS.read_bytes()))["servers"]
+    found = CallsFound()
+    for server in servers[: options.pick(len(servers), 8)]:
+        one = random_calls(checker, server["tools"], rng, CALLS_PER_TOOL)
+        found.valid += one.valid
+        found.refused += one.refused
+        found.faulty += one.faulty
+        found.accepted += one.accepted
+    rows = [
+        ["valid", f"{found.valid:,}", f"{len(found.refused)} refused"],
+        ["faulty", f"{found.faulty.total():,}", f"{len(found.accepted)} accepted"],
+    ]
+    tools = sum(len(server["tools"]) for server in servers)
+    title = f"Random calls with literal arguments, {tools:,} published tools"
+    report.tables.append(Table(title, ["calls", "number", "judged wrongly"], rows))
+    report.goals += [
+        Goal("valid calls refused", float(len(found.refused)), "at most", 0, ""),
+        Goal("faulty calls accepted", 100 * len(found.accepted) / found.faulty.total(), "at most", 1, "%"),
+    ]
+    report.notes += [f"Refused: {line[:200]}" for line in found.refused[:5]]
+    report.notes += [f"Accepted: {line[:200]}" for line in found.accepted[:5]]
 
 
 def _never(*_: object, **__: object) -> None:
@@ -145,7 +248,16 @@ def random_calls(
                 kinds.append(kind)
                 found.valid += not kind
                 found.faulty.update([kind] if kind else [])
-    refused = {one.line for one in checker.diagnostics("\n".join(lines), [module])}
+    code = "\n".join(lines)
+    refused = {one.line for one in checker.diagnostics(code, [module])}
+    # In parts: the analysis lists at most so many calls.
+    for start in range(1, len(lines), manifest.MAX_LITERAL_CALLS):
+        part = "\n".join([lines[0], *lines[start : start + manifest.MAX_LITERAL_CALLS]])
+        for one in manifest.analyse(part, {"m": list(module.functions)})["literals"]:
+            function = module.functions[one["function"]]
+            values = {function.parameters.get(name, name): value for name, value in one["arguments"].items()}
+            if any(literals.mistakes(function.tool.input_schema, values)):
+                refused.add(one["line"] + start - 1)
     for number, (line, kind) in enumerate(zip(lines, kinds, strict=True), 1):
         if not kind and number in refused:
             found.refused.append(line)

@@ -35,6 +35,9 @@ from switchboard_mcp.mail.store import filenames, message_validation
 from switchboard_mcp.mail.terminal import input_safety
 from switchboard_mcp.policy import access, drift, resource_uris, tool_hash
 from switchboard_mcp.policy.launch import rules
+from switchboard_mcp.programs import shapes
+from switchboard_mcp.programs.checking import names, stubs
+from switchboard_mcp.programs.checking.stubs import ProgramTool
 from switchboard_mcp.protocol import (
     apps,
     framing,
@@ -303,7 +306,14 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         MIB,
     ),
     "server.http.transport_security.host_name": (transport_security.host_name, 64 * 1024),
+    "programs.checking.stubs.mentioned": (stubs.mentioned, 200 * 1024),  # of the code of a program
+    "programs.checking.names.python_names": (lambda t: names.python_names([t, f"{t}a"]), MIB),
 }
+
+# As large as a shape may be.
+SHAPE = shapes.bounded(
+    shapes.shape_of({f"f{a}": {f"g{b}": [{"h": 1}] for b in "abcdefghijklm"} for a in "abcdefghijklmnop"})
+)
 
 # Functions that work on decoded or encoded schemas and other JSON, on the loop.
 ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
@@ -379,6 +389,8 @@ ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     "ask.schema_check.check": lambda value, raw: schema_check.check(
         value, {"a": list(range(1000)), "1": value}
     ),
+    "suites.signature.unwrapped": lambda value, raw: signature.unwrapped(value),
+    "programs.shapes.merge": lambda value, raw: shapes.bounded(shapes.merge(SHAPE, SHAPE)),
 }
 
 # Functions that take longer than the loop may wait: they run in the work thread, in another thread or process, or in a
@@ -394,6 +406,10 @@ OFF_LOOP: dict[str, Callable[[Any, bytes], object]] = {
     ),
     "suites.signature.signature": lambda value, raw: signature.signature(value),
     "suites.signature.result_type": lambda value, raw: signature.result_type(value),
+    "programs.checking.stubs.checked": lambda value, raw: stubs.checked(
+        "m", "m", [ProgramTool("a", value, value)], frozenset("a")
+    ).text(),
+    "programs.shapes.shape_of": lambda value, raw: shapes.difference(shapes.shape_of(value), value),
     "suites.schema.compact": lambda value, raw: schemas.compact(value),
     "suites.sanitize.clean_schema": lambda value, raw: sanitize.clean_schema(Raw(raw)),
     "suites.sanitize.clean_listed": lambda value, raw: sanitize.clean_listed(tool(raw), "name"),
