@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.host import Json, switchboard
 from tests.e2e.shell import answered, parsed, run
 from tests.e2e.test_remote_children import child
-from tests.e2e.workspaces import add_child, configure, scripted
+from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted
 
 NETWORK = "could not reach a service"
 
@@ -176,6 +176,22 @@ def test_the_command_to_run_by_hand_has_the_variables_and_no_secret(workspace: P
 def test_an_ordinary_value_is_not_masked_in_what_a_child_says(workspace: Path) -> None:
     code = "import os; complain('no bucket in ' + os.environ['AWS_REGION']); sys.exit(1)"
     assert failure_of(workspace, code, AWS_REGION="us-east-1")["stderr"] == ["no bucket in us-east-1"]
+
+
+# --- one host --------------------------------------------------------------------------------------------
+
+
+def test_a_host_is_explained_with_what_it_would_be_shown(workspace: Path) -> None:
+    add_child(workspace, "mock", MOCK_CHILD)
+    found = parsed(run(workspace, "doctor", "--host", "codex", "--json"), 0)
+    assert (found["host"]["title"], found["host"]["defersTools"], found["isOn"]) == ("Codex", True, False)
+    (choice,) = found["choices"]
+    assert (choice["child"], choice["shown"], choice["tools"]) == ("mock", "direct", found["tools"])
+    configure(workspace, {"exposure": "auto"})
+    shown = answered(run(workspace, "doctor", "--host", "claude-code"), 0)
+    assert "suite, loaded" in shown
+    assert "Exposure `auto` is on" in shown
+    assert "nothing is known of this host" in run(workspace, "doctor", "--host", "bogus").stderr
 
 
 # --- remote servers --------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "dashboard": [[]],
     "mail": [[], [HOSTILE]],
     "terminal": [[HOSTILE, "--", "true"], ["term", "--", HOSTILE]],
-    "doctor": [[]],
+    "doctor": [[], ["--host", HOSTILE], ["--host", "codex"]],
     "init": [["--dry-run"], ["--yes", "--dry-run"]],
     "add": [[HOSTILE, "--dry-run", "--", "echo", HOSTILE], ["new", "--url", HOSTILE]],
     "remove": [[HOSTILE]],

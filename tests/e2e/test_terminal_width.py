@@ -45,7 +45,7 @@ SHOWN = [
     ("mail", "workflow"),
 ]
 # These start every child, so one width has to do.
-STARTING = [("--dry-run",), ("tokens",), ("doctor",)]
+STARTING = [("--dry-run",), ("tokens",), ("doctor",), ("doctor", "--host", "codex")]
 CASES = [(arguments, columns) for arguments in SHOWN for columns in WIDTHS]
 
 

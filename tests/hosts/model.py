@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Json = dict[str, Any]
 
@@ -54,10 +54,26 @@ class Model:
         return dialect.say("Nothing to say")
 
 
+class Script(Protocol):
+    """What decides the answers of a model that listens."""
+
+    url: str
+
+    def answer(self, dialect: Dialect, asked: Json) -> list[Json]:
+        """The events of one answer."""
+
+
 @contextmanager
 def scripted(suite: str, arguments: Json) -> Iterator[Model]:
     """A model that listens; `url` is where, without any path."""
     model = Model(suite, arguments)
+    with listening(model):
+        yield model
+
+
+@contextmanager
+def listening(model: Script) -> Iterator[None]:
+    """Let a model listen, and set its `url`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -81,7 +97,7 @@ def scripted(suite: str, arguments: Json) -> Iterator[Model]:
     thread.start()
     model.url = f"http://127.0.0.1:{server.server_port}"
     try:
-        yield model
+        yield
     finally:
         server.shutdown()
         thread.join()

@@ -140,6 +140,8 @@ class ClaudeCode(HostProgram):
     name = "claude-code"
     opening = "server/discover"
     tool_prefix = "mcp__switchboard__"
+    # Otherwise the model would see names alone, and have to search for the rest.
+    tool_search = False
     _model = ""
 
     def command(self) -> list[str]:
@@ -162,8 +164,7 @@ class ClaudeCode(HostProgram):
             "DISABLE_AUTOUPDATER": "1",
             "ANTHROPIC_BASE_URL": self._model,
             "ANTHROPIC_API_KEY": "none",
-            # Else the model would see names alone, and have to search for the rest.
-            "ENABLE_TOOL_SEARCH": "false",
+            "ENABLE_TOOL_SEARCH": "true" if self.tool_search else "false",
             "MCP_CONNECT_TIMEOUT_MS": str(PATIENCE_MS),
         }
 
@@ -180,6 +181,8 @@ class ClaudeCode(HostProgram):
 class Codex(HostProgram):
     name = "codex"
     tool_prefix = "mcp__switchboard/"
+    # One of its own models would search for tools.
+    model = "scripted"
 
     def command(self) -> list[str]:
         return [native("@openai/codex", "vendor/*/bin/codex")]
@@ -188,7 +191,7 @@ class Codex(HostProgram):
         self.write(
             ".codex/config.toml",
             f"""
-            model = "scripted"
+            model = "{self.model}"
             model_provider = "scripted"
             check_for_update_on_startup = false
             analytics.enabled = false

@@ -41,7 +41,9 @@ def load_originals(options: CommandOptions, child: str = "") -> Workspace:
         problems = [str(warning) for warning in workspace.warnings if child in str(warning)]
         raise refused("config_invalid", "\n".join([message, *problems]))
     suites = {name: msgspec.structs.replace(suite, exposure="suite") for name, suite in config.suites.items()}
-    config = msgspec.structs.replace(config, suites=suites, mail=MailSettings(), find=FindSettings())
+    config = msgspec.structs.replace(
+        config, suites=suites, exposure="suite", mail=MailSettings(), find=FindSettings()
+    )
     return msgspec.structs.replace(workspace, config=config, children=children)
 
 

@@ -58,9 +58,9 @@ class SuiteSettings(ConfigModel, frozen=True):
     """Description of the suite tool. A `switchboardDescription` in the child's own file takes precedence."""
     expose: Expose = field(default_factory=Expose)
     """Subtools that hosts can see and call."""
-    exposure: Literal["suite", "direct", "auto"] = "suite"
+    exposure: Literal["suite", "direct", "auto"] | None = None
     """How the child appears: `suite` is one tool for the whole child; `direct` lists its own tools unchanged; `auto`
-    picks whichever costs fewer tokens for the tools the child has."""
+    picks for each host, by what is known of it and what the child's tools cost. Default: the top-level `exposure`."""
     pin: list[str] = []
     """Subtools that are also listed directly, next to the suite tool: names or globs."""
     isolation: Literal["auto", "shared", "session"] = "auto"
@@ -286,6 +286,8 @@ class Config(ConfigModel, frozen=True):
     `serve --http`. They are never part of a governed workspace."""
     suites: dict[str, SuiteSettings] = {}
     """Settings of suites, by the name of the child."""
+    exposure: Literal["suite", "direct", "auto"] = "suite"
+    """How children appear that have no `exposure` under `suites`: `suite`, `direct` or `auto`."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     """Timeouts."""
     introspection: IntrospectionSettings = field(default_factory=IntrospectionSettings)
@@ -341,6 +343,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "mcp_servers": (),
     "include_user": (),
     "suites": ("suite",),
+    "exposure": ("suite",),
     "suites.isolation": ("child",),
     "suites.isolation_max": ("child",),
     "suites.rpc_ms": ("child",),
@@ -383,6 +386,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "suites.description": "developer",
     "suites.expose": "approver",
     "suites.exposure": "developer",
+    "exposure": "developer",
     "suites.pin": "developer",
     "suites.isolation": "approver",
     "suites.isolation_max": "developer",

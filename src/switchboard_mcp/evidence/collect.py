@@ -199,7 +199,7 @@ def _pinned_suite(spec: ChildSpec, suite: str, entry: LockedChild | None, config
         access=access(settings.expose, governed=governed),
         tools=read_tools(snapshot_of(entry).tools) if entry is not None else [],
         instructions=entry.instructions if entry is not None else "",
-        suite=settings,
+        suite=msgspec.structs.replace(settings, exposure=settings.exposure or config.exposure),
         introspection=introspect.IntrospectSettings(
             mode=config.introspection.mode,
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
@@ -229,7 +229,7 @@ def _child(
         name=spec.name,
         suite=view.name,
         kind=spec.kind,
-        exposure=suite.exposure,
+        exposure=suite.exposure or "suite",
         launch=launch,
         decision="allowed" if decided.allowed else "denied",
         reason=decided.reason,

@@ -21,6 +21,8 @@ from switchboard_mcp.gateway.suites.child_suite import ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.gateway.suites.tool_readiness import when_tools_known
 from switchboard_mcp.gateway.tasks.task_methods import PAGED, TOOL_CALL, holds_cursor, list_tasks, use_task
+from switchboard_mcp.hosts import traits
+from switchboard_mcp.hosts.traits import HostTraits
 from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.apps import declares_apps
 from switchboard_mcp.protocol.jsonrpc import decode_members
@@ -96,12 +98,16 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
             "serverInfo": IDENTITY,
-            "instructions": listing.instructions(),
+            "instructions": listing.instructions(_host_of(inbound)),
         }
         inbound.answer(jsonrpc.encode(result))
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
+
+
+def _host_of(inbound: IncomingRequest) -> HostTraits:
+    return traits.traits_of(inbound.client, inbound.client_version)
 
 
 def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
@@ -115,7 +121,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
         result = {
             "supportedVersions": list(versions.STATELESS_VERSIONS),
             "capabilities": listing.capabilities(stateless=True),
-            "instructions": listing.instructions(),
+            "instructions": listing.instructions(_host_of(inbound)),
             "_meta": {message_meta.SERVER: IDENTITY},
         }
         inbound.answer(jsonrpc.encode(result))
@@ -145,7 +151,8 @@ def list_tools(gateway: Gateway, inbound: IncomingRequest) -> None:
 
     def answer() -> None:
         listing = gateway.view_of(inbound.session.viewer).tool_list
-        page = listing.page(cursor, stateless=inbound.is_stateless, apps=declares_apps(inbound.capabilities))
+        apps, host = declares_apps(inbound.capabilities), _host_of(inbound)
+        page = listing.page(cursor, stateless=inbound.is_stateless, apps=apps, host=host)
         if page is None:
             inbound.refuse(INVALID_PARAMS, UNKNOWN_CURSOR)
         else:
@@ -198,10 +205,10 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 def _call_direct(gateway: Gateway, inbound: IncomingRequest, name: str) -> None:
     view = gateway.view_of(inbound.session.viewer)
-    shows_apps = declares_apps(inbound.capabilities)
-    own = view.tool_list.direct(apps=shows_apps)
+    shows_apps, host = declares_apps(inbound.capabilities), _host_of(inbound)
+    own = view.tool_list.direct(apps=shows_apps, host=host)
     match = own.get(name)
-    if match is None and shows_apps and (owners := view.tool_list.app_tools().get(name)):
+    if match is None and shows_apps and (owners := view.tool_list.app_tools(host=host).get(name)):
         called = resolve_page_call(owners, inbound.session)
         if isinstance(called, list):
             gateway.record_unknown(inbound, "item_unknown")

@@ -15,6 +15,7 @@ from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, requests
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import ReplyChannel, Session, SubscribedResource, meets_level
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
+from switchboard_mcp.hosts.traits import traits_of
 from switchboard_mcp.protocol import jsonrpc, message_meta, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import UNREADABLE, Peer
@@ -22,6 +23,7 @@ from switchboard_mcp.transport.rpc import UNREADABLE, Peer
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
     from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.suites.views import View
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 ELICITED = "notifications/elicitation/complete"
@@ -36,6 +38,13 @@ class LogHead(Struct):
 
 
 _decode_log = msgspec.json.Decoder(LogHead).decode
+
+
+def _lists_directly(view: View, child: str, session: Session) -> bool:
+    """Return True if the host of a session sees the child's own tools, which others may not."""
+    suite = view.suite_of(child)
+    host = traits_of(session.client, session.client_version)
+    return suite is not None and suite.name in view.tool_list.exposure_for(host).direct
 
 
 class NotificationRouter:
@@ -55,11 +64,11 @@ class NotificationRouter:
 
     def on_list_changed(self, child: str, method: str, *, first: bool) -> None:
         """Announce a changed list, or `first` a list that is known for the first time."""
-        suite = self._suite_of(child)
-        if first and suite is not None and not suite.should_announce(tools=method == TOOLS_CHANGED):
-            return
+        suite, tools = self._suite_of(child), method == TOOLS_CHANGED
+        announced = not first or suite is None or suite.should_announce(tools=tools)
         for session in list(self._sessions):
-            if self._gateway.view_of(session.viewer).shows(child):
+            view = self._gateway.view_of(session.viewer)
+            if view.shows(child) and (announced or (tools and _lists_directly(view, child, session))):
                 send_list_changed(session, method)
 
     def _suite_of(self, child: str) -> ChildSuite | None:

@@ -255,6 +255,8 @@ def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
     differs = any(
         old.tool_list.pages(stateless=each) != new.tool_list.pages(stateless=each) for each in families
     )
+    exposures = [{name: suite.exposure for name, suite in view.suites.items()} for view in (old, new)]
+    differs = differs or exposures[0] != exposures[1]  # a known host may see another list
     notifications = [TOOLS_CHANGED] if visible or differs else []
     for notification, methods in LISTS.items():
         if any(_list_result(old, method) != _list_result(new, method) for method in methods):

@@ -7,7 +7,7 @@ name is known. A program that has no row may be anything, also a script that rea
 
 from __future__ import annotations
 
-import re
+from itertools import takewhile
 from typing import Literal
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec import Struct
 Shows = Literal["text", "structured", "both", ""]
 
 
-class HostTraits(Struct, frozen=True, kw_only=True):
+class HostTraits(Struct, frozen=True, kw_only=True, rename="camel"):
     """One host, in versions from `since` up to, and without, `until`. An empty or zero trait is not known."""
 
     names: tuple[str, ...]  # of `clientInfo`, in lower case; `*` at the end stands for anything
@@ -29,9 +29,15 @@ class HostTraits(Struct, frozen=True, kw_only=True):
         False  # it refuses a result without structured content whose text is JSON but no object
     )
     defers_tools: bool = False  # its model searches for tools, and sees only their names before
+    defers_from: int = 0  # the number of tools from which it does so
+    hides_names: bool = False  # before a search its model sees no names, only the instructions of a server
+    loads_marked: bool = False  # it loads tools with `anthropic/alwaysLoad` in `_meta` without a search
+    code_mode: bool = False  # its model may call tools from programs of its own
     ignores_list_changed: bool = False  # it lists tools once
     name_chars: int = 0  # the longest name of a tool, with the prefix it adds
     name_prefix: str = ""  # what it puts before the name of a tool of a server named `switchboard`
+    max_tools: int = 0  # of all servers together
+    description_chars: int = 0  # longer descriptions of tools are cut
     sources: str = ""
     checked: str = ""  # the day, in ISO form
 
@@ -50,9 +56,12 @@ HOSTS = (
         until=(3,),
         shows="structured",
         defers_tools=True,
+        loads_marked=True,
         name_chars=64,
         name_prefix="mcp__switchboard__",
-        sources="measured with 2.1.197 and 2.1.325; anthropics/claude-code#9962, #55677, #79944",
+        description_chars=2_048,
+        sources="measured with 2.1.197 and 2.1.325, with and without tool search; anthropics/claude-code#9962, #55677, "
+        "#79944; colbymchenry/codegraph#1696: deferred tools called in 2 of 6 sessions, loaded ones in 6 of 6",
         checked="2026-11-16",
     ),
     HostTraits(
@@ -63,10 +72,13 @@ HOSTS = (
         result_tokens=2_500,
         head_chars=8_000,
         defers_tools=True,
+        hides_names=True,
+        code_mode=True,
         ignores_list_changed=True,
         name_chars=128,
         name_prefix="mcp__switchboard__",
-        sources="measured with 0.166.0: cuts text in the middle at 11,900 characters; openai/codex#38287, #6544, #7906",
+        sources="measured with 0.166.0: cuts text in the middle at 11,900 characters; searches for tools with each of "
+        "its own models, not with others; newer models call tools from programs; openai/codex#38287, #6544, #7906",
         checked="2026-11-16",
     ),
     HostTraits(
@@ -97,9 +109,11 @@ HOSTS = (
         until=(2,),
         shows="both",
         defers_tools=True,
+        defers_from=30,
         name_chars=64,
         name_prefix="switchboard-",
-        sources="measured with 1.0.102; github/copilot-cli#4515 (17 August 2026); before it structured only: #3258",
+        sources="measured with 1.0.102; github/copilot-cli#4515 (17 August 2026); before it structured only: #3258; "
+        "colbymchenry/codegraph#1697: from about 30 tools",
         checked="2026-11-16",
     ),
     HostTraits(
@@ -110,7 +124,9 @@ HOSTS = (
         shows="structured",
         name_chars=64,
         name_prefix="mcp_switchboard_",
-        sources="mcpLanguageModelToolContribution.ts; microsoft/vscode#290063",
+        max_tools=128,
+        sources="mcpLanguageModelToolContribution.ts; microsoft/vscode#290063; vendor's documentation: 128 tools; with "
+        "some models it searches or groups tools (vscode-docs#9695), which is not counted on",
         checked="2026-11-15",
     ),
     HostTraits(
@@ -125,7 +141,9 @@ HOSTS = (
     HostTraits(
         names=("goose*",),
         title="Goose",
-        sources="large_response_handler.rs; block/goose#10125: structured content is dropped in some versions",
+        code_mode=True,
+        sources="its code_execution extension; large_response_handler.rs; block/goose#10125: structured content is "
+        "dropped in some versions",
         checked="2026-11-15",
     ),
     # Hosts of models of which it is not known which copy they show.
@@ -136,16 +154,28 @@ HOSTS = (
         sources="vendor's blog, January 2026: long results become files",
         checked="2026-11-15",
     ),
-    HostTraits(names=("claude-ai",), title="Claude Desktop", checked="2026-11-15"),
+    HostTraits(
+        names=("claude-ai",),
+        title="Claude Desktop",
+        ignores_list_changed=True,
+        sources="anthropics/claude-ai-mcp#45, #1044: lists are kept per connector",
+        checked="2026-11-16",
+    ),
     HostTraits(
         names=("cline",), title="Cline", name_chars=64, sources="its source code", checked="2026-11-15"
     ),
-    HostTraits(names=("windsurf*",), title="Windsurf", checked="2026-11-15"),
+    HostTraits(
+        names=("windsurf*",),
+        title="Windsurf",
+        max_tools=100,
+        sources="vendor's documentation",
+        checked="2026-11-16",
+    ),
     HostTraits(names=("kimi*",), title="Kimi", sources="MoonshotAI/kimi-code#3234", checked="2026-11-15"),
 )
 UNKNOWN = HostTraits(names=(), title="")
 MAX_KNOWN = 256
-_NUMBER = re.compile(r"\d{1,6}")
+MAX_DIGITS = 6
 _known: dict[tuple[str, str], HostTraits] = {}
 
 
@@ -185,6 +215,8 @@ def _find(name: str, version: str) -> HostTraits:
         head_chars=row.head_chars,
         name_chars=row.name_chars,
         name_prefix=row.name_prefix,
+        max_tools=row.max_tools,
+        description_chars=row.description_chars,
     )
 
 
@@ -196,10 +228,10 @@ def parse_version(version: str) -> tuple[int, ...]:
     """
     numbers = []
     for part in version[:64].removeprefix("v").split("."):
-        found = _NUMBER.match(part)
-        if found is None:
+        digits = "".join(takewhile("0123456789".__contains__, part[:MAX_DIGITS]))
+        if not digits:
             break
-        numbers.append(int(found[0]))
-        if found.end() < len(part):
+        numbers.append(int(digits))
+        if len(digits) < len(part):
             break
     return tuple(numbers)

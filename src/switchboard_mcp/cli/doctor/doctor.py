@@ -27,6 +27,7 @@ from switchboard_mcp.cli.commands.wrap import can_plan
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural, truncate, visible_width
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.cli.doctor.host import explain_host
 from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.invocation import (
     HOW_TO_ADD_CHILDREN,
@@ -106,6 +107,8 @@ class Diagnosis(Struct, kw_only=True, rename="camel"):
 def run(invocation: Invocation) -> int:
     """Check, then report; if interrupted, report what is known."""
     check_timeout("doctor", invocation.args.timeout)
+    if invocation.args.host:
+        return explain_host(invocation)
     folder = workspace_folder(invocation.options)
     diagnosis = Diagnosis(versions=versions(), workspace=folder, config="")
     try:
@@ -137,6 +140,7 @@ COMMAND = Command(
             default=None,
             type=number,
         ),
+        option("--host", "NAME", "explain instead what exposure `auto` shows this host, and why"),
     ],
 )
 

@@ -72,7 +72,7 @@ class ChildSuite:
             summary_max_chars=settings.summary_max_chars or config.introspection.summary_max_chars,
             budget_tokens=config.introspection.budget_tokens,
         )
-        self.exposure = settings.exposure
+        self.exposure = settings.exposure or ("suite" if child.spec.kind == "builtin" else config.exposure)
         self.pins = patterns(settings.pin) if settings.pin else None
         self._cost: SuiteCost | None = None
         self.pipeline: CallPipeline | None = None  # None if nothing of it is configured
@@ -115,11 +115,17 @@ class ChildSuite:
         return self.direct or (method == TOOLS and self.pins is not None)
 
     def direct_tools(self) -> list[Tool]:
-        """Return the tools that are listed under their own names."""
-        tools = self.permitted(self.child.inventory.known_tools())
-        if self.direct:
-            return tools
-        return [tool for tool in tools if self.pins.match(tool.name)] if self.pins is not None else []
+        """Return the tools that are listed under their own names, to hosts that nothing is known about."""
+        return self.own_tools() if self.direct else self.pinned_tools()
+
+    def own_tools(self) -> list[Tool]:
+        """Return all tools that exist for a model."""
+        return self.permitted(self.child.inventory.known_tools())
+
+    def pinned_tools(self) -> list[Tool]:
+        """Return the tools that are listed beside the suite."""
+        pins = self.pins
+        return [tool for tool in self.own_tools() if pins.match(tool.name)] if pins is not None else []
 
     def listed_names(self) -> list[str]:
         """Return the suite tools that are listed unless the child is direct: the suite itself, or its twins."""

@@ -26,6 +26,7 @@ from switchboard_mcp.gateway.suites.tool_search import (
     SubtoolMatch,
     ToolSearch,
 )
+from switchboard_mcp.hosts.traits import UNKNOWN, HostTraits, traits_of
 from switchboard_mcp.inprocess.server_app import (
     ClientIdentity,
     ClientSession,
@@ -199,6 +200,14 @@ class SwitchboardSession(ClientSession):
         """The view of this client."""
         return self.server.gateway.view_of(self.viewer)
 
+    def host(self) -> HostTraits:
+        """Return what is known of the client's program; `UNKNOWN` if clients with the same view use several."""
+        viewers = (
+            one for one in self.server.gateway.sessions if (one.viewer or one.principal) == self.viewer
+        )
+        known = {traits_of(one.client, one.client_version) for one in viewers}
+        return known.pop() if len(known) == 1 else UNKNOWN
+
 
 async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> bytes:
     """Return the matching subtools, best first, as JSON text within the token budget of introspect."""
@@ -214,7 +223,8 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     matches = await index.refresh_and_find(suites, args.query, args.limit, room, learned)
     if memory is not None:
         memory.note_search(session.principal, words, [(match.suite, match.subtool) for match in matches])
-    direct_names = {(found.suite.name, found.name): name for name, found in view.tool_list.direct().items()}
+    listed = view.tool_list.direct(host=session.host())
+    direct_names = {(found.suite.name, found.name): name for name, found in listed.items()}
     hits = [
         _to_find_match(match, direct_names.get((match.suite, match.subtool), ""), view) for match in matches
     ]

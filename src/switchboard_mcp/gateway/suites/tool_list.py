@@ -2,7 +2,8 @@
 
 Direct tools keep their own names; a name that is taken is prefixed with the child's. If exactly one child is direct,
 hosts also see its other capabilities. Hosts that show MCP Apps find an app by its tool alone, so for them the tools
-with a page are direct too, and the tools that pages call are listed for pages alone.
+with a page are direct too, and the tools that pages call are listed for pages alone. With exposure `auto`, what a known
+host does by itself decides what it is shown (`host_exposure`).
 
 The list is sorted by name. One that exceeds the size limit has pages, and since some hosts never ask for the second,
 the tools that matter most come first (`_rank_suite`). A cursor names the list that it continues: if the list changes
@@ -11,9 +12,9 @@ meanwhile, the host gets the rest of the list it began with, or an error, never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from msgspec import Raw, Struct
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import encode
 
 from switchboard_mcp.children.catalog import ServerSnapshot
@@ -22,13 +23,16 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.capabilities import server_capabilities
 from switchboard_mcp.gateway.suites.app_pages import page_tool, tools_of_pages, tools_with_page
 from switchboard_mcp.gateway.suites.child_suite import TOOLS, ChildSuite, ResolvedName, direct_descriptor
+from switchboard_mcp.gateway.suites.host_exposure import NO_CHOICE, HostExposure, candidates, exposure_for
 from switchboard_mcp.gateway.suites.suite_tools import (
     MAX_LIST_BYTES,
     SHAPES,
+    Shape,
     Suite,
     encode_suites,
     split_pages,
 )
+from switchboard_mcp.hosts.traits import UNKNOWN, HostTraits
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import skills, versions
 from switchboard_mcp.protocol.apps import EXTENSION, for_apps_only
@@ -49,6 +53,9 @@ LEGACY_TASKS: dict[str, object] = {"list": {}, "cancel": {}, "requests": {"tools
 OPTIONAL_TASK = {"taskSupport": "optional"}
 # Lists that hosts may still be reading, page by page, after a newer one has replaced them.
 KEPT_LISTS = 4
+ALWAYS_LOAD = "anthropic/alwaysLoad"
+# Of the names of children in the instructions.
+NAMED_CHARS = 1_000
 # The order of a list with pages. Built-in suites can find the tools of the other pages.
 RANK_BUILT_IN, RANK_PINNED, RANK_ALWAYS_LOAD, RANK_USED, RANK_DIRECT, RANK_UNUSED = range(6)
 
@@ -58,6 +65,17 @@ class ToolPages(Struct, frozen=True):
 
     pages: list[bytes]
     stamp: str = ""
+
+
+class MarkedSuite:
+    """A suite tool that hosts which load tools on demand are asked to load always."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+
+    def descriptor(self, shape: Shape) -> dict[str, object]:
+        """Return the suite tool as `tools/list` shows it."""
+        return {**self._suite.descriptor(shape), "_meta": {ALWAYS_LOAD: True}}
 
 
 class ToolListCache:
@@ -74,26 +92,40 @@ class ToolListCache:
         self._tools = tools
         self._behind = behind  # the suite of each suite tool
         self._log = log
-        self._encoded: dict[tuple[bool, bool], ToolPages] = {}
+        self._encoded: dict[tuple[bool, bool, HostExposure], ToolPages] = {}
         self._kept: dict[tuple[bool, bool, str], ToolPages] = {}
         self._logged: tuple[int, int] = (0, 0)
-        self._direct: dict[bool, dict[str, ResolvedName]] = {}
+        self._direct: dict[tuple[bool, HostExposure], dict[str, ResolvedName]] = {}
+        self._is_host_aware = any(suite.exposure == "auto" for suite in suites.values())
+        self._exposures: dict[HostTraits, HostExposure] = {}
         self._snapshots: list[ServerSnapshot | None] = []
 
     def invalidate(self) -> None:
         """Drop the cache after a child's inventory has changed."""
         self._encoded.clear()
         self._direct.clear()
+        self._exposures.clear()
         if any(suite.child.inventory.governed for suite in self._suites.values()):
             self._kept.clear()  # a tool may have been withdrawn
 
-    def pages(self, *, stateless: bool, apps: bool = False) -> list[bytes]:
-        """Return the `tools/list` results for a host, page by page. `apps` if it shows the pages of tools."""
-        return self._current(stateless, apps).pages
+    def exposure_for(self, host: HostTraits) -> HostExposure:
+        """Return what a host is shown otherwise than hosts that nothing is known about."""
+        self._check_snapshots()
+        if not self._is_host_aware or host is UNKNOWN:
+            return NO_CHOICE
+        if host not in self._exposures:
+            self._exposures[host] = exposure_for(candidates(self._suites.values()), host)
+        return self._exposures[host]
 
-    def page(self, cursor: str, *, stateless: bool, apps: bool = False) -> bytes | None:
+    def pages(self, *, stateless: bool, apps: bool = False, host: HostTraits = UNKNOWN) -> list[bytes]:
+        """Return the `tools/list` results for a host, page by page. `apps` if it shows the pages of tools."""
+        return self._current(stateless, apps, self.exposure_for(host)).pages
+
+    def page(
+        self, cursor: str, *, stateless: bool, apps: bool = False, host: HostTraits = UNKNOWN
+    ) -> bytes | None:
         """Return the page that a cursor names, or None if it is not known. An empty cursor names the first."""
-        current = self._current(stateless, apps)
+        current = self._current(stateless, apps, self.exposure_for(host))
         if not cursor:
             return current.pages[0]
         number, _, stamp = cursor.partition(".")
@@ -102,33 +134,39 @@ class ToolListCache:
             return None
         return named.pages[int(number)] if 0 < int(number) < len(named.pages) else None
 
-    def _current(self, stateless: bool, apps: bool) -> ToolPages:
+    def _current(self, stateless: bool, apps: bool, exposure: HostExposure) -> ToolPages:
         self._check_snapshots()
-        key = stateless, apps
+        key = stateless, apps, exposure
         if key not in self._encoded:
-            listed = self._encoded[key] = self._build(stateless, apps)
+            listed = self._encoded[key] = self._build(stateless, apps, exposure)
             if listed.stamp:
                 self._kept[stateless, apps, listed.stamp] = listed
                 while len(self._kept) > KEPT_LISTS:
                     del self._kept[next(iter(self._kept))]
         return self._encoded[key]
 
-    def _build(self, stateless: bool, apps: bool) -> ToolPages:
-        own = self.direct(apps=apps)
-        direct = [direct_descriptor(name, found, stateless=stateless) for name, found in own.items()]
+    def _build(self, stateless: bool, apps: bool, exposure: HostExposure) -> ToolPages:
+        own = self._direct_tools(apps, exposure)
+        marked = exposure.always_load
+        direct = [
+            _always_loaded(tool) if found.suite.name in marked else tool
+            for name, found in own.items()
+            for tool in (direct_descriptor(name, found, stateless=stateless),)
+        ]
         if apps:
             direct = [
                 page_tool(tool, found, self._suites.values())
                 for tool, found in zip(direct, own.values(), strict=True)
             ]
-            callable_by_pages = self.app_tools()
+            callable_by_pages = self._app_tools(exposure)
             own = {**own, **{name: owners[0] for name, owners in callable_by_pages.items()}}
             direct += [
                 for_apps_only(direct_descriptor(name, owners[0], stateless=stateless), name)
                 for name, owners in callable_by_pages.items()
             ]
-        shown = self._suite_tools()
-        suites = encode_suites(shown, direct)
+        shown = self._suite_tools(exposure)
+        listed = [MarkedSuite(suite) if self._behind[suite.name].name in marked else suite for suite in shown]
+        suites = encode_suites(listed, direct)
         if not stateless:
             suites = [
                 Raw(encode({**decode_members(tool), "execution": OPTIONAL_TASK}))
@@ -143,10 +181,13 @@ class ToolListCache:
         from hashlib import blake2b
 
         ranks = [_rank_suite(self._behind[suite.name]) for suite in shown]
-        for place, suite in enumerate(shown):
+        for place in range(len(shown)):
             if ranks[place] == RANK_BUILT_IN:  # these describe how to find the others
-                suites[place] = Raw(encode(suite.descriptor(SHAPES[0])))
-        ranks += [RANK_DIRECT if found.suite.direct else RANK_PINNED for found in own.values()]
+                suites[place] = Raw(encode(listed[place].descriptor(SHAPES[0])))
+        ranks += [
+            RANK_DIRECT if found.suite.direct or found.suite.name in exposure.direct else RANK_PINNED
+            for found in own.values()
+        ]
         tools = [*suites, *direct]
         ordered = [tools[place] for place in sorted(range(len(tools)), key=ranks.__getitem__)]
         pages = split_pages(ordered, extra)
@@ -166,16 +207,25 @@ class ToolListCache:
             self._logged = (first, tools)
             self._log.warning("tools.list_paged", tools=tools, first_page=first, pages=pages)
 
-    def direct(self, *, apps: bool = False) -> dict[str, ResolvedName]:
-        """Return the direct tools by the name that hosts use; with `apps`, those with a page too."""
+    def direct(self, *, apps: bool = False, host: HostTraits = UNKNOWN) -> dict[str, ResolvedName]:
+        """Return the direct tools by the name that a host uses; with `apps`, those with a page too."""
+        return self._direct_tools(apps, self.exposure_for(host))
+
+    def find_direct(self, name: str) -> ResolvedName | None:
+        """Return a direct tool of any host that has listed tools, by the name it uses."""
+        lists = [self.direct(), *self._direct.values()]
+        return next((tools[name] for tools in lists if name in tools), None)
+
+    def _direct_tools(self, apps: bool, exposure: HostExposure) -> dict[str, ResolvedName]:
         self._check_snapshots()
-        if apps not in self._direct:
+        key = apps, exposure
+        if key not in self._direct:
             found: dict[str, ResolvedName] = {}
             taken = set(self._tools)
             # A page must never reach the tool of another child by a name that its own child has too.
             reserved = tools_of_pages(self._suites.values()) if apps else {}
             for suite in self._suites.values():
-                names = [tool.name for tool in suite.direct_tools()] if suite.lists_own_entries(TOOLS) else []
+                names = _own_names(suite, exposure)
                 if apps:
                     names += [name for name in tools_with_page(suite) if name not in names]
                 for own in names:
@@ -184,21 +234,30 @@ class ToolListCache:
                     name = unique_tool_name({*taken, own} if is_reserved else taken, own, suite.child.name)
                     taken.add(name)
                     found[name] = ResolvedName(suite, own)
-            self._direct[apps] = found
-        return self._direct[apps]
+            self._direct[key] = found
+        return self._direct[key]
 
-    def app_tools(self) -> dict[str, list[ResolvedName]]:
+    def app_tools(self, *, host: HostTraits = UNKNOWN) -> dict[str, list[ResolvedName]]:
         """Return the tools that pages call, by the names that their authors gave them, as far as these are free."""
-        listed = self.direct(apps=True)
+        return self._app_tools(self.exposure_for(host))
+
+    def _app_tools(self, exposure: HostExposure) -> dict[str, list[ResolvedName]]:
+        listed = self._direct_tools(True, exposure)
         return {
             name: owners
             for name, owners in tools_of_pages(self._suites.values()).items()
             if name not in self._tools and name not in listed
         }
 
-    def _suite_tools(self) -> list[Suite]:
+    def _suite_tools(self, exposure: HostExposure = NO_CHOICE) -> list[Suite]:
         """Return the suite tools that are listed."""
-        return [suite for name, suite in self._tools.items() if self._behind[name].lists(name)]
+        return [suite for name, suite in self._tools.items() if self._lists_suite(name, exposure)]
+
+    def _lists_suite(self, name: str, exposure: HostExposure) -> bool:
+        suite = self._behind[name]
+        if suite.name in exposure.direct:
+            return False
+        return name in suite.listed_names() if suite.name in exposure.suites else suite.lists(name)
 
     def blocked_reason(self, name: str) -> Failure | None:
         """Return the failure for a direct tool that its lock keeps off the list, or None."""
@@ -232,9 +291,12 @@ class ToolListCache:
         suite = self.sole_child()
         return suite.child.inventory.list_extras(method) if suite is not None else {}
 
-    def instructions(self) -> str:
-        """Return the instructions for hosts."""
-        parts = [INSTRUCTIONS] if self._suite_tools() else []
+    def instructions(self, host: HostTraits = UNKNOWN) -> str:
+        """Return the instructions for a host. One whose model sees no names of tools is told those of the children."""
+        parts = [INSTRUCTIONS] if self._suite_tools(self.exposure_for(host)) else []
+        names = [suite.source for suite in self._suites.values() if not suite.built_in]
+        if host.hides_names and names:
+            parts.append(_name_servers(names))
         for suite in self._suites.values():
             if suite.direct and suite.child.snapshot is not None:
                 inventory = suite.child.inventory
@@ -283,6 +345,38 @@ class ToolListCache:
             lists_folders = any(one is not None and offers_directories(one.capabilities) for one in offers)
             extensions[skills.EXTENSION] = {"directoryRead": True} if lists_folders else {}
         return extensions
+
+
+def _own_names(suite: ChildSuite, exposure: HostExposure) -> list[str]:
+    """Return the names of the child's tools that are listed under their own names."""
+    if suite.name in exposure.direct:
+        tools = suite.own_tools()
+    elif suite.name in exposure.suites:
+        tools = suite.pinned_tools()
+    else:
+        tools = suite.direct_tools() if suite.lists_own_entries(TOOLS) else []
+    return [tool.name for tool in tools]
+
+
+def _always_loaded(tool: Raw) -> Raw:
+    """Return a tool with the mark of those that are loaded without a search; as it is if it cannot be decoded."""
+    try:
+        members = decode_members(tool)
+        meta = decode_members(members["_meta"]) if "_meta" in members else {}
+    except (DecodeError, UnicodeDecodeError):
+        return tool
+    return Raw(encode({**members, "_meta": {**meta, ALWAYS_LOAD: True}}))
+
+
+def _name_servers(names: Sequence[str]) -> str:
+    """Return a sentence with as many names as fit."""
+    shown: list[str] = []
+    for name in names:
+        if sum(map(len, shown)) + 2 * len(shown) + len(name) > NAMED_CHARS:
+            break
+        shown.append(name)
+    more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    return f"MCP servers with tools here: {', '.join(shown)}{more}."
 
 
 def _has_tasks(suite: ChildSuite, *, stateless: bool | None = None) -> bool:

@@ -108,7 +108,7 @@ class StatelessHandler:
         """Return the arguments that headers mirror, by the schema of the called tool."""
         if posted.method != "tools/call" or not view.has_direct_tools:
             return ()
-        tool = view.tool_list.direct().get(validation.tool_of(posted))
+        tool = view.tool_list.find_direct(validation.tool_of(posted))
         if tool is None:
             return ()
         schema = tool.suite.child.inventory.tool(tool.name).input_schema
