@@ -2,25 +2,37 @@
 
 The helper process is the real one, confined as in service. `call` answers at once, so the time of a program with calls
 is that of the helper, of the gateway's part, and of the log. A plain call of the same function is the direct one.
+Then the same through a whole gateway with a real child: calls of its suite, and the same calls from inside a program.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from pathlib import Path
+from unittest.mock import patch
 
 from bench.report import Goal, Options, Report, Table, cell, percentile
+from switchboard_mcp.app import CommandOptions, load, running
+from switchboard_mcp.cli.local_client import connected
+from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.gateway.programs.program_calls import ProgramRun
+from switchboard_mcp.observability.log import Log
 from switchboard_mcp.programs.engine import Finished, Limits, Module, Settled, Waiting
 from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.programs.run_log import RunStore
 from switchboard_mcp.programs.run_loop import Program, open_log
 from switchboard_mcp.programs.run_loop import run as run_program
+from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.process.launcher import Launcher
 
+CHILD = Path(__file__).resolve().parent / "echo_child.py"
 STUB = "import builtins as _b\n" + "".join(
     f"async def f{n}(*, a: _b.str, b: _b.int = ...) -> _b.dict[_b.str, _b.int]: ...\n" for n in range(30)
 )
@@ -130,9 +142,62 @@ async def _wait_many(engine: HelperEngine, limits: Limits, found: dict[str, list
     return most
 
 
+async def measure_gateway(options: Options) -> dict[str, list[float]]:
+    """Return the times of calls of a real child through the whole gateway, plain and from inside a program."""
+    rounds = options.pick(20, 5)
+    found: dict[str, list[float]] = {"suite call": [], "suite call in a program": [], "run again": []}
+    began: list[float] = []
+    call = ProgramRun.call
+
+    async def timed(self: ProgramRun, child: str, subtool: str, arguments: bytes) -> Settled:
+        began.append(time.perf_counter())
+        return await call(self, child, subtool, arguments)
+
+    with tempfile.TemporaryDirectory() as folder, patch.object(ProgramRun, "call", timed):
+        workspace = _workspace(folder)
+        redactor = Redactor()
+        async with (
+            running(workspace, Log(level="error", redactor=redactor), redactor) as switchboard,
+            connected(switchboard.gateway) as host,
+        ):
+
+            async def program(calls: int) -> None:
+                code = f"import echo\nfor i in range({calls}):\n    x = await echo.echo(message='abc')\n1"
+                arguments = {"action": "call", "subtool": "run", "args": {"code": code}}
+                result = await host.call("program_suite", arguments)
+                if result.is_error:
+                    raise RuntimeError(result)
+
+            echo = {"action": "call", "subtool": "echo", "args": {"message": "abc"}}
+            await program(0)
+            for _ in range(rounds):
+                found["suite call"] += await times_ms(lambda: host.call("echo_suite", echo), INNER)
+                found["run again"] += await times_ms(lambda: program(0), 5)
+                began.clear()
+                await program(INNER)
+                found["suite call in a program"] += [(b - a) * 1000 for a, b in pairwise(began)]
+    return found
+
+
+def _workspace(folder: str) -> Workspace:
+    """Return a workspace with programs, and a child whose tool only reads."""
+    start = (
+        f"import sys; sys.path.insert(0, {str(CHILD.parent.parent)!r}); from bench import echo_child as child; "
+        'reads = b\'"annotations":{"readOnlyHint":true},"inputSchema"\'; '
+        "child.TOOLS = child.TOOLS.replace(b'\"inputSchema\"', reads); "
+        "child.main()"
+    )
+    config = {
+        "mcpServers": {"echo": {"command": sys.executable, "args": ["-c", start]}},
+        "programs": {"enabled": True},
+    }
+    Path(folder, "switchboard.config.json").write_text(json.dumps(config))
+    return load(CommandOptions(workspace=folder))
+
+
 def run(options: Options) -> Report:
     """Measure, and hold the goals."""
-    found = asyncio.run(measure(options))
+    found = asyncio.run(measure(options)) | asyncio.run(measure_gateway(options))
     p50 = {name: statistics.median(values) for name, values in found.items()}
     times = [name for name in found if name not in ("memory", "helpers")]
     rows = [
@@ -141,11 +206,14 @@ def run(options: Options) -> Report:
     ]
     rows.append(["memory of helper and worker, MiB", cell(p50["memory"], 1), "", "1"])
     rows.append([f"helpers while {WAITING} programs wait", cell(p50["helpers"], 0), "", "1"])
-    added = p50["inner call, read"] - p50["plain call of the function"]
+    engine = p50["inner call, read"] - p50["plain call of the function"]
+    added = p50["suite call in a program"] - p50["suite call"]
     return Report(
         tables=[Table("Programs: the engine (milliseconds)", ["", "p50", "p99", "n"], rows)],
         goals=[
-            Goal("added by the engine to each inner call", added, "at most", 0.5, "ms"),
+            Goal("added by the engine to each inner call", engine, "at most", 0.5, "ms"),
+            Goal("added to a suite call by a program around it", added, "at most", 0.5, "ms"),
+            Goal("a whole run of a program that was checked before", p50["run again"], "at most", 5, "ms"),
             Goal("a warm run without calls", p50["run without calls"], "at most", 5, "ms"),
             Goal("a first check", p50["first check"], "at most", 50, "ms"),
             Goal("helpers for 100 programs that wait", p50["helpers"], "at most", 2, ""),
