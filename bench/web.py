@@ -76,6 +76,11 @@ class Connections:
         for connection in self._sockets:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """The connections."""
+        return self._sockets
+
     def close(self) -> None:
         for connection in self._sockets:
             connection.close()

@@ -212,9 +212,8 @@ class HistoryRecorder:
                 await self.flush()
         finally:
             if not self.is_broken and self._calls.seq != self._seq:
-                now = self._calls.clock()
                 with suppress(OSError, *database_errors()):
-                    self._file.write(self._collect(now), now)
+                    self.write_now()
 
     async def flush(self) -> None:
         """Write what has happened since the last time."""
@@ -229,6 +228,11 @@ class HistoryRecorder:
             except database_errors() as problem:
                 self.is_broken = True
                 self._log.warning("dashboard.history", problem=str(problem), hint="There is no history.")
+
+    def write_now(self) -> None:
+        """Write what has happened since the last time. Blocks."""
+        self._seq, now = self._calls.seq, self._calls.clock()
+        self._file.write(self._collect(now), now)
 
     async def points(self, name: str, child: str) -> list[HistoryPoint]:
         """Return the points of a range. Raises an error of the database."""

@@ -15,8 +15,8 @@ from msgspec import Struct
 from switchboard_mcp.system.processes import ProcessUse, tree_use
 
 SAMPLE_S = 5.0
-# An hour.
-MAX_POINTS = 720
+# An hour. The oldest are dropped some at a time, since that moves all others.
+MAX_POINTS, DROPPED_POINTS = 720, 60
 
 
 class ResourcePoint(Struct, array_like=True, frozen=True):
@@ -44,8 +44,8 @@ class ResourceSeries:
             cpu = max(0.0, 100.0 * (use.cpu_s - self._last[1]) / (at - self._last[0]))
         self._last = (at, use.cpu_s)
         self._numbers.extend((at, cpu, use.memory))
-        if len(self._numbers) > 2 * 3 * MAX_POINTS:
-            del self._numbers[: 3 * MAX_POINTS]
+        if len(self._numbers) > 3 * (MAX_POINTS + DROPPED_POINTS):
+            del self._numbers[: 3 * DROPPED_POINTS]
         return ResourcePoint(int(at * 1000), round(cpu, 1), use.memory)
 
     def points(self) -> list[ResourcePoint]:
