@@ -118,19 +118,24 @@ async def resume(store: RunStore, engine: HelperEngine, server: Server, version:
 class FileServer(Server):
     """Writes its effects to a file, so that they outlive the process."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, engine: HelperEngine) -> None:
         super().__init__()
+        self._folder = folder
+        self._engine = engine
         self._file = os.open(os.path.join(folder, "effects"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     async def call(self, module: str, subtool: str, arguments: bytes) -> Settled:
         """Carry out a call of the program."""
         os.write(self._file, b"%d\n" % json.loads(arguments)["n"])
+        pids = [pid for one in self._engine.helpers for pid in (one.pid, one.worker)]
+        with open(os.path.join(self._folder, "pids"), "w") as file:  # noqa: ASYNC230 -- a few bytes
+            file.write(json.dumps(pids))
         return await super().call(module, subtool, arguments)
 
 
 async def main(folder: str, *at: str) -> None:
     async with opened(folder) as (store, engine):
-        server = FileServer(folder)
+        server = FileServer(folder, engine)
         if at:
             kill = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
             log = CrashingLog(begin(store, engine), int(at[0]), before=len(at) > 1, crash=kill)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from switchboard_mcp.programs import helper_engine
 from switchboard_mcp.programs.engine import Failed, Finished, Limits, Module, Settled, Step, Waiting
 from switchboard_mcp.programs.helper_engine import MAX_HELPERS, HelperEngine
 from switchboard_mcp.transport.process.launcher import Launcher
@@ -277,6 +278,25 @@ async def test_the_first_step_after_a_death_works() -> None:
         assert await start(engine, "1 + 1") == Finished(b"2", "", [], [])
         pids = [pid for one in engine.helpers for pid in (one.pid, one.worker)]
     assert not any(pid_exists(pid) for pid in pids)
+
+
+async def test_a_helper_that_has_grown_and_one_that_is_not_needed_are_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(helper_engine, "IDLE_S", 0.0)
+    async with opened_engine() as engine:
+        await asyncio.gather(*[start(engine, "1") for _ in range(4)])
+        async with asyncio.timeout(PATIENCE_S):
+            while len(engine.helpers) > 1:  # noqa: ASYNC110 -- a timer ends it
+                await asyncio.sleep(0)
+        [kept] = engine.helpers
+        monkeypatch.setattr(helper_engine, "RECYCLE_CHECK_EVERY", 1)
+        assert await start(engine, "2") == Finished(b"2", "", [], [])
+        assert engine.helpers == [kept]
+        monkeypatch.setattr(helper_engine, "RECYCLE_BYTES", 1)
+        assert await start(engine, "3") == Finished(b"3", "", [], [])
+        assert engine.helpers == []
+        assert await start(engine, "4") == Finished(b"4", "", [], [])
 
 
 async def test_a_hundred_programs_that_wait_hold_no_process() -> None:

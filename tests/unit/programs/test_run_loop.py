@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,12 @@ def run_process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
 def test_a_process_killed_in_a_run_leaves_a_run_for_the_next(tmp_path: Path) -> None:
     killed = run_process(tmp_path, "11")
     assert killed.returncode == -9, killed.stderr
+    pids = json.loads((tmp_path / "pids").read_text())
+    assert len(pids) == 2
+    gone = time.monotonic() + PATIENCE_S
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # helper and worker end with the gateway
+        assert time.monotonic() < gone
+        time.sleep(0.01)
     continued = run_process(tmp_path)
     assert continued.returncode == 0, continued.stderr
     value, uncertain, failure = json.loads(continued.stdout)
