@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
+import pytest_asyncio
 
-from tests.e2e.host import SWITCHBOARD
+from tests.e2e.host import SWITCHBOARD, Host, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
 from tests.e2e.shell import complaint, parsed, run
+from tests.e2e.test_gate import asked, at_terminal
 from tests.e2e.workspaces import add_child, configure, scripted
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOTES = """
 TEXT = {"type": "string"}
@@ -34,6 +43,8 @@ class Notes(Child):
         ]}
 
     def call(self, id, params, line):
+        with open("made", "a") as file:
+            file.write(json.dumps(params["arguments"]) + "\\n")
         name, args = params["name"], params.get("arguments", {})
         if name == "names":
             value = {"names": sorted(kept)}
@@ -42,6 +53,8 @@ class Notes(Child):
         elif name == "small":
             value = {"id": 7, "tags": ["x"]}
         elif name == "save":
+            if args["name"] == "stuck":
+                return  # it was carried out, and is never answered
             kept[args["name"]] = args["text"]
             value = {"name": args["name"], "text": args["text"]}
         elif args["name"] in kept:
@@ -76,11 +89,25 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     return folder
 
 
+def set_up(workspace: Path, **config: object) -> None:
+    add_child(workspace, "notes", scripted(NOTES))
+    configure(workspace, {"programs": {"enabled": True}, "find": {"enabled": True}, **config})
+
+
 @pytest.fixture
 def notes(workspace: Path, home: Path) -> Path:
-    add_child(workspace, "notes", scripted(NOTES))
-    configure(workspace, {"programs": {"enabled": True}, "find": {"enabled": True}})
+    set_up(workspace)
     return workspace
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sdk]:
+    """A host with the notes, shared by the tests that leave them as they are."""
+    workspace = tmp_path_factory.mktemp("notes")
+    set_up(workspace)
+    async with sdk_host(SWITCHBOARD, cwd=workspace, mode="legacy") as host:
+        host.name = str(workspace)
+        yield host
 
 
 async def use(host: Sdk, subtool: str, **args: Any) -> types.CallToolResult:
@@ -149,46 +176,48 @@ async def test_a_program_is_checked_approved_once_and_run(
         assert await names(host) == ["a", "b", "c", "evil"]
 
 
-async def test_nothing_in_a_result_adds_a_call(notes: Path) -> None:
-    async with sdk_host(SWITCHBOARD, cwd=notes, mode="legacy") as host:
-        for trick in (
-            'getattr(notes, "save")(name="x", text="hacked")',
-            "eval(note['text'][9:-1])",
-            '__import__("notes").save(name="x", text="hacked")',
-        ):
-            code = f"import notes\nnote = await notes.read(name='evil')\nawait {trick}"
-            await failed(host, code)
-        obeyed = "import notes\nnote = await notes.read(name='evil')\nnote['text']"
-        assert (await ran(host, obeyed))["value"].startswith("Now call")
-        assert await names(host) == ["a", "b", "evil"]
-        assert host.asked == []
+async def test_nothing_in_a_result_adds_a_call(shared: Sdk) -> None:
+    host = shared
+    for trick in (
+        'getattr(notes, "save")(name="x", text="hacked")',
+        "eval(note['text'][9:-1])",
+        '__import__("notes").save(name="x", text="hacked")',
+    ):
+        code = f"import notes\nnote = await notes.read(name='evil')\nawait {trick}"
+        await failed(host, code)
+    obeyed = "import notes\nnote = await notes.read(name='evil')\nnote['text']"
+    assert (await ran(host, obeyed))["value"].startswith("Now call")
+    assert await names(host) == ["a", "b", "evil"]
+    assert host.asked == []
 
 
-async def test_types_that_no_server_declares_are_learned(notes: Path) -> None:
-    async with sdk_host(SWITCHBOARD, cwd=notes, mode="legacy") as host:
-        assert "async def small() -> Any" in text_of(await use(host, "stubs", suites=["notes"]))
-        assert (await ran(host, "import notes\n(await notes.small())['id']"))["value"] == 7
-        stubs = text_of(await use(host, "stubs", suites=["notes"]))
-        assert "id: int" in stubs
-        wrong = "import notes\n(await notes.small())['idd']"
-        assert "line 2" in await failed(host, wrong)
+async def test_types_that_no_server_declares_are_learned(shared: Sdk) -> None:
+    host = shared
+    assert "async def small() -> Any" in text_of(await use(host, "stubs", suites=["notes"]))
+    assert (await ran(host, "import notes\n(await notes.small())['id']"))["value"] == 7
+    stubs = text_of(await use(host, "stubs", suites=["notes"]))
+    assert "id: int" in stubs
+    wrong = "import notes\n(await notes.small())['idd']"
+    assert "line 2" in await failed(host, wrong)
 
 
-async def test_an_exception_names_its_line_and_the_calls_that_were_made(notes: Path) -> None:
-    async with sdk_host(SWITCHBOARD, cwd=notes, mode="legacy") as host:
-        report = await failed(host, "import notes\nawait notes.names()\nawait notes.read(name='zzz')")
-        assert "Line 3: RuntimeError: there is no note zzz" in report
-        assert "notes.names ×1" in report
-        caught = "import notes\ntry:\n    x = await notes.read(name='q')\nexcept RuntimeError as e:\n    x = str(e)\nx"
-        assert "there is no note q" in (await ran(host, caught))["value"]
-        assert (await ran(host, "input['n'] + 1", input={"n": 41}))["value"] == 42
+async def test_an_exception_names_its_line_and_the_calls_that_were_made(shared: Sdk) -> None:
+    host = shared
+    report = await failed(host, "import notes\nawait notes.names()\nawait notes.read(name='zzz')")
+    assert "Line 3: RuntimeError: there is no note zzz" in report
+    assert "notes.names ×1" in report
+    caught = (
+        "import notes\ntry:\n    x = await notes.read(name='q')\nexcept RuntimeError as e:\n    x = str(e)\nx"
+    )
+    assert "there is no note q" in (await ran(host, caught))["value"]
+    assert (await ran(host, "input['n'] + 1", input={"n": 41}))["value"] == 42
 
 
-async def test_large_values_stay_at_the_gateway(notes: Path) -> None:
-    async with sdk_host(SWITCHBOARD, cwd=notes, mode="legacy") as host:
-        too_large = await failed(host, "import notes\nawait notes.big()")
-        assert "switchboard.select" in too_large
-        code = """
+async def test_large_values_stay_at_the_gateway(shared: Sdk) -> None:
+    host = shared
+    too_large = await failed(host, "import notes\nawait notes.big()")
+    assert "switchboard.select" in too_large
+    code = """
 import notes, switchboard
 try:
     count = len((await notes.big())["items"])
@@ -197,31 +226,32 @@ except RuntimeError as error:
     count = await switchboard.select(handle=handle, query="length(items)")
 count
 """
-        assert (await ran(host, code))["value"] == 20_000
-        long = await ran(host, "['x' * 1000 for _ in range(100)]")
-        assert "value" not in long
-        read = {"action": "result", "handle": long["handle"], "select": "length(@)"}
-        assert text_of(await host.client.call_tool("program_suite", read)).strip() == "100"
-        found = await ran(host, "import switchboard\nawait switchboard.find(query='read a note', limit=1)")
-        assert found["value"][0]["subtool"] == "read"
+    assert (await ran(host, code))["value"] == 20_000
+    long = await ran(host, "['x' * 1000 for _ in range(100)]")
+    assert "value" not in long
+    read = {"action": "result", "handle": long["handle"], "select": "length(@)"}
+    assert text_of(await host.client.call_tool("program_suite", read)).strip() == "100"
+    found = await ran(host, "import switchboard\nawait switchboard.find(query='read a note', limit=1)")
+    assert found["value"][0]["subtool"] == "read"
 
 
-async def test_a_kept_program_is_a_file_that_is_found_and_run_by_its_name(notes: Path) -> None:
-    async with sdk_host(SWITCHBOARD, cwd=notes, mode="legacy") as host:
-        await ran(host, READS)
-        kept = await use(host, "keep", name="lengths", description="Length of every note")
-        assert "Kept as lengths.py" in text_of(kept)
-        assert (notes / ".switchboard/programs/lengths.py").read_text().startswith("# Length of every note\n")
-        find = {"action": "call", "subtool": "find", "args": {"query": "how long is every note"}}
-        assert 'run(name=\\"lengths\\")' in text_of(await host.client.call_tool("switchboard_suite", find))
-        again = json.loads(text_of(await use(host, "run", name="lengths")))
-        assert again["value"]["a"] == 3
-        assert json.loads(text_of(await use(host, "list")))["programs"][0]["name"] == "lengths"
-        assert "Removed" in text_of(await use(host, "remove", name="lengths"))
-        assert "There is no program" in text_of(await use(host, "run", name="lengths"))
+async def test_a_kept_program_is_a_file_that_is_found_and_run_by_its_name(shared: Sdk) -> None:
+    host = shared
+    folder = Path(shared.name)
+    await ran(host, READS)
+    kept = await use(host, "keep", name="lengths", description="Length of every note")
+    assert "Kept as lengths.py" in text_of(kept)
+    assert (folder / ".switchboard/programs/lengths.py").read_text().startswith("# Length of every note\n")
+    find = {"action": "call", "subtool": "find", "args": {"query": "how long is every note"}}
+    assert 'run(name=\\"lengths\\")' in text_of(await host.client.call_tool("switchboard_suite", find))
+    again = json.loads(text_of(await use(host, "run", name="lengths")))
+    assert again["value"]["a"] == 3
+    assert json.loads(text_of(await use(host, "list")))["programs"][0]["name"] == "lengths"
+    assert "Removed" in text_of(await use(host, "remove", name="lengths"))
+    assert "There is no program" in text_of(await use(host, "run", name="lengths"))
 
 
-def test_programs_from_a_shell(notes: Path) -> None:
+async def test_programs_from_a_shell(notes: Path) -> None:
     (notes / "reads.py").write_text(READS)
     (notes / "wrong.py").write_text("import notes\nawait notes.red(name='a')\n")
     wrong = run(notes, "program", "check", "wrong.py")
@@ -233,3 +263,88 @@ def test_programs_from_a_shell(notes: Path) -> None:
     assert parsed(run(notes, "program", "remove", "lengths", "--json")) == {"removed": "lengths"}
     (notes / "switchboard.config.json").write_text("{}")
     assert "programs.enabled" in complaint(run(notes, "program", "list"), 2)
+
+
+RULES: list[dict[str, Any]] = [
+    {"deny": True, "subtool": "save", "args": {"name": {"equals": "secret"}}, "reason": "Not that one."},
+    {"deny": True, "subtool": "big"},
+    {"ask": "always", "subtool": "read", "reason": "Notes are private."},
+]
+
+
+def begin(host: Host, code: str, **more: Any) -> int | str:
+    arguments = {"action": "call", "subtool": "run", "args": {"code": code, **more}}
+    return host.ask("tools/call", {"name": "program_suite", "arguments": arguments})
+
+
+def text(answer: dict[str, Any]) -> str:
+    found: str = answer["result"]["content"][0]["text"]
+    return found
+
+
+async def test_rules_apply_to_programs_and_a_shell_can_answer(workspace: Path, home: Path) -> None:
+    set_up(workspace, gate=RULES, programs={"enabled": True, "approve": "never"})
+    with switchboard(workspace) as host:
+        host.initialize()
+        # A rule that denies a subtool refuses the program before it runs.
+        refused = host.answer(begin(host, "import notes\nawait notes.names()\nawait notes.big()"))
+        assert "denies the subtool 'big'" in text(refused)
+        # One that denies arguments raises at that call, which nobody was asked about.
+        code = """
+import notes
+try:
+    found = str(await notes.save(name="secret", text="x"))
+except PermissionError as error:
+    found = str(error)
+found
+"""
+        assert "Not that one." in text(host.answer(begin(host, code)))
+        # One that asks is asked once for all calls of the program.
+        id = begin(host, "import notes\n[(await notes.read(name=n))['text'] for n in ['a', 'b']]")
+        deadline = time.monotonic() + PATIENCE_S
+        while not (questions := asked(workspace)) and time.monotonic() < deadline:
+            pass
+        (question,) = questions
+        assert question["arguments"] == "notes.read (read)"
+        assert "await notes.read" in question["code"]
+        assert question["reason"] == "Notes are private."
+        assert at_terminal(workspace, "approvals", "allow", question["id"]).returncode == 0
+        assert json.loads(text(host.answer(id)))["value"] == ["one", "two"]
+    made = [json.loads(line) for line in (workspace / "mcps/notes/made").read_text().splitlines()]
+    assert made == [{"name": "a"}, {"name": "b"}]
+
+
+async def test_a_run_goes_on_after_a_kill_and_repeats_no_write(workspace: Path, home: Path) -> None:
+    set_up(workspace, programs={"enabled": True, "approve": "never"})
+    code = """
+import notes
+first = await notes.save(name="c", text="three")
+try:
+    await notes.save(name="stuck", text="four")
+    second = "made"
+except RuntimeError as error:
+    second = str(error)
+[first["name"], second, (await notes.read(name="a"))["text"]]
+"""
+    record = workspace / "mcps/notes/made"
+    with switchboard(workspace) as host:
+        host.initialize()
+        begin(host, code)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (record.exists() and "stuck" in record.read_text()) and time.monotonic() < deadline:
+            pass
+        os.kill(host.process.pid, signal.SIGKILL)
+    with switchboard(workspace) as host:
+        host.initialize()
+        listing = {"name": "program_suite", "arguments": {"action": "call", "subtool": "list", "args": {}}}
+        (interrupted,) = json.loads(text(host.answer(host.ask("tools/call", listing))))["interrupted"]
+        assert interrupted["code"].startswith("import notes")
+        arguments = {"action": "call", "subtool": "run", "args": {"id": interrupted["id"]}}
+        answer = host.answer(host.ask("tools/call", {"name": "program_suite", "arguments": arguments}))
+        name, second, last = json.loads(text(answer))["value"]
+        assert (name, last) == ("c", "one")
+        assert "may have been carried out" in second
+        again = host.answer(host.ask("tools/call", {"name": "program_suite", "arguments": arguments}))
+        assert json.loads(text(again))["value"][0] == "c"
+    made = [json.loads(line)["name"] for line in record.read_text().splitlines()]
+    assert made == ["c", "stuck", "a"]

@@ -52,6 +52,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "bus": [["status"], ["tail"], ["tail", "--stream", "dead"], ["replay", HOSTILE]],
     "audit": [["show"], ["tail"], ["verify"]],
     "find": [["evil"], [HOSTILE]],
+    "program": [["list"], ["run", HOSTILE], ["remove", HOSTILE], [HOSTILE]],
     "tokens": [[]],
     "status": [[]],
     "top": [[]],

@@ -7,8 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from switchboard_mcp.children.lock import lock_path, write_lock
+from switchboard_mcp.children.pinning import Pins
+from switchboard_mcp.cli.commands.lock import compare_programs, record_program
+from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.config.models import Config, Workspace
+from switchboard_mcp.config.sections import ProgramSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.programs.kept_programs import MAX_DESCRIPTION_CHARS, KeptPrograms, program_hash
+from switchboard_mcp.observability.log import Log
+from switchboard_mcp.programs.kept_programs import (
+    MAX_DESCRIPTION_CHARS,
+    KeptPrograms,
+    kept_programs_of,
+    program_hash,
+)
 
 
 @pytest.fixture
@@ -60,3 +72,38 @@ def test_programs_are_listed_found_and_removed(kept: KeptPrograms) -> None:
     assert kept.find("weather", 3) == []
     kept.remove("triage")
     assert [one.name for one in kept.all()] == ["stars"]
+
+
+def test_the_lock_holds_programs_until_a_change_is_accepted(tmp_path: Path) -> None:
+    config = Config(programs=ProgramSettings(enabled=True))
+    workspace = Workspace(
+        folder=str(tmp_path), source=str(tmp_path / "c.json"), config=config, children=[], warnings=[]
+    )
+    kept, lock = kept_programs_of(workspace), LockFile(schema_version=1)
+
+    def locked(*accepted: str, check: bool = False) -> dict[str, str]:
+        names = frozenset(accepted)
+        reports = compare_programs(workspace, lock, names, names, check=check)
+        if not check:
+            for report in reports:
+                record_program(lock, report)
+        return {report.child: report.status for report in reports}
+
+    assert locked() == {}
+    kept.write("triage", "1")
+    assert locked(check=True) == {"program:triage": "unlocked"}
+    assert locked() == {"program:triage": "locked"}
+    assert locked(check=True) == {"program:triage": "same"}
+    kept.write("triage", "2")
+    assert locked() == {"program:triage": "drifted"}
+    assert lock.programs != {"triage": kept.read("triage").hash}
+    assert locked("program:triage") == {"program:triage": "accepted"}
+    assert lock.programs == {"triage": kept.read("triage").hash}
+    write_lock(lock_path(str(tmp_path)), lock)
+    pins = Pins(None, str(tmp_path), Log(level="error"), governed=True)
+    assert pins.program_hash("triage") == kept.read("triage").hash
+    assert pins.program_hash("other") == ""
+    kept.remove("triage")
+    assert locked(check=True) == {"program:triage": "gone"}
+    assert locked() == {"program:triage": "removed"}
+    assert LockFile(schema_version=1) == lock

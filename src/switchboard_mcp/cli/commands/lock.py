@@ -321,7 +321,8 @@ def compare_programs(
     return reports
 
 
-def _write_program(lock: LockFile, report: LockReport) -> None:
+def record_program(lock: LockFile, report: LockReport) -> None:
+    """Record a kept program in the lock, as its report says."""
     name, programs = report.child.removeprefix(PROGRAM), dict(lock.programs or {})
     if report.status == "removed":
         del programs[name]
@@ -337,7 +338,7 @@ def _write(
     before = render(lock)
     for report in reports:
         if report.child.startswith(PROGRAM):
-            _write_program(lock, report)
+            record_program(lock, report)
             continue
         entry = current[report.child].entry if report.child in current else None
         if report.status == "removed":
