@@ -52,7 +52,7 @@ site: ## build the documentation site in build/site
 	@scripts/setup dev
 	@.venv/bin/mkdocs build --strict && echo "The site is in build/site"
 
-screenshot: ## take docs/images/dashboard.png of a busy server
+screenshot: ## take pictures of all pages of the dashboard, light and dark
 	@scripts/setup dev browser
 	@$(PYTHON_BIN) scripts/screenshot.py
 

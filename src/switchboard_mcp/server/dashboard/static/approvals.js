@@ -48,12 +48,12 @@ export function approvalsView(view, route, title) {
     if (item.arguments) args = typeof item.arguments === "string" ? { text: item.arguments } : { value: item.arguments };
     const link = item.kind === "drift" ? h("a", { href: href("children", [item.child, "lock"]) }, `${item.child}: the differences`) : item.child && known.children.has(item.child) ? h("a", { href: href("children", [item.child]) }, item.child) : item.child;
     return h("div", { class: "card", role: "listitem", "data-approval": item.id, "data-item": "", tabIndex: -1 },
-      h("div", { class: "card-head wrapping" }, badge(KINDS[item.kind] || item.kind, item.kind === "call" || item.kind === "program" ? "warn" : ""), h("h3", { class: "wrap grow" }, item.title || [item.child, item.subtool].filter(Boolean).join(" ")), item.expiresAt && h("span", { class: "dim small", "data-expires": item.expiresAt }, `open for ${span(item.expiresAt - now())}`), h("span", { class: "dim small" }, item.at ? `since ${clock(item.at)}` : "")),
+      h("div", { class: "card-head wrapping" }, badge(KINDS[item.kind] || item.kind, item.kind === "call" || item.kind === "program" ? "warn" : ""), h("h3", { class: "wrap grow" }, item.title || [item.child, item.subtool].filter(Boolean).join(" ")), item.expiresAt > 0 && h("span", { class: "dim small", "data-expires": item.expiresAt }, `open for ${span(item.expiresAt - now())}`), h("span", { class: "dim small" }, item.at ? `since ${clock(item.at)}` : "")),
       h("div", { class: "stack" }, item.text && h("p", { class: "pre" }, item.text),
-        facts([["Asked by", item.client || item.from], ["Why", item.reason], ["Child", link], ["Subtool", item.subtool && h("code", {}, item.subtool)], ["Answer holds", item.scope], ["What happens", NEXT[item.kind]]]),
+        facts([["Asked by", item.client || item.from], ["Why", item.reason], ["Child", item.kind === "execute" ? "" : link], ["Subtool", item.subtool && h("code", {}, item.subtool)], ["Answer holds", item.scope], ["What happens", NEXT[item.kind]]]),
         item.tools && item.tools.length ? h("div", {}, h("h4", {}, "Tools it may call"), h("ul", { class: "plain tight" }, item.tools.map((tool) => h("li", { class: "wrap" }, h("code", {}, typeof tool === "string" ? tool : tool.name || JSON.stringify(tool)))))) : "",
         item.code && h("div", {}, h("div", { class: "row" }, h("h4", { class: "grow" }, "Code"), h("span", { class: "dim small" }, bytes(item.code.length)), copyButton(item.code)), h("pre", { tabIndex: 0, role: "region", "aria-label": "Code of the program" }, item.code)),
-        args && jsonPanel("Arguments", args),
+        args && jsonPanel(item.kind === "execute" ? "Command" : "Arguments", args),
         item.command && h("p", { class: "dim small" }, "In a terminal: ", h("code", {}, item.command)),
         buttons.length ? h("div", { class: "row end" }, buttons) : ""));
   };

@@ -61,12 +61,12 @@ export function childView(view, route, title) {
         h("div", { class: "stack" },
           panel("State", {}, facts([
             ["Health", [state(child.health), child.state === child.health ? "" : h("span", { class: "dim" }, ` ${child.state}`)]],
-            ["Process", child.pid && `${child.pid}${child.startedAt ? `, up ${span(now() - child.startedAt)}` : ""}`],
+            ["Process", child.pid > 0 && `${child.pid}${child.startedAt ? `, up ${span(now() - child.startedAt)}` : ""}`],
             ["Calls", [h("a", { href: href("calls", [], { child: child.child }) }, number(child.calls || 0)), child.inFlight ? `, ${child.inFlight} in flight` : "", child.errors ? [", ", h("a", { href: href("calls", [], { child: child.child, outcome: "failed" }) }, plural(child.errors, "error"))] : ""]],
             ["Latency", child.p50 !== undefined && [`median ${ms(child.p50)}, p95 ${ms(child.p95)} `, h("a", { href: href("calls", ["latency"], { child: child.child }) }, "per subtool")]],
             ["Start times", child.startTimes && child.startTimes.length ? child.startTimes.slice(-8).map((seconds) => ms(seconds * 1000)).join(", ") : ""],
-            ["Used by", child.userCount && `${users(child)}${child.perSession ? " (a process per session)" : ""}`],
-            ["Tokens", weight && `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`], ["Saved", child.tokensSaved && `${compact(child.tokensSaved)} tokens per session`],
+            ["Used by", child.userCount > 0 && `${users(child)}${child.perSession ? " (a process per session)" : ""}`],
+            ["Tokens", weight && `${number(weight.flat)} listed flat, ${number(weight.suite)} as a suite`], ["Saved", child.tokensSaved > 0 && `${compact(child.tokensSaved)} tokens per session`],
             ["Sandbox", child.sandbox && `${child.sandbox}${child.sandboxBroken ? `, without ${child.sandboxBroken.join(" and ")}` : ""}`],
             ["Runs", child.command && h("code", {}, child.command)], ["From", child.source]]))),
         panel("What happened", {}, events.length ? h("ol", { class: "events" }, [...events].reverse().slice(0, 100).map((event) => h("li", {}, h("time", { class: "dim num", title: moment(event.at) }, clock(event.at)), h("span", { class: "wrap" }, h("b", { class: `dot ${kindOf(event.event) || kindOf(event.state) || "idle"}` }, event.event), event.text ? ` ${event.text}` : "", event.seconds ? h("span", { class: "dim" }, ` ${ms(event.seconds * 1000)}`) : "")))) : empty("Nothing since the server has started."))));

@@ -1,6 +1,6 @@
 // Mail: messages, threads, agents and dead letters; one message with its thread; writing as the overseer.
 
-import { bytes, clear, clock, h, moment, number, plural, span } from "/static/dom.js";
+import { bytes, clear, clock, h, moment, number, plural, s } from "/static/dom.js";
 import { List } from "/static/list.js";
 import { go, href, replace } from "/static/router.js";
 import { get, known, mayAct, name, now, on, post } from "/static/server.js";
@@ -133,10 +133,10 @@ function agentsTab(view) {
   const look = () => get("/api/mail/agents").then(({ agents, teams }) => {
     const load = (agent) => (agent.load ? agent.load.inbox || 0 : agent.unread || 0), most = Math.max(1, ...agents.map(load));
     clear(body, agents.length ? h("div", { class: "stack" }, h("div", { class: "scroll" }, h("table", { class: "grid-table" }, h("caption", { class: "hidden" }, "Agents"),
-      h("thead", {}, h("tr", {}, [["Agent"], ["Presence"], ["Role"], ["Waiting", "num"], ["Claimed", "num"], ["Load"], ["Seen"]].map(([word, kind]) => h("th", { scope: "col", class: `plain-th ${kind || ""}` }, word)))),
+      h("thead", {}, h("tr", {}, [["Agent"], ["Presence"], ["Role"], ["Waiting", "num"], ["Claimed", "num"], ["Load"]].map(([word, kind]) => h("th", { scope: "col", class: `plain-th ${kind || ""}` }, word)))),
       h("tbody", {}, agents.map((agent) => {
-        const bar = h("meter", { min: 0, max: most, value: load(agent), "aria-label": `${load(agent)} waiting` });
-        return h("tr", { "data-item": "" }, h("td", {}, h("a", { href: href("mail", [], { agent: agent.name }) }, agentName(agent))), h("td", { "data-label": "Presence" }, state(agent.presence || "unknown")), h("td", { "data-label": "Role" }, agent.role || ""), h("td", { class: "num", "data-label": "Waiting" }, number(load(agent)), agent.starving ? [" ", badge("starving", "warn")] : ""), h("td", { class: "num", "data-label": "Claimed" }, number((agent.load && agent.load.claimed) || 0)), h("td", { "data-label": "Load" }, bar), h("td", { "data-label": "Seen" }, agent.lastSeen || agent.seenAt ? `${span(now() - new Date(agent.lastSeen || agent.seenAt).getTime())} ago` : ""));
+        const bar = s("svg", { class: "bar-line load", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: agent.starving ? "fill ink-2" : "fill ink-1", x: 0, y: 1, height: 8, width: (load(agent) / most) * 100 }));
+        return h("tr", { "data-item": "" }, h("td", {}, h("a", { href: href("mail", [], { agent: agent.name }) }, agentName(agent))), h("td", { "data-label": "Presence" }, state(agent.presence || "unknown")), h("td", { "data-label": "Role" }, agent.role || ""), h("td", { class: "num", "data-label": "Waiting" }, number(load(agent)), agent.starving ? [" ", badge("starving", "warn")] : ""), h("td", { class: "num", "data-label": "Claimed" }, number((agent.load && agent.load.claimed) || 0)), h("td", { "data-label": "Load" }, bar));
       })))),
       teams.length ? panel("Teams", {}, facts(teams.map(({ name: team, team: { members } }) => [team, members.join(", ")]))) : "") : h("div", { class: "card" }, empty("No agent has registered yet.")));
   }).catch(failure);
@@ -193,8 +193,8 @@ function messagePage(view, to, id) {
     let message;
     try { message = await get(`/api/mail/messages/${name(to)}/${name(id)}`); } catch (problem) { return void (gone || problem.status === 401 || clear(view, head("Message", { crumbs }), h("div", { class: "card" }, empty(problem.message)))); }
     if (gone) return;
-    const thread = message.thread.length ? message.thread : [message], threadId = typeof thread[0].thread === "string" ? thread[0].thread : "";
-    clear(view, head(message.subject || (thread.length > 1 ? `Thread of ${thread.length}` : "Message"), { crumbs, note: message.subject && thread.length > 1 ? `Thread of ${thread.length}` : undefined, actions: [threadId && h("a", { href: href("mail", [], { thread: threadId }) }, "Receipts and thread")] }),
+    const thread = message.thread.length ? message.thread : [message], threadId = typeof thread[0].thread === "string" ? thread[0].thread : "", subject = message.subject || thread[0].subject;
+    clear(view, head(subject || (thread.length > 1 ? `Thread of ${thread.length}` : "Message"), { crumbs, note: subject && thread.length > 1 ? `Thread of ${thread.length}` : undefined, actions: [threadId && h("a", { href: href("mail", [], { thread: threadId }) }, "Receipts and thread")] }),
       h("article", { class: "card flush", "aria-label": "Message" }, thread.map((each) => messageCard(each, each.id === message.id && thread.length > 1, look))), h("p", { class: "dim small wrap" }, message.id));
   };
   look();

@@ -25,7 +25,7 @@ export const badge = (text, kind, title) => h("span", { class: `badge ${kind || 
 const KINDS = {
   healthy: "good", ready: "good", idle: "good", ok: "good", allowed: "good", locked: "good", done: "good", finished: "good", online: "good", accepted: "good", approved: "good", started: "good", completed: "good", delivered: "good", read: "good", up: "good", connected: "good", leader: "good", on: "good",
   starting: "busy", running: "busy", claimed: "busy", working: "busy", input_required: "busy", waiting: "busy", inbox: "busy",
-  probation: "warn", logged: "warn", told: "warn", skipped: "warn", lapsed: "warn", degraded: "warn", asked: "warn", gate_asked: "warn", program_asked: "warn", late: "warn",
+  probation: "warn", logged: "warn", told: "warn", skipped: "warn", lapsed: "warn", degraded: "warn", asked: "warn", gate_asked: "warn", gate_waiting: "warn", program_asked: "warn", late: "warn",
   stopped: "idle", cancelled: "idle", configured: "idle", disabled: "idle", untried: "idle", off: "idle", archive: "idle",
   unhealthy: "bad", quarantined: "bad", failed: "bad", backoff: "bad", rejected: "bad", denied: "bad", deadletter: "bad", blocked: "bad", error: "bad", absent: "bad", down: "bad", expired: "bad",
 };
@@ -35,7 +35,7 @@ export const dot = (word, kind, text) => h("span", { class: `dot ${kind || kindO
 export const state = (word) => dot(word);
 export const outcome = (word) => dot(word || "–", KINDS[word] || (word ? "bad" : "idle"));
 // Failed in the sense of the statistics: neither a cancelled call nor one that needs input has failed.
-export const failed = (word) => !["ok", "allowed", "cancelled", "input_required", "approved", "accepted", "gate_asked", ""].includes(word || "");
+export const failed = (word) => !["ok", "allowed", "cancelled", "input_required", "approved", "accepted", "gate_asked", "gate_waiting", ""].includes(word || "");
 
 export const panel = (title, attributes, ...content) => h("section", { ...attributes, class: `card ${(attributes && attributes.class) || ""}` }, title && h("div", { class: "card-head" }, typeof title === "string" ? h("h3", { class: "grow cut" }, title) : title), ...content);
 export const empty = (text) => h("p", { class: "empty" }, text);

@@ -76,7 +76,7 @@ function runPage(view, id, title) {
               step.reason || step.note ? h("p", { class: "pre" }, step.reason || step.note) : "",
               step.artifacts && step.artifacts.length ? h("ul", { class: "plain tight" }, step.artifacts.map(artifact)) : ""))),
             run.status === "running" ? h("li", { class: "busy" }, h("span", { class: "dim" }, "now"), h("div", {}, h("span", {}, h("b", {}, run.phase), ` waits for ${holder || "nobody"}`))) : "")),
-          panel("About", {}, facts([["Workflow", run.name], ["Status", state(run.status)], ["Who has it", run.status === "running" && holder], ["Waits for", run.waitingSeconds && span(run.waitingSeconds * 1000)], ["Rounds", run.rounds], ["Started", moment(run.startedAt)], ["Runs for", ran(run)], ["Due", run.due && moment(run.due)], ...Object.entries(run.agents || {}).map(([role, agent]) => [role, agent])])))));
+          panel("About", {}, facts([["Workflow", run.name], ["Status", state(run.status)], ["Who has it", run.status === "running" && holder], ["Waits for", run.waitingSeconds > 0 && span(run.waitingSeconds * 1000)], ["Rounds", run.rounds > 0 && run.rounds], ["Started", moment(run.startedAt)], ["Runs for", ran(run)], ["Due", run.due && moment(run.due)], ...Object.entries(run.agents || {}).map(([role, agent]) => [role, agent])])))));
   };
   const look = async () => {
     try { const run = await fetchRun(id); if (!gone && !view.querySelector("details[open]")) draw(run); } catch (problem) { if (!gone && problem.status !== 401) clear(view, head("Workflow", { crumbs }), h("div", { class: "card" }, empty(problem.message))); }
