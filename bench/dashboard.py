@@ -161,7 +161,7 @@ def simulate(samples: Samples, options: Options) -> None:
     from switchboard_mcp.server.dashboard.call_details import CallDetails
     from switchboard_mcp.server.dashboard.call_log import CallLog
     from switchboard_mcp.server.dashboard.history import HistoryFile, HistoryRecorder
-    from switchboard_mcp.server.dashboard.resources import ResourceHistory
+    from switchboard_mcp.server.dashboard.resource_use import ResourceHistory
     from switchboard_mcp.system.processes import ProcessUse
 
     redactor = Redactor()

@@ -10,13 +10,39 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 if TYPE_CHECKING:
     from switchboard_mcp.errors import Failure
-    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
-    from switchboard_mcp.gateway.session import ReplyChannel
+    from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.policy.gate.rules import Decision
+    from switchboard_mcp.protocol.message_meta import Meta
+
+
+class WatchedSuite(Protocol):
+    """The suite of a watched request."""
+
+    name: str
+    redact_args: list[str]
+
+
+class WatchedRequest(Protocol):
+    """A request that can be watched: see `PipelineRequest`."""
+
+    session: Session
+    channel: ReplyChannel
+    id: bytes
+    deadline: float
+    timeout_s: float
+    meta: Meta | UnsetType
+
+    @property
+    def suite(self) -> WatchedSuite:
+        """The suite that was called."""
+
+    @property
+    def client_version(self) -> str:
+        """The version of the client."""
 
 
 class CallKeeper(Protocol):
@@ -61,7 +87,7 @@ class WatchedCall:
         "version",
     )
 
-    def __init__(self, request: PipelineRequest, keeper: CallKeeper) -> None:
+    def __init__(self, request: WatchedRequest, keeper: CallKeeper) -> None:
         session = request.session
         self.channel: ReplyChannel = request.channel
         self.keeper = keeper
@@ -86,7 +112,7 @@ class WatchedCall:
         """Bytes of the bodies that are kept."""
         return len(self.args) + len(self.result)
 
-    def acquire(self, acquire: Callable[[], None], request: PipelineRequest) -> None:
+    def acquire(self, acquire: Callable[[], None], request: WatchedRequest) -> None:
         """Note that the request goes on to its child. If that runs, the request was sent when this returns."""
         self.acquired_at = now = monotonic()
         acquire()
@@ -97,7 +123,7 @@ class WatchedCall:
         """Note that the child has answered, or the call has failed; the first time counts."""
         self.child_at = self.child_at or monotonic()
 
-    def close(self, request: PipelineRequest, args: bytes) -> None:
+    def close(self, request: WatchedRequest, args: bytes) -> None:
         """Note how the call ended, and hand it to the keeper. The answer to the host may follow."""
         self.settled()
         if request.id and not self.sent_at:

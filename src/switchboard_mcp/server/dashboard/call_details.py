@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall
+from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall, WatchedRequest
 from switchboard_mcp.redaction.arguments import hidden_values, mask_args
 from switchboard_mcp.suites.sanitize import clean
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
     from switchboard_mcp.redaction.redactor import Redactor
 
 # Enough to see what a call was about; the whole result is with the host.
@@ -59,7 +58,7 @@ class CallDetails:
         # Cut so late that no secret within the shown part is cut.
         self.body_bytes = redactor.chars_to_keep(SHOWN_CHARS)
 
-    def watch(self, request: PipelineRequest) -> WatchedCall:
+    def watch(self, request: WatchedRequest) -> WatchedCall:
         """Watch a call that begins."""
         return WatchedCall(request, self)
 

@@ -20,8 +20,7 @@ from switchboard_mcp.observability.timeline import ChildTimeline, Timeline
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.errors import Failure
-    from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
-    from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall
+    from switchboard_mcp.gateway.pipeline.watched_call import WatchedCall, WatchedRequest
 
 # Enough to scroll through and to look for a cause in; older calls are in the audit log. Takes some 3 MB.
 MAX_CALLS = 10_000
@@ -66,7 +65,7 @@ class CallLog:
         self.seq = 0
         self.clock = time.time
         self.fail_closed = self._records is not None and self._records.fail_closed
-        self.watch: Callable[[PipelineRequest], WatchedCall] | None = None
+        self.watch: Callable[[WatchedRequest], WatchedCall] | None = None
         """Watches each call that begins; None while no details are kept."""
 
     @property

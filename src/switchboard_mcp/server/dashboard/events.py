@@ -13,7 +13,7 @@ from contextlib import suppress
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
 from switchboard_mcp.server.dashboard.attention import AttentionItem
-from switchboard_mcp.server.dashboard.resources import measure
+from switchboard_mcp.server.dashboard.resource_use import measure
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.exchange import HttpExchange

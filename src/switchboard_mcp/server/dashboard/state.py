@@ -22,7 +22,7 @@ from switchboard_mcp.server.dashboard.call_details import CallDetails
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.history import HistoryRecorder
 from switchboard_mcp.server.dashboard.mail_view import MailView
-from switchboard_mcp.server.dashboard.resources import ResourceHistory
+from switchboard_mcp.server.dashboard.resource_use import ResourceHistory
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory, SavingsPoint
 from switchboard_mcp.system.processes import started_at
 

@@ -19,7 +19,7 @@ from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.policy.drift import ToolChange
 from switchboard_mcp.server.dashboard.api.overview import find_child
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
-from switchboard_mcp.server.dashboard.resources import SAMPLE_S, ResourcePoint
+from switchboard_mcp.server.dashboard.resource_use import SAMPLE_S, ResourcePoint
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.sanitize import clean
 from switchboard_mcp.suites.summary import summarise
@@ -191,7 +191,7 @@ def _sandbox(state: DashboardState, child: Child) -> dict[str, object] | None:
     if not child.is_sandboxed:
         return None
     text = state.services.redactor.redact_text
-    refusals = [SandboxRefusal(clean(said), times) for said, times in child.newest_refusals(MAX_REFUSALS)]
+    refusals = [SandboxRefusal(clean(text), times) for text, times in child.newest_refusals(MAX_REFUSALS)]
     policy: dict[str, object] = {"words": words, "denied": child.refusals_total, "refusals": refusals}
     running = child.connection.sandbox if child.connection is not None else None
     if running is not None:
