@@ -49,7 +49,7 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
 from switchboard_mcp.mail.location import host_of
-from switchboard_mcp.observability.log import Log, stderr_writer
+from switchboard_mcp.observability.log import Log, LogRecord, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import CALLS, BrokerReport, WatchedCalls
@@ -73,6 +73,8 @@ NO_DESCRIPTORS = "it has reached its limit of open files (ulimit -n)"
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
 MAX_LOG_BYTES = 1024 * 1024
 HOST_DESCRIPTORS = 4  # stdin, stdout, stderr and the journal
+# Log lines about the workspace go to the stderr of every session, all others only to that of a session that is alone.
+WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "middleware.", "otel.", "replicas.")
 
 
 class RefusedError(Exception):
@@ -86,6 +88,8 @@ class BrokerSession(Struct, eq=False):
     options: CommandOptions
     pid: int
     started_at: float
+    log: Log
+    stderr: int
     task: asyncio.Task[None] | None = None
     abandoned: bool = False  # the next broker continues it
 
@@ -110,6 +114,7 @@ class Broker:
         self._watch = CallWatch(switchboard)
         self._http: BrokerHttp | None = None
         switchboard.gateway.broker.on_request_of_no_call = self._isolate
+        log.sink.listener = self._log_to_sessions
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     async def run(self) -> None:
@@ -251,12 +256,12 @@ class Broker:
         host = HandedOverHost(
             gateway, cork, (stdin, stdout), journal, profile_viewer(options.profile), self._log
         )
-        del descriptors[:2]
+        del descriptors[:3]
         if journal.is_new:
             log.info("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
             for warning in switchboard.workspace.warnings:
                 log.warning("config.warning", problem=str(warning))
-        session = BrokerSession(host, options, _peer_pid(connection), time.time())
+        session = BrokerSession(host, options, _peer_pid(connection), time.time(), log, stderr)
         # The process that the host has started is as old as the session, however often brokers were replaced.
         if began := started_at(session.pid):
             session.started_at = began / 1000
@@ -295,13 +300,20 @@ class Broker:
         finally:
             self._loop.remove_reader(control)
             announcing.cancel()
+            self._sessions.remove(session)
+            os.close(session.stderr)
             if not session.abandoned:
                 stdio_info.remove(os.environ, session.pid)
                 session.host.close()
                 _reply(connection, "0")
                 connection.close()
-            self._sessions.remove(session)
             self._wait_for_sessions()
+
+    def _log_to_sessions(self, record: LogRecord) -> None:
+        """Write a line where the users of a session look for it. What one session does is not told to another."""
+        if len(self._sessions) == 1 or record.event.startswith(WORKSPACE_EVENTS):
+            for session in self._sessions:
+                session.log.repeat(record)
 
     def _announce(self, session: BrokerSession) -> None:
         """Write the file by which `status` and `top` find a session."""

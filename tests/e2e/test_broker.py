@@ -187,6 +187,20 @@ def fetch(
     return answer.status, json.loads(data) if is_json else None, answer.headers.get("Set-Cookie", "")
 
 
+def test_log_lines_are_on_the_stderr_of_the_sessions_that_they_are_about(
+    desk: Path, hosts: ExitStack
+) -> None:
+    one = joined(hosts, desk)
+    assert say(one, "who")
+    until(lambda: "child.started" in one.stderr, "a session that is alone sees what children do")
+    two = joined(hosts, desk)
+    (desk / "switchboard.config.json").write_text('{"broker": {"enable": true}}')
+    for host in (one, two):
+        until(lambda host=host: "config.refused" in host.stderr, "the refusal")  # type: ignore[misc]
+        assert "broker.enable" in host.stderr
+    assert "child.started" not in two.stderr
+
+
 def test_sessions_with_different_environments_share_nothing(desk: Path, hosts: ExitStack) -> None:
     one, two = joined(hosts, desk, API_TOKEN="mine"), joined(hosts, desk, API_TOKEN="yours")
     other = joined(hosts, desk, API_TOKEN="mine", CLAUDE_CODE_OAUTH_TOKEN="secret")

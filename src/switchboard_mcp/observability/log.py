@@ -53,6 +53,8 @@ class Sink(Struct):
     write: Write
     clock: Callable[[], float]
     dropped: int = 0
+    listener: Callable[[LogRecord], None] | None = None
+    """Gets every record that is written, redacted."""
 
 
 class Log:
@@ -112,6 +114,13 @@ class Log:
             sink.dropped += 1
         else:
             sink.dropped = 0
+        if sink.listener is not None:
+            sink.listener(record)
+
+    def repeat(self, record: LogRecord) -> None:
+        """Write a record of another log, which has redacted it; a line that does not fit is dropped."""
+        if LEVELS[record.level] >= self.sink.threshold:
+            self.sink.write(self.sink.render(record))
 
 
 def plain_fields(fields: Mapping[str, object]) -> Fields:
