@@ -37,14 +37,38 @@ LOSSES: Mapping[tuple[str, str | None], Reasons] = {
     },
 }
 
+IN_INTROSPECT = (
+    "looks for a tool by name in tools/list; a suite lists one tool, and shows its subtools in introspect"
+)
+OWN_URI = "the error names the URI that the host has used, which is the suite's"
+AS_RESULT = "an error of a subtool's call is a result with isError, which the model can read"
 
-def reason(loss: Loss, suite: str, era: str | None) -> str | None:
+# What only suites lose, with children of either era, by suite.
+SUITE_LOSSES: Mapping[str, Reasons] = {
+    "0.1": {("json-schema-2020-12", ALL): IN_INTROSPECT},
+    "2025-11-25": {("json-schema-2020-12", ALL): IN_INTROSPECT},
+    "2026-07-28": {
+        ("json-schema-2020-12", ALL): IN_INTROSPECT,
+        ("tools-list", "ToolsListDeterministicOrder"): IN_INTROSPECT,
+        ("http-custom-header-server-validation", ALL): IN_INTROSPECT,
+        ("sep-2164-resource-not-found", "ResourcesNotFoundDataUri"): OWN_URI,
+        ("input-required-result-validate-input", "ValidateInputResponses"): AS_RESULT,
+    },
+}
+
+
+def reasons(suite: str, era: str | None, mode: str) -> Reasons:
+    """The losses that a run may have, and why."""
+    return {**LOSSES.get((suite, era), {}), **(SUITE_LOSSES.get(suite, {}) if mode == "suite" else {})}
+
+
+def reason(loss: Loss, suite: str, era: str | None, mode: str = "direct") -> str | None:
     """Why this loss is none of Switchboard's."""
-    reasons = LOSSES.get((suite, era), {})
-    return reasons.get((loss.scenario, loss.check)) or reasons.get((loss.scenario, ALL))
+    known = reasons(suite, era, mode)
+    return known.get((loss.scenario, loss.check)) or known.get((loss.scenario, ALL))
 
 
-def stale(losses: Sequence[Loss], suite: str, era: str | None) -> list[tuple[str, str]]:
+def stale(losses: Sequence[Loss], suite: str, era: str | None, mode: str = "direct") -> list[tuple[str, str]]:
     """Reasons that no loss needs any more."""
     lost = {(loss.scenario, check) for loss in losses for check in (loss.check, ALL)}
-    return [key for key in LOSSES.get((suite, era), {}) if key not in lost]
+    return [key for key in reasons(suite, era, mode) if key not in lost]

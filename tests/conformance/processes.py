@@ -14,12 +14,15 @@ from typing import Any, Literal
 from urllib.request import urlopen
 
 from tests.conformance.bearer import with_token
+from tests.e2e.workspaces import WHOLE_RESULTS
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
 Era = Literal["legacy", "modern", "both"]
+Mode = Literal["direct", "suite"]
 SWITCHBOARD = str(Path(sys.executable).with_name("switchboard"))
-# A start takes a second or two; more on a busy machine.
-START_S = 30.0
+# A start takes a second or two; far more on a busy machine.
+START_S = PATIENCE_S
 STOP_S = 10.0
 
 
@@ -43,17 +46,19 @@ def fixture(era: Era = "both") -> Iterator[str]:
 
 
 @contextmanager
-def through_switchboard(workspace: Path, era: Era, over: str = "stdio") -> Iterator[str]:
-    """The address of a Switchboard in front of the fixture."""
+def through_switchboard(
+    workspace: Path, era: Era, over: str = "stdio", mode: Mode = "direct"
+) -> Iterator[str]:
+    """The address of a Switchboard in front of the fixture, whose tools are listed or in a suite."""
     child = child_over_http(era) if over == "http" else child_over_stdio(era)
-    with child as entry, switchboard(workspace, entry) as url:
+    with child as entry, switchboard(workspace, entry, mode) as url:
         yield url
 
 
 @contextmanager
-def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
-    """The address of a Switchboard that lets one child through as it is."""
-    configure(workspace, child)
+def switchboard(workspace: Path, child: dict[str, Any], mode: Mode = "direct") -> Iterator[str]:
+    """The address of a Switchboard with one child."""
+    configure(workspace, child, mode)
     info = workspace / ".switchboard" / "server_info.json"
     with (workspace / "stderr.log").open("w") as log:
         process = subprocess.Popen(
@@ -66,21 +71,30 @@ def switchboard(workspace: Path, child: dict[str, Any]) -> Iterator[str]:
             try:
                 url = _address(process, info, workspace / "stderr.log")
                 token = (workspace / ".switchboard" / "auth_token").read_text().strip()
-                with with_token(url, token) as open_url:
+                with with_token(url, token, "fixture" if mode == "suite" else "") as open_url:
                     yield open_url
             finally:
                 stop(process)
 
 
-def configure(workspace: Path, child: dict[str, Any]) -> None:
-    """One child, which hosts see as it is."""
-    config = {"mcpServers": {"fixture": child}, "suites": {"fixture": {"exposure": "direct"}}}
+def configure(workspace: Path, child: dict[str, Any], mode: Mode = "direct") -> None:
+    """One child, which hosts see as it is or as a suite."""
+    config = {
+        "mcpServers": {"fixture": child},
+        "suites": {"fixture": {"exposure": mode}},
+        **WHOLE_RESULTS,
+    }
     (workspace / "switchboard.config.json").write_text(json.dumps(config))
 
 
 def client_command(*, direct: bool) -> list[str]:
     """The client for the suite to start: the SDK's own, or the one behind Switchboard."""
     return [sys.executable, str(HERE / "client.py"), *(["--direct"] if direct else [])]
+
+
+def auth_client_command() -> list[str]:
+    """The client of the scenarios about authorization, which is Switchboard."""
+    return [sys.executable, str(HERE / "auth_client.py")]
 
 
 @contextmanager

@@ -4,10 +4,13 @@
     run.py [SUITE …]              directly: the fixture as server, the official SDK as client; compared with expected/
     run.py --write [SUITE …]      the same, and the lists in expected/ are written anew
     run.py --through [SUITE …]    through Switchboard: what passes directly must pass
+    run.py --table FILE           everything through Switchboard, with the outcome as a page
     run.py --url URL [SUITE …]    a server that runs already
 
-Suites: 0.1, 2025-11-25 and 2026-07-28 test a server, those with `client-` in front a client; all, if none is named.
-`--child legacy|modern|both` narrows the fixture behind Switchboard to an era (default: legacy, then modern),
+Suites: 0.1, 2025-11-25 and 2026-07-28 test a server, those with `client-` in front a client, those with `auth-` the
+authorization of one, which is Switchboard; all, if none is named. `--mode direct|suite` says how the fixture's tools
+are shown (default: both). `--child legacy|modern|both` narrows the fixture behind Switchboard to an era (default:
+legacy, then modern),
 `--over stdio|http` says how Switchboard reaches it.
 """
 
@@ -25,7 +28,7 @@ from typing import NamedTuple
 # It runs as a program, from any folder.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from tests.conformance import processes, suite
+from tests.conformance import processes, suite, tables
 from tests.conformance.losses import reason, stale
 
 # Most of a run is waiting, but each starts programs that are not.
@@ -40,11 +43,13 @@ class Run(NamedTuple):
     """The era of the fixture behind Switchboard."""
     over: str = "stdio"
     """How it is reached."""
+    mode: processes.Mode = "direct"
+    """How its tools are shown."""
     through: bool = False
     url: str = ""
 
     def __str__(self) -> str:
-        road = f", {self.child} child over {self.over}" if self.child else ""
+        road = f", {self.child} child over {self.over}, {self.mode}" if self.child else ""
         return f"{self.name}{' through Switchboard' if self.through else ''}{road}"
 
     def perform(self) -> tuple[suite.Results, float]:
@@ -52,6 +57,8 @@ class Run(NamedTuple):
         return self._results(), time.monotonic() - began
 
     def _results(self) -> suite.Results:
+        if self.name in suite.AUTH_SUITES:
+            return suite.run_client(self.name, processes.auth_client_command())
         if self.name in suite.CLIENT_SUITES:
             return suite.run_client(self.name, processes.client_command(direct=not self.through))
         if self.url:
@@ -62,21 +69,23 @@ class Run(NamedTuple):
                 return suite.run(self.name, url)
         with (
             tempfile.TemporaryDirectory(prefix="conformance-") as folder,
-            processes.through_switchboard(Path(folder), self.child, self.over) as url,
+            processes.through_switchboard(Path(folder), self.child, self.over, self.mode) as url,
         ):
             return suite.run(self.name, url)
 
 
 def planned(args: argparse.Namespace) -> list[Run]:
-    names = args.suites or [*suite.SUITES, *([] if args.url else suite.CLIENT_SUITES)]
-    if not args.through:
+    names = args.suites or [*suite.SUITES, *([] if args.url else [*suite.CLIENT_SUITES, *suite.AUTH_SUITES])]
+    if not args.through and not args.table:
         return [Run(name, url=args.url) for name in names]
     runs = []
     for name in names:
-        if name in suite.CLIENT_SUITES:
+        if name not in suite.SUITES:
             runs.append(Run(name, through=True))
-        else:
-            runs += [Run(name, era, args.over, through=True) for era in args.child or ("legacy", "modern")]
+            continue
+        for mode in args.mode or ("direct", "suite"):
+            for era in args.child or ("legacy", "modern"):
+                runs.append(Run(name, era, args.over, mode, through=True))
     return runs
 
 
@@ -85,16 +94,16 @@ def report(run: Run, results: suite.Results, took: float, args: argparse.Namespa
     print(f"\n{run}: {suite.totals(results)} ({took:.1f} s)")
     if args.verbose:
         print(suite.table(results))
-    if args.write:
+    if args.write and run.name not in suite.AUTH_SUITES:
         suite.write_expected(run.name, results)
         return True
-    losses = suite.compare(suite.expected(run.name), results)
+    losses = suite.compare(suite.expected(run.name, results), results)
     well = True
     for loss in losses:
-        why = reason(loss, run.name, run.child) if run.through else None
+        why = reason(loss, run.name, run.child, run.mode) if run.through else None
         well = well and why is not None
         print(f"  {'·' if why else '✗'} {loss.scenario} {loss.check}: {loss.status} {why or loss.message}")
-    for scenario, check in stale(losses, run.name, run.child) if run.through else []:
+    for scenario, check in stale(losses, run.name, run.child, run.mode) if run.through else []:
         print(f"  ! {scenario} {check}: excused in losses.py, and not lost")
     if well:
         print("  all that is expected passes")
@@ -110,11 +119,13 @@ def main() -> int:
     what.add_argument("--through", action="store_true")
     what.add_argument("--url", default="")
     what.add_argument("--write", action="store_true")
+    what.add_argument("--table", metavar="FILE", default="")
     parser.add_argument("--child", action="append", choices=("legacy", "modern", "both"))
+    parser.add_argument("--mode", action="append", choices=("direct", "suite"))
     parser.add_argument("--over", choices=("stdio", "http"), default="stdio")
     parser.add_argument("--verbose", action="store_true", help="show every scenario")
     args = parser.parse_args()
-    known = {**suite.SUITES, **suite.CLIENT_SUITES}
+    known = {**suite.SUITES, **suite.CLIENT_SUITES, **suite.AUTH_SUITES}
     if unknown := [name for name in args.suites if name not in known]:
         parser.error(f"unknown suite {unknown[0]}; there are {', '.join(known)}")
     began = time.monotonic()
@@ -122,6 +133,12 @@ def main() -> int:
     with ThreadPoolExecutor(1 if args.url else AT_ONCE) as pool:
         outcomes = list(pool.map(Run.perform, runs))
     well = [report(run, *outcome, args) for run, outcome in zip(runs, outcomes, strict=True)]
+    if args.table:
+        rows = [
+            tables.Outcome(run.name, run.child, run.mode, results)
+            for run, (results, _) in zip(runs, outcomes, strict=True)
+        ]
+        Path(args.table).write_text(tables.page(rows))
     print(f"\n{time.monotonic() - began:.1f} s in all")
     return 0 if all(well) else 1
 

@@ -113,6 +113,8 @@ async def shake_hands(
             discovered = await _discover(peer, child, deadline - now(), capabilities)
             if discovered is None:
                 return None
+            if isinstance(discovered, Failure) and discovered.code == "child_unauthorized":
+                return discovered  # `initialize` is unknown there, and the rest needs a login
             if not isinstance(discovered, ServerIntroduction):
                 return introduction if introduction.certain and not stateless_first else introduction.problem
             introduction = discovered

@@ -179,6 +179,19 @@ async def test_a_link_that_ends_under_way_is_told_as_its_own_failure() -> None:
     assert await server.meet() is gone
 
 
+async def test_a_child_without_a_handshake_that_needs_a_login_says_so() -> None:
+    login = failure("child_unauthorized", "It requires authorization.")
+
+    def answer(method: str, params: Json) -> Json | None:
+        if method == "initialize":
+            return error(-32600, "a header is missing")
+        server.peer.fail_all(login)
+        return None
+
+    server = Server(answer)
+    assert await server.meet() is login
+
+
 async def test_every_page_of_a_list_is_asked_for_in_the_era_of_the_child() -> None:
     def answer(method: str, params: Json) -> Json:
         if "cursor" in params:

@@ -17,8 +17,11 @@ from contextlib import asynccontextmanager
 from html import escape
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec import UNSET
+
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.children.handshake import initialize_params
 from switchboard_mcp.children.remote_transport import (
     find_config_error,
     make_oauth,
@@ -32,8 +35,10 @@ from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc, versions
+from switchboard_mcp.protocol.http_headers import METHOD, VERSION
+from switchboard_mcp.protocol.message_meta import child_meta
 from switchboard_mcp.redaction.redactor import Redactor
-from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
+from switchboard_mcp.transport.http.remote_base import FirstRequest, LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.token_store import LoginFile, logins_folder
 
 # Long enough to find a password and a second factor.
@@ -141,7 +146,7 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
                 "There is no folder to store a login in.",
                 hint="Set HOME or XDG_STATE_HOME.",
             )
-        await auth.authorize(*_first_request(spec))
+        await auth.authorize(_first_requests(spec))
         return auth.path, callback.visited
 
 
@@ -165,18 +170,18 @@ def client_document(spec: ChildSpec) -> dict[str, object]:
     }
 
 
-def _first_request(spec: ChildSpec) -> tuple[str, dict[str, str], bytes | None]:
-    """Return the first request of a client, which servers answer with a login challenge."""
+def _first_requests(spec: ChildSpec) -> list[FirstRequest]:
+    """Return the first requests of a client, which servers answer with a login challenge."""
     if spec.kind == "sse":
-        return "GET", {"accept": "text/event-stream"}, None
-    params = {
-        "protocolVersion": versions.LATEST_LEGACY,
-        "capabilities": {},
-        "clientInfo": {"name": "switchboard", "version": "login"},
-    }
-    accepted = "application/json, text/event-stream"
-    message = jsonrpc.request(b"1", "initialize", jsonrpc.encode(params))
-    return "POST", {"content-type": "application/json", "accept": accepted}, message
+        return [FirstRequest("GET", {"accept": "text/event-stream"})]
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    stateless = {VERSION: versions.LATEST_STATELESS, METHOD: "server/discover"}
+    meta = child_meta(UNSET, b"", stateless=True, capabilities=b"{}")
+    discover = jsonrpc.request(b"1", "server/discover", b'{"_meta":%b}' % (meta or b"{}"))
+    return [
+        FirstRequest("POST", headers, jsonrpc.request(b"1", "initialize", initialize_params(b"{}"))),
+        FirstRequest("POST", {**headers, **stateless}, discover),
+    ]
 
 
 class CallbackServer:

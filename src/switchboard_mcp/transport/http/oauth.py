@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,15 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.system.installation import install_hint
 from switchboard_mcp.transport.http.client import HttpClient, ServerAuth
 from switchboard_mcp.transport.http.http_errors import (
+    BAD_REQUEST,
+    FORBIDDEN,
     UNAUTHORIZED,
     needs_scope,
     read_error_body,
     response_failure,
     scope_failure,
 )
-from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
+from switchboard_mcp.transport.http.remote_base import FirstRequest, LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin
 
 if TYPE_CHECKING:
@@ -78,14 +80,25 @@ class OAuth(ServerAuth):
         """The file that stores the login."""
         return self._file.path if self._file is not None else ""
 
-    async def authorize(self, method: str, headers: dict[str, str], body: bytes | None) -> None:
-        """Send a request for which the server requires a login. Raises if it is not accepted after that either."""
+    async def authorize(self, requests: Sequence[FirstRequest]) -> None:
+        """Send the first request that the server knows. Raises if it is not accepted after a login either."""
         client = HttpClient(self._server, self)
+        before = self.login
+        problem: SwitchboardError | None = None
         try:
-            async with client.stream(method, self._server.url, headers, body) as response:
-                if not response.is_success:
+            for request in requests:
+                async with client.stream(
+                    request.method, self._server.url, request.headers, request.body
+                ) as response:
+                    rejected = response.status_code in (UNAUTHORIZED, FORBIDDEN)
+                    if response.is_success or (self.login is not before and not rejected):
+                        return
                     error = await read_error_body(response)
-                    raise SwitchboardError(response_failure(self._server, response, error))
+                    problem = SwitchboardError(response_failure(self._server, response, error))
+                    if rejected or response.status_code != BAD_REQUEST:
+                        raise problem
+            assert problem is not None
+            raise problem
         finally:
             await client.aclose()
 

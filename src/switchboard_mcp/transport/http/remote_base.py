@@ -128,6 +128,14 @@ def describe_error(error: BaseException) -> str:
     return str(reason) or type(reason).__name__
 
 
+class FirstRequest(Struct, frozen=True):
+    """A request with which a client may begin."""
+
+    method: str
+    headers: dict[str, str]
+    body: bytes | None = None
+
+
 class LoginPrompt(Struct, frozen=True):
     """Lets a person log in.
 

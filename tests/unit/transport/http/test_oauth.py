@@ -23,7 +23,7 @@ from switchboard_mcp.config.models import OAuthClient
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.transport.http.client import HttpClient
 from switchboard_mcp.transport.http.oauth import OAuth
-from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer
+from switchboard_mcp.transport.http.remote_base import FirstRequest, LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
 from tests.patience import PATIENCE_S
@@ -564,7 +564,7 @@ async def test_a_server_that_is_never_content_is_asked_three_times(file: LoginFi
         code = grant == "authorization_code"
         auth = OAuth(server, file if code else None, ignore, client, Visitor(gate).person if code else None)
         with pytest.raises(SwitchboardError) as raised:
-            await auth.authorize("POST", {}, b"{}")
+            await auth.authorize([FirstRequest("POST", {}, b"{}")])
         assert [request.path for request in gate.web.requests].count("/as/token") == 3
     assert raised.value.failure.code == "child_scope_missing"
 
@@ -667,7 +667,7 @@ async def test_credentials_go_to_their_issuer_only() -> None:
         )
         server = RemoteServer(name="kid", url=gate.web.url)
         with pytest.raises(SwitchboardError, match="did not accept the client credentials"):
-            await OAuth(server, None, ignore, client).authorize("POST", {}, b"{}")
+            await OAuth(server, None, ignore, client).authorize([FirstRequest("POST", {}, b"{}")])
         assert "/as/token" not in [request.path for request in gate.web.requests]
 
 
