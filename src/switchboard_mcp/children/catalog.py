@@ -145,6 +145,8 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     longest_start_ms: int = 0  # of all starts that are remembered; 0 if none is
     asks_on_its_own: bool = False  # it has sent a request to its client that belongs to no single call
     about: str = ""  # what the server's identity says about it: its description, else its title
+    title: str = ""  # the server's name for people
+    icons: Raw | UnsetType = UNSET
     instructions: str = ""
     capabilities: dict[str, Raw] = {}
     tools: list[Raw] = []

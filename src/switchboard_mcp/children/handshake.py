@@ -25,6 +25,8 @@ MAX_PAGES = 1000
 # Of a list; the rest is ignored. The largest published server has a few hundred tools, and each entry costs time
 # whenever the list is used.
 MAX_ENTRIES = 10_000
+# Of a server's title and icons, which every list of tools would repeat.
+MAX_TITLE, MAX_ICONS = 200, 4_096
 # A legacy child may ignore `server/discover`. The SDKs' clients wait this long too.
 PROBE_S = 10.0
 NOTHING = Raw(b"[]")
@@ -129,6 +131,8 @@ async def shake_hands(
         protocol=introduction.protocol_version,
         requested="" if stateless or version == versions.LATEST_LEGACY else version,
         about=_read_about(introduction),
+        title=_read_title(introduction),
+        icons=_read_icons(introduction),
         instructions=introduction.instructions or "",
         capabilities=introduction.capabilities,
         tools=tools.entries,
@@ -305,13 +309,28 @@ def _server_info(introduction: ServerIntroduction) -> Raw | None:
 
 def _read_about(introduction: ServerIntroduction) -> str:
     """Return the description of the server, else a sentence with its title, or an empty string."""
-    raw = _server_info(introduction)
-    try:
-        members = decode_members(raw) if raw is not None else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
+    members = _server_members(introduction)
     title = message_meta.decode_text(members.get("title"))
     return message_meta.decode_text(members.get("description")) or (f"Tools of {title}." if title else "")
+
+
+def _server_members(introduction: ServerIntroduction) -> dict[str, Raw]:
+    raw = _server_info(introduction)
+    try:
+        return decode_members(raw) if raw is not None else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _read_title(introduction: ServerIntroduction) -> str:
+    return (message_meta.decode_text(_server_members(introduction).get("title")) or "")[:MAX_TITLE]
+
+
+def _read_icons(introduction: ServerIntroduction) -> Raw | UnsetType:
+    """Return the icons of the server, unless they are too large for a list of tools."""
+    icons = _server_members(introduction).get("icons")
+    small = icons is not None and len(bytes(icons)) <= MAX_ICONS and bytes(icons)[:1] == b"["
+    return icons if icons is not None and small else UNSET
 
 
 def _read_server(introduction: ServerIntroduction) -> ServerIdentity:

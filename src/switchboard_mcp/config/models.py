@@ -93,6 +93,8 @@ class SuiteSettings(ConfigModel, frozen=True):
     apps: Literal["auto", "off"] = "auto"
     """User interfaces of the child (MCP Apps). `auto`: hosts that can show them also see the subtools with a user
     interface directly, next to the suite tool. `off`: no host sees them."""
+    icons: bool = False
+    """Show the icons of the child's server on its suite tool, for hosts that display them."""
     always_load: bool = False
     """Ask hosts that load tools on demand to always load this suite tool."""
     sandbox: Sandbox | None = None
@@ -400,6 +402,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "suites.split": "developer",
     "suites.hints": "approver",
     "suites.apps": "developer",
+    "suites.icons": "developer",  # hosts fetch them from where the server says
     "suites.always_load": "developer",
     "suites.sandbox": "approver",
     "timeouts": "developer",  # a start never takes longer than `health.spawnFailMs`

@@ -413,10 +413,12 @@ class Gateway:
             "notifications/initialized",
             "notifications/cancelled",
         ):
-            # Unknown notifications go to the one directly exposed child; a request without an id goes nowhere.
-            only = self.view_of(session.viewer).tool_list.only_direct()
-            passes = only is not None and not only.child.inventory.governed
-            if only is not None and passes and len(method) <= MAX_METHOD_CHARS:
+            # Unknown notifications go where unknown methods go; a request without an id goes nowhere.
+            listing = self.view_of(session.viewer).tool_list
+            direct = listing.only_direct()
+            passes = direct is not None and not direct.child.inventory.governed
+            only = direct if passes else listing.extension_child(stateless=False)
+            if only is not None and len(method) <= MAX_METHOD_CHARS:
                 self._notify_child(only, session, method, params)
 
     def _notify_child(

@@ -39,6 +39,10 @@ UNKNOWN_CURSOR = (
     "Unknown cursor: the tool list has changed since it was issued. Call tools/list without a cursor."
 )
 IDENTITY = {"name": "switchboard", "version": __version__}
+EXTENSION_RULE = (
+    ". Methods of extensions reach a child only if it alone declares one, for hosts of its protocol version, and no "
+    "allow or deny list and no governed mode restricts it."
+)
 
 
 class InitializeParams(Struct, rename="camel"):
@@ -314,16 +318,14 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
 
 
 def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """Forward an unknown method to the one directly exposed child, if there is one that nothing restricts.
-
-    A governed child only receives what was locked. A child with allow or deny lists only receives what these can be
-    applied to: a method of its own could be another way to a denied tool.
-    """
-    only = gateway.view_of(inbound.session.viewer).tool_list.only_direct()
+    """Forward an unknown method to the child that may have it (`ToolListCache.extension_child`)."""
+    listing = gateway.view_of(inbound.session.viewer).tool_list
+    only = listing.extension_child(stateless=inbound.is_stateless)
     refused = inbound.method.startswith("tasks/") or len(inbound.method) > MAX_METHOD_CHARS
-    if only is None or refused or only.child.inventory.governed or only.access.restricts:
+    if only is None or refused:
         gateway.record_unknown(inbound, "method_unknown")
-        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method[:MAX_METHOD_CHARS]}")
+        rule = EXTENSION_RULE if listing.has_extensions and not refused else ""
+        inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method[:MAX_METHOD_CHARS]}{rule}")
     elif holds_cursor(inbound, only):
         send(inbound, ResolvedName(only, "", ""), inbound.members, PAGED)
 

@@ -206,7 +206,7 @@ def test_the_greeting_has_the_instructions_and_the_further_capabilities_of_the_o
     assert initialized["instructions"] == "Be kind."
     assert initialized["capabilities"]["tasks"] == {"list": {}}
     assert initialized["capabilities"]["experimental"] == {"v": {}}
-    assert "extensions" not in initialized["capabilities"]
+    assert initialized["capabilities"]["extensions"] == {"v/x": {}}  # hosts send them in this family too
     assert initialized["capabilities"]["tools"] == {"listChanged": True}
     modern = board.host(modern=True).get("server/discover")
     assert "tasks" not in modern["capabilities"]

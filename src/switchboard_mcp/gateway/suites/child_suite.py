@@ -53,6 +53,8 @@ TOOLS, RESOURCES = "tools/list", "resources/list"
 
 # A server's own words in the list: about one sentence.
 OWN_DESCRIPTION_CHARS = 200
+# Hosts show a title in menus and questions.
+TITLE_CHARS = 60
 
 
 class ChildSuite:
@@ -90,6 +92,7 @@ class ChildSuite:
         self._hints = [(patterns([pattern]), hints) for pattern, hints in settings.hints.items()]
         self.built_in = child.spec.kind == "builtin"
         self.always_load = settings.always_load
+        self.shows_icons = settings.icons
         self.shows_apps = settings.apps == "auto"
         configured = child.spec.switchboard_description or settings.description or child.spec.description
         self._generated = not configured
@@ -385,6 +388,12 @@ class ChildSuite:
         )
         if self.always_load:
             tool["_meta"] = {"anthropic/alwaysLoad": True}
+        snapshot = self.child.inventory.snapshot
+        if snapshot is not None and not self.child.inventory.governed and shape.annotations:
+            if title := sanitize.clean(snapshot.title).strip():
+                tool["title"] = summarise(title, TITLE_CHARS)
+            if self.shows_icons and snapshot.icons is not UNSET:
+                tool["icons"] = snapshot.icons
         return tool
 
 

@@ -20,7 +20,7 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.config.sections import CHANNEL_CAPABILITY
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.capabilities import server_capabilities
+from switchboard_mcp.gateway.capabilities import other_extensions, server_capabilities
 from switchboard_mcp.gateway.suites.app_pages import page_tool, tools_of_pages, tools_with_page
 from switchboard_mcp.gateway.suites.child_suite import TOOLS, ChildSuite, ResolvedName, direct_descriptor
 from switchboard_mcp.gateway.suites.host_exposure import NO_CHOICE, HostExposure, candidates, exposure_for
@@ -99,6 +99,7 @@ class ToolListCache:
         self._is_host_aware = any(suite.exposure == "auto" for suite in suites.values())
         self._exposures: dict[HostTraits, HostExposure] = {}
         self._snapshots: list[ServerSnapshot | None] = []
+        self._hidden: set[str] = set()  # children whose extensions are not announced, as logged
 
     def invalidate(self) -> None:
         """Drop the cache after a child's inventory has changed."""
@@ -311,17 +312,40 @@ class ToolListCache:
         capabilities = server_capabilities(
             suite.child.snapshot if suite is not None else None, stateless=stateless
         )
+        extending = self.extension_child(stateless=stateless)
+        others = other_extensions(extending.child.snapshot) if extending is not None else {}
+        if extending is not None and not _is_of_family(extending, stateless=stateless):
+            others.pop("extensions", None)
+        capabilities |= others
         if extensions := self._extensions(stateless=stateless):
-            own = capabilities.get("extensions")
-            kept = decode_members(own) if isinstance(own, Raw) else {}
-            capabilities["extensions"] = {**extensions, **kept}
+            capabilities["extensions"] = {**extensions, **others.get("extensions", {})}
         if not stateless and self.offers_tasks(stateless=False):
             capabilities["tasks"] = LEGACY_TASKS
         if not stateless and any(suite.child.spec.channel for suite in self._suites.values()):
-            others = capabilities.get("experimental")
-            kept = others if isinstance(others, dict) else {}
-            capabilities["experimental"] = {**kept, CHANNEL_CAPABILITY: {}}
+            capabilities["experimental"] = {**others.get("experimental", {}), CHANNEL_CAPABILITY: {}}
         return capabilities
+
+    def extension_child(self, *, stateless: bool) -> ChildSuite | None:
+        """Return the child that receives methods that MCP does not define, or None.
+
+        It is the only direct child; without one, the only child that declares an extension we do not know, in the
+        host's protocol version family. Nothing may restrict it: such a method could be another way to a denied tool.
+        """
+        extending = [suite for suite in self._suites.values() if other_extensions(suite.child.snapshot)]
+        found = self.only_direct()
+        if found is None and len(extending) == 1 and _is_of_family(extending[0], stateless=stateless):
+            found = extending[0]
+        free = found if found is not None and not _is_restricted(found) else None
+        hidden = {suite.source for suite in extending if suite is not free}
+        if hidden - self._hidden:
+            self._hidden |= hidden
+            self._log.info("extensions.not_announced", children=", ".join(sorted(hidden)))
+        return free
+
+    @property
+    def has_extensions(self) -> bool:
+        """True if a child of this view declares an extension that Switchboard does not know."""
+        return any(other_extensions(suite.child.snapshot) for suite in self._suites.values())
 
     def offers_tasks(self, *, stateless: bool) -> bool:
         """Return True if calls of this view may run as tasks for a host of this family.
@@ -377,6 +401,16 @@ def _name_servers(names: Sequence[str]) -> str:
         shown.append(name)
     more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
     return f"MCP servers with tools here: {', '.join(shown)}{more}."
+
+
+def _is_of_family(suite: ChildSuite, *, stateless: bool) -> bool:
+    known = suite.child.snapshot
+    return known is not None and versions.is_stateless(known.protocol) is stateless
+
+
+def _is_restricted(suite: ChildSuite) -> bool:
+    """Return True for a child that only receives what was locked, or what allow and deny lists apply to."""
+    return suite.child.inventory.governed or suite.access.restricts
 
 
 def _has_tasks(suite: ChildSuite, *, stateless: bool | None = None) -> bool:

@@ -1,0 +1,125 @@
+"""What children declare or answer beyond what Switchboard knows: announced where it works, passed on, never lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchboard_mcp.config.sections import Expose
+from switchboard_mcp.policy.access import access
+from tests.unit.gateway.board import ECHO, PREFIX, Board, FakeChild, Json
+
+OWN: Json = {
+    "tools": {},
+    "extensions": {"com.acme/x": {"a": 1}, PREFIX + "tasks": {}},
+    "experimental": {"y": {}},
+}
+ERAS = ["legacy", "modern"]
+
+
+def known(board: Board, *children: FakeChild) -> None:
+    for kid in children:
+        board.host(modern=kid.era == "modern", principal="first").call(suite=f"{kid.name}_suite")
+
+
+def announced(board: Board, modern: bool) -> tuple[bool, bool]:
+    """Whether the unknown extension and the experimental capability are announced to a host."""
+    host = board.host(modern=modern)
+    found = (
+        host.get("server/discover") if modern else host.get("initialize", {"protocolVersion": "2025-11-25"})
+    )
+    offered = found["capabilities"]
+    return "com.acme/x" in offered.get("extensions", {}), "y" in offered.get("experimental", {})
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+def test_an_extension_of_one_child_is_announced_and_its_methods_reach_it(
+    board: Board, era: str, exposure: str
+) -> None:
+    kid = board.child(era=era, capabilities=OWN, exposure=exposure)
+    board.child("other", era=era)
+    known(board, kid)
+    host = board.host(modern=era == "modern")
+    assert announced(board, era == "modern") == (True, True)
+    id = host.ask("acme/run", {"name": "n"})
+    assert kid.server.last("acme/run")["params"]["name"] == "n"
+    kid.server.give(kid.server.last("acme/run"), {"odd": [1]})
+    assert host.result(id)["odd"] == [1]
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_it_is_not_announced_to_hosts_of_another_protocol_version_or_beside_another_one(
+    board: Board, era: str
+) -> None:
+    kid = board.child(era=era, capabilities=OWN)
+    known(board, kid)
+    assert announced(board, era != "modern") == (False, False)
+    other = board.host(modern=era != "modern")
+    error = other.error(other.ask("acme/run"))
+    assert error["code"] == -32601
+    assert "only if it alone declares one" in error["message"]
+
+
+def test_the_methods_of_two_children_with_extensions_reach_neither(board: Board) -> None:
+    kids = [board.child(name, capabilities=OWN) for name in ("one", "two")]
+    known(board, *kids)
+    assert announced(board, modern=False) == (False, False)
+    host = board.host()
+    assert host.error(host.ask("acme/run"))["code"] == -32601
+    assert all(kid.server.requests("acme/run") == [] for kid in kids)
+
+
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+def test_a_restricted_child_has_no_extensions_of_its_own(board: Board, exposure: str) -> None:
+    kid = board.child(capabilities=OWN, exposure=exposure)
+    known(board, kid)
+    board.gateway.all_suites["kid_suite"].access = access(Expose(deny=["other"]))
+    assert announced(board, modern=False) == (False, False)
+    host = board.host()
+    assert host.error(host.ask("acme/run"))["code"] == -32601
+    assert kid.server.requests("acme/run") == []
+
+
+def test_a_governed_child_has_none_either(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    kid = board.child(capabilities=OWN)
+    known(board, kid)
+    monkeypatch.setattr(type(kid.inventory), "governed", True)
+    assert announced(board, modern=False) == (False, False)
+
+
+@pytest.mark.parametrize("child_era", ERAS)
+@pytest.mark.parametrize("host_era", ERAS)
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+def test_unknown_members_and_metadata_of_results_pass(
+    board: Board, host_era: str, child_era: str, exposure: str
+) -> None:
+    kid = board.child(era=child_era, exposure=exposure)
+    host = board.host(modern=host_era == "modern")
+    called = host.call() if exposure == "suite" else host.ask("tools/call", {"name": "echo"})
+    odd = {"content": [{"type": "com.acme/3d", "mesh": [1]}], "acme": {"a": 1}, "_meta": {"com.acme/k": [1]}}
+    kid.server.give(
+        kid.server.last(), {**odd, **({"resultType": "complete"} if child_era == "modern" else {})}
+    )
+    found = host.result(called)
+    assert {name: found[name] for name in odd} == odd
+
+
+@pytest.mark.parametrize("governed", [False, True])
+def test_a_suite_has_the_title_of_its_server_and_its_icons_if_wanted(
+    board: Board, monkeypatch: pytest.MonkeyPatch, governed: bool
+) -> None:
+    info = {"name": "s", "version": "1", "title": "Acme\u202e Search", "icons": [{"src": "https://x/i.png"}]}
+
+    def answer(message: Json) -> Json | None:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+        return {"result": hello} if message["method"] == "initialize" else None
+
+    plain = board.child("plain", script=answer, tools=[ECHO])
+    shown = board.child("shown", script=answer, tools=[ECHO], icons=True)
+    known(board, plain, shown)
+    if governed:
+        monkeypatch.setattr(type(plain.inventory), "governed", True)
+    tools = {tool["name"]: tool for tool in board.host().get("tools/list")["tools"]}
+    assert tools["plain_suite"].get("title") == (None if governed else "Acme Search")
+    assert "icons" not in tools["plain_suite"]
+    assert tools["shown_suite"].get("icons") == (None if governed else info["icons"])
