@@ -550,8 +550,18 @@ def test_a_lost_network_an_upgrade_and_a_wrong_clock_are_named_and_recovered_fro
     page.run("await page.waitForFunction(() => !window.before)")  # loaded again, and where it was going
     page.sees("The clock of this device is 5 min ahead of the server's.")
     assert page.run("return page.url()").endswith("#audit")
-    page.run("await page.unroute('**/api/overview'); await page.reload()")
+    page.run("await page.unroute('**/api/overview')")
+    page.run("await page.route('**/api/overview', (route) => route.fulfill({ status: 503, json: {} }))")
+    page.run("await page.reload()")
+    page.sees("Trying again every 2 seconds.")
+    page.run("await page.unroute('**/api/overview')")
     page.run("await page.locator('.list-row').first().waitFor()")
+    assert page.run("return await page.locator('.banner').count()") == 0
+    page.run("await page.route('**/events', (route) => route.fulfill({ status: 503, json: {} }))")
+    page.run("await page.reload()")
+    page.sees("too many are open")
+    page.run("await page.unroute('**/events'); await page.getByRole('button', {name: 'Try now'}).click()")
+    page.run("await page.locator('#line', {hasText: 'live'}).waitFor()")
     assert page.run("return await page.locator('.banner').count()") == 0
     page.run("heard.length = 0")  # requests that failed while there was no network
 

@@ -119,7 +119,7 @@ function drawBanner() {
   if (known.line === "lost") {
     kind = "bad";
     const since = `The last figures are of ${time(new Date(known.lostAt))}.`;
-    text = navigator.onLine === false ? `This device is offline. ${since}` : `The server cannot be reached. It may be restarting. ${since} Trying again every 2 seconds.`;
+    text = known.refused ? `The server sends no news to this page: too many are open. Close one. ${since}` : navigator.onLine === false ? `This device is offline. ${since}` : `The server cannot be reached. It may be restarting. ${since} Trying again every 2 seconds.`;
     action = h("button", { type: "button", onclick: reconnect }, "Try now");
   } else if (upgraded) {
     text = `Switchboard was upgraded to ${upgraded}. This page is of the version before; it reloads with the next step.`;
@@ -169,6 +169,12 @@ if (code.length >= 40 && !/[/?]/.test(code)) {
   history.replaceState(null, "", "/");
   try { await request("POST", "/api/login", { code }); tabs.postMessage("in"); } catch (problem) { login(problem.message); }
 }
-if (!view.firstChild) {
-  try { await begin(); } catch (problem) { if (problem.status !== 401) { login(); notice(problem.message); } }
+// A server that is just starting or stopping answers soon; without a login, the form is there already.
+async function enter() {
+  try { await begin(); } catch (problem) {
+    if (problem.status === 401) return;
+    clear(view, h("div", { class: "card login" }, h("h2", {}, "Not reachable"), h("p", { role: "status" }, `${problem.message} Trying again every 2 seconds.`)));
+    setTimeout(enter, 2000);
+  }
 }
+if (!view.firstChild) await enter();

@@ -7,7 +7,7 @@ export const known = { overview: null, children: new Map(), calls: [], points: [
 const listeners = new Map();
 let source = null, again = 0, watching = 0, heardAt = 0, version = "";
 // Between attempts to reach a server that has gone.
-const RETRY_MS = 2000;
+const RETRY_MS = 2000, REFUSED_MS = 15000;
 // A connection that was cut without a word looks like a silent one: after this long without an event, ask.
 const SILENT_MS = 20000, ANSWER_MS = 15000;
 const MAX_CALLS = 10000;
@@ -88,12 +88,14 @@ export async function connect() {
   let first = true;
   source.addEventListener("open", () => {
     heardAt = Date.now();
+    known.refused = false;
     line("live");
     if (!first) takeStock().catch(recover);
     first = false;
   });
   source.addEventListener("error", (event) => {
     if (event.target !== source) return;
+    known.refused = first; // the server answers, but has no room for one more page
     line("lost");
     recover(); // a stream that was refused, or one that a server ended when it stopped
   });
@@ -142,7 +144,7 @@ function recover() {
   if (source) source.close();
   again = setTimeout(async () => {
     try { await connect(); } catch (problem) { if (problem.status !== 401) { line("lost"); recover(); } }
-  }, RETRY_MS);
+  }, known.refused ? REFUSED_MS : RETRY_MS);
 }
 
 // The device has said that there is no network; streams may take minutes to notice.
