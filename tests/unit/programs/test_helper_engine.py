@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import pytest_asyncio
 
 from switchboard_mcp.programs import helper_engine
 from switchboard_mcp.programs.engine import Failed, Finished, Limits, Module, Settled, Step, Waiting
+from switchboard_mcp.programs.helper import frames
 from switchboard_mcp.programs.helper_engine import MAX_HELPERS, HelperEngine
 from switchboard_mcp.transport.process.launcher import Launcher
 from tests.patience import PATIENCE_S
@@ -316,6 +318,35 @@ async def test_a_hundred_programs_that_wait_hold_no_process() -> None:
         assert [end.value for end in ends if isinstance(end, Finished)] == [
             b"[%d,%d]" % (i, i) for i in range(100)
         ]
+
+
+READY = frames.encode(frames.Answer(frames.Ready(["limits"], 1)))
+# What a helper that was taken over may write, after its greeting or in its place.
+GARBAGE = {
+    "no greeting": b"",
+    "a frame without end": b"\xff\xff\xff\xff",
+    "no message": b"\0\0\0\3abc",
+    "another message": frames.encode({"a": 1}),
+    "two greetings": READY + READY,
+    "an answer that nothing asked for": READY + frames.encode(frames.Answer(frames.Stepped())) * 2,
+    "an analysis of another shape": READY
+    + frames.encode(frames.Answer(frames.Checked(analysis={"calls": 3}))),
+}
+
+
+async def test_a_helper_that_was_taken_over_gets_nothing_but_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, data in GARBAGE.items():
+        script = f"import os; os.write(1, {data!r}); os.read(0, 10); os.write(1, b'x' * 100)"
+        argv = [sys.executable, "-IS", "-c", script]
+        monkeypatch.setattr(helper_engine, "_argv", lambda memory_mb, argv=argv: argv)
+        monkeypatch.setattr(helper_engine, "START_TIMEOUT_S", PATIENCE_S if data else 0.1)
+        async with opened_engine() as engine:
+            report = await asyncio.wait_for(engine.check("1", MODULES), PATIENCE_S)
+            assert report.failure is not None, name
+            assert report.failure.kind == "crash", name
+            assert not report.manifest, name
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")

@@ -8,14 +8,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from switchboard_mcp.programs import run_log
-from switchboard_mcp.programs.engine import Limits, Module, Settled
+from switchboard_mcp.programs.engine import (
+    CheckReport,
+    Finished,
+    Limits,
+    Module,
+    ProgramCall,
+    Settled,
+    Step,
+    Waiting,
+)
 from switchboard_mcp.programs.run_log import RunLogError, RunStore
 from switchboard_mcp.programs.run_loop import Outcome, Program, open_log, recover, run
 from tests.patience import PATIENCE_S
@@ -281,3 +290,30 @@ async def test_calls_that_are_open_at_the_end_are_waited_for(tmp_path: Path) -> 
         assert [(one.outcome, one.message) for one in outcome.calls] == [
             ("cancelled", "The program ended before the call was sent.")
         ]
+
+
+class LyingEngine:
+    """An engine whose helper announces a call that the program was not checked for."""
+
+    async def check(self, code: str, modules: Sequence[Module]) -> CheckReport:
+        return CheckReport()
+
+    async def start(self, *arguments: Any) -> Step:
+        return Waiting(
+            b"snapshot", [ProgramCall(1, "m", "f", b"{}"), ProgramCall(2, "m", "delete_all", b"{}")], [1, 2]
+        )
+
+    async def resume(self, *arguments: Any) -> Step:
+        return Finished(b"1")
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_call_outside_of_the_manifest_is_not_made_whatever_the_helper_says() -> None:
+    gauge = Gauge()
+    gauge.gate.set()
+    outcome = await run(LyingEngine(), Program("", MODULES), gauge.call, None, Limits())
+    assert outcome.failure is not None
+    assert "m.delete_all" in outcome.failure.message
+    assert gauge.total == 0
