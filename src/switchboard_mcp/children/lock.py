@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -169,6 +170,7 @@ def lock_child(
     sandbox: SandboxSettings | UnsetType = UNSET,
 ) -> LockedChild:
     """Return the lock entry for a snapshot of a child."""
+    lists: dict[str, Any] = {kind.member: _locked_entries(snapshot, method) for method, kind in LISTS.items()}
     return LockedChild(
         launch=launch_hash(spec, workspace),
         sandbox=sandbox,
@@ -178,7 +180,7 @@ def lock_child(
         instructions=tool_hash.kept_lines(snapshot.instructions),
         instructions_hash=tool_hash.text_digest(snapshot.instructions),
         tools={name: locked_tool(name, members) for name, members in normalized_tools(snapshot).items()},
-        **{kind.member: _locked_entries(snapshot, method) for method, kind in LISTS.items()},
+        **lists,
     )
 
 
@@ -302,9 +304,13 @@ def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
         return after
     tools = _keep_unchanged(before.tools, after.tools)
     lists = {kind.member: _merged_list(before, after, method) for method, kind in LISTS.items()}
+    results = {**(before.results or {}), **(after.results or {})}  # those that were learned elsewhere stay
     same = before.instructions_hash == after.instructions_hash
     instructions = before.instructions if same else after.instructions
-    return msgspec.structs.replace(after, tools=tools, instructions=instructions, **lists)
+    kept = {name: results[name] for name in results if name in tools}
+    return msgspec.structs.replace(
+        after, tools=tools, instructions=instructions, results=kept or UNSET, **lists
+    )
 
 
 def _merged_list(before: LockedChild, after: LockedChild, method: str) -> dict[str, LockedTool] | UnsetType:

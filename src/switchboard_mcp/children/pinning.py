@@ -87,8 +87,21 @@ class Pins:
         pin.lock_version = self.lock_version
         return pin
 
+    def result_schema(self, child: str, subtool: str) -> object:
+        """Return the locked type of a subtool's result, or None; None in open mode."""
+        if not self._governed:
+            return None
+        self._refresh()
+        entry = self._children.get(child)
+        return (entry.results or {}).get(subtool) if entry is not None else None
+
     def is_outdated(self, pin: LockPin) -> bool:
         """Return True if the lock file has changed since the pin was made."""
+        self._refresh()
+        return pin.lock_version != self.lock_version
+
+    def _refresh(self) -> None:
+        """Read the lock again if the file has changed."""
         stamp = _stamp(self._path)
         if stamp != self._stamp:
             self._stamp = stamp
@@ -100,7 +113,6 @@ class Pins:
                 self._children = lock.children if lock is not None else {}
                 self._programs = _programs(lock)
                 self.lock_version += 1
-        return pin.lock_version != self.lock_version
 
 
 class LockPin:

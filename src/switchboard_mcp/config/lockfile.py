@@ -97,6 +97,9 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     """All skills, by URI. If not set, the child has none, or they were not listed, and governed mode shows none."""
     pages: dict[str, LockedTool] | UnsetType = UNSET
     """The pages of apps, by URI. Governed mode shows no others."""
+    results: dict[str, dict[str, Any]] | UnsetType = UNSET
+    """Result types of tools that declare none, learned from results of programs, by tool. In governed mode, a program
+    gets an error in place of a result of another kind."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -2,23 +2,32 @@
 
 Kept per child and subtool beside its entry of the catalog: shapes, never values. A result of another kind than all
 before it is an exception for the program, which has been checked against the earlier type; it widens the type all the
-same, so the next program knows of it. With a lock, the locked shape counts. Only for programs: nothing is learned and
-no result is decoded unless they are enabled.
+same, so the next program knows of it. In governed mode the locked type counts, until another is accepted. Only for
+programs: nothing is learned and no result is decoded unless they are enabled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.errors import shell_word
 from switchboard_mcp.programs.engine import Settled
-from switchboard_mcp.programs.shapes import Shape, bounded, difference, merge, shape_of, to_schema
+from switchboard_mcp.programs.shapes import (
+    Shape,
+    bounded,
+    difference,
+    from_schema,
+    merge,
+    shape_of,
+    to_schema,
+)
 from switchboard_mcp.suites.signature import WRAPPER, result_type
 from switchboard_mcp.system import work_thread
 
@@ -29,6 +38,7 @@ MIXED_TEXTS = 3
 WRITTEN_AT = frozenset({1, 2, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000})
 MAX_SUBTOOLS = 2_000
 FORMAT = 1
+IN_LOCK = "in the lock"
 
 
 class LearnedResult(Struct, omit_defaults=True):
@@ -50,6 +60,13 @@ class LearnedResult(Struct, omit_defaults=True):
         if self.is_mixed:
             return {}
         return to_schema(self.shape) if self.results else {"type": "string"} if self.texts else {}
+
+
+class LockedResults(Protocol):
+    """The result types in the lock: `children.pinning.Pins`."""
+
+    def result_schema(self, child: str, subtool: str) -> object:
+        """Return the locked type of a subtool's result, or None if it has none or is not enforced."""
 
 
 class _Kept(Struct, omit_defaults=True):
@@ -76,10 +93,11 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class LearnedTypes:
-    """Learns, keeps and checks the types of results. Used from the event loop."""
+    """Learns, keeps and checks the types of results. Used from the event loop. `pins` is the lock, if there is one."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, pins: LockedResults | None = None) -> None:
         self._catalog = catalog
+        self._pins = pins
         self._known: dict[str, dict[str, LearnedResult]] = {}
 
     def known(self, spec: ChildSpec) -> Mapping[str, LearnedResult]:
@@ -94,9 +112,7 @@ class LearnedTypes:
             return ""
         return f"{shown} (seen {'once' if learned.seen == 1 else f'{learned.seen} times'})"
 
-    async def settle(
-        self, spec: ChildSpec, tool: Tool, name: str, settled: Settled, locked: Shape | None = None
-    ) -> Settled:
+    async def settle(self, spec: ChildSpec, tool: Tool, name: str, settled: Settled) -> Settled:
         """Return the outcome of a call for the program, and learn from it. `name` is that of the function.
 
         A result that the server wraps as it declares is unwrapped, as in its stub.
@@ -105,24 +121,27 @@ class LearnedTypes:
             return settled
         if tool.output_schema is not UNSET:
             return _unwrapped(settled, tool.output_schema)
-        return await self._learn(spec, tool.name, name, settled, locked)
+        return await self._learn(spec, tool.name, name, settled)
 
-    async def _learn(
-        self, spec: ChildSpec, subtool: str, name: str, settled: Settled, locked: Shape | None
-    ) -> Settled:
-        known = self._subtools(spec).get(subtool) or LearnedResult()
-        against = locked if locked is not None else known.shape
+    async def _learn(self, spec: ChildSpec, subtool: str, name: str, settled: Settled) -> Settled:
         if settled.text is not None:
             return self._learn_text(spec, subtool, name, settled.text)
-        observe = partial(_observe, settled.value, against, is_checked=not known.is_mixed)
+        known = self._subtools(spec).get(subtool) or LearnedResult()
+        against = Shape() if known.is_mixed else known.shape
+        locked = self._pins.result_schema(spec.name, subtool) if self._pins is not None else None
+        if locked:
+            against = from_schema(locked)
+        observe = partial(_observe, settled.value, against, IN_LOCK if locked else "")
         is_small = len(settled.value) <= work_thread.LOOP_BYTES
         found = observe() if is_small else await work_thread.run(observe)
         if found is None:
             return settled
         self._keep(spec, subtool, found)
         if found.difference:
-            where = " in the lock" if locked is not None else ""
-            return Settled(raised="TypeError", message=f"{name}: {found.difference}{where}.")
+            cure = (
+                f" Review it, then run `switchboard lock --accept {shell_word(spec.name)}`." if locked else ""
+            )
+            return Settled(raised="TypeError", message=f"{name}: {found.difference}.{cure}")
         return settled
 
     def _learn_text(self, spec: ChildSpec, subtool: str, name: str, text: str) -> Settled:
@@ -161,13 +180,13 @@ def _read(data: bytes) -> dict[str, LearnedResult]:
     return kept.subtools if kept.format == FORMAT else {}
 
 
-def _observe(value: bytes, against: Shape, *, is_checked: bool) -> _Observation | None:
+def _observe(value: bytes, against: Shape, source: str) -> _Observation | None:
     """Return the shape of a result and its difference; None if it cannot be decoded."""
     try:
         decoded = msgspec.json.decode(value)
     except _UNREADABLE:
         return None
-    return _Observation(shape_of(decoded), difference(against, decoded) if is_checked else "")
+    return _Observation(shape_of(decoded), difference(against, decoded, source))
 
 
 def _widened(known: LearnedResult, found: _Observation) -> LearnedResult:

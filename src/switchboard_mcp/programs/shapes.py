@@ -226,15 +226,37 @@ def _kind_schema(kind: str, shape: Shape) -> dict[str, Any]:
     }
 
 
-def difference(shape: Shape, value: object) -> str:
-    """Return where a value has a kind that was never seen there, or an empty text.
+def from_schema(schema: object) -> Shape:
+    """Return the shape that a schema of `to_schema` describes, as if seen once; one that says nothing for any other."""
+    if not isinstance(schema, dict):
+        return Shape()
+    shape = Shape()
+    options = schema.get("anyOf")
+    for option in options if isinstance(options, list) else [schema]:
+        kind = option.get("type") if isinstance(option, dict) else None
+        if not isinstance(kind, str) or kind not in WORDS:
+            return Shape()
+        shape.kinds = {**shape.kinds, kind: 1}
+        if kind == ARRAY:
+            shape.items = from_schema(option.get("items"))
+        elif kind == OBJECT and isinstance(option.get("properties"), dict):
+            shape.fields = {key: from_schema(field) for key, field in option["properties"].items()}
+        elif kind == OBJECT:
+            shape.values = from_schema(option.get("additionalProperties"))
+    return shape
+
+
+def difference(shape: Shape, value: object, source: str = "") -> str:
+    """Return where a value has a kind that was never seen there, or an empty text. `source` says where it was seen.
 
     Neither a missing nor an added field is a difference, nor is null: the program's own access fails at the right line.
     """
-    return next(_differences(shape, value, "result", 0, [MAX_VALUES]), "")
+    return next(_differences(shape, value, "result", source, 0, [MAX_VALUES]), "")
 
 
-def _differences(shape: Shape, value: object, path: str, depth: int, left: list[int]) -> Iterator[str]:
+def _differences(
+    shape: Shape, value: object, path: str, source: str, depth: int, left: list[int]
+) -> Iterator[str]:
     left[0] -= 1
     known = shape.kinds.keys() - {NULL}
     kind = kind_of(value)
@@ -242,17 +264,17 @@ def _differences(shape: Shape, value: object, path: str, depth: int, left: list[
         return
     if not _is_known(kind, known):
         was = " or ".join(WORDS[one] for one in sorted(known))
-        times = "1 result" if shape.seen == 1 else f"{shape.seen} results"
-        yield f"{path} is {WORDS[kind]}, was {was} in {times}"
+        times = "in 1 result" if shape.seen == 1 else f"in {shape.seen} results"
+        yield f"{path} is {WORDS[kind]}, was {was} {source or times}"
     elif isinstance(value, list) and shape.items is not None:
         for item in value:
-            yield from _differences(shape.items, item, f"{path}[]", depth + 1, left)
+            yield from _differences(shape.items, item, f"{path}[]", source, depth + 1, left)
     elif isinstance(value, dict):
         for key, item in islice(value.items(), MAX_VALUES):
             inner = shape.values if shape.values is not None else shape.fields.get(key)
             if inner is not None:
                 place = f"{path}.{key}" if shape.values is None else f"{path}.*"
-                yield from _differences(inner, item, place, depth + 1, left)
+                yield from _differences(inner, item, place, source, depth + 1, left)
 
 
 def _is_known(kind: str, known: Set[str]) -> bool:

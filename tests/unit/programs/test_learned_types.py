@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import Catalog, Tool
+from switchboard_mcp.children.lock import merge as merge_entries
+from switchboard_mcp.cli.commands.lock import compare_results
+from switchboard_mcp.config.lockfile import LockedChild, LockedTool
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.programs.engine import Settled
 from switchboard_mcp.programs.learned_types import LearnedTypes
-from switchboard_mcp.programs.shapes import shape_of
+from switchboard_mcp.programs.shapes import shape_of, to_schema
 from switchboard_mcp.suites.detail_levels import Level, describe
 
 SPEC = ChildSpec(name="github", kind="stdio", command="github-server", source="test")
@@ -25,13 +29,13 @@ def value(data: object) -> Settled:
     return Settled(value=msgspec.json.encode(data))
 
 
-def settle(types: LearnedTypes, *outcomes: Settled, tool: Tool = TOOL, **more: object) -> Settled:
+def settle(types: LearnedTypes, *outcomes: Settled, tool: Tool = TOOL) -> Settled:
     """Settle several calls of one tool, and return the last outcome."""
 
     async def settle_all() -> Settled:
         last = Settled()
         for outcome in outcomes:
-            last = await types.settle(SPEC, tool, "github.get_issue", outcome, **more)  # type: ignore[arg-type]
+            last = await types.settle(SPEC, tool, "github.get_issue", outcome)
         return last
 
     return asyncio.run(settle_all())
@@ -124,13 +128,41 @@ def test_a_wrapped_result_is_unwrapped_as_its_stub_says(types: LearnedTypes) -> 
     assert settle(types, Settled(text="x"), tool=wrapped) == Settled(text="x")
 
 
-def test_the_lock_counts_more_than_what_was_learned(types: LearnedTypes) -> None:
-    locked = shape_of({"a": 1})
-    settle(types, value({"a": "x"}))
-    broken = settle(types, value({"a": "x"}), locked=locked)
-    assert broken.message == "github.get_issue: result.a is a str, was an int in 1 result in the lock."
-    again = settle(types, value({"a": "x"}), locked=locked)
-    assert again.raised == "TypeError"  # until it is accepted
+def test_a_changed_shape_is_drift_in_governed_mode(tmp_path: Path) -> None:
+    class Lock:
+        def result_schema(self, child: str, subtool: str) -> object:
+            return to_schema(shape_of({"a": 1})) if (child, subtool) == ("github", "get_issue") else None
+
+    governed = LearnedTypes(Catalog(str(tmp_path)), Lock())
+    for _ in range(2):  # until it is accepted
+        broken = settle(governed, value({"a": "x"}))
+        assert broken.raised == "TypeError"
+        assert broken.message == (
+            "github.get_issue: result.a is a str, was an int in the lock. "
+            "Review it, then run `switchboard lock --accept github`."
+        )
+    assert settle(governed, value({"a": 2})).raised is None
+
+
+def test_the_lock_keeps_learned_types_and_reports_a_changed_kind() -> None:
+    locked = locked_child({"get_issue": to_schema(shape_of({"a": 1, "b": [{"c": "x"}]}))})
+    wider = locked_child({"get_issue": to_schema(shape_of({"a": 1.5, "b": [], "d": None}))})
+    other = locked_child({"get_issue": to_schema(shape_of({"a": 1, "b": [{"c": 1}]}))})
+    assert list(compare_results(locked, wider)) == []
+    assert [one.change for one in compare_results(locked, other)] == [
+        "tool get_issue: result.b[].c may be an int"
+    ]
+    assert merge_entries(locked, locked_child({})).results == locked.results
+    assert merge_entries(locked, other).results == other.results
+
+
+def locked_child(results: dict[str, dict[str, Any]]) -> LockedChild:
+    return LockedChild(
+        launch="sha256:" + "0" * 64,
+        instructions_hash="sha256:" + "0" * 64,
+        tools={"get_issue": LockedTool(hash="sha256:" + "0" * 64)},
+        results=results or UNSET,
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from switchboard_mcp.programs.shapes import (
     Shape,
     changed_kind,
     difference,
+    from_schema,
     merge,
     shape_of,
     to_schema,
@@ -94,6 +95,9 @@ def test_what_was_seen_never_differs_and_order_does_not_matter_for_kinds(values:
     again = msgspec.json.decode(msgspec.json.encode(shape), type=Shape)
     assert again == shape
     assert not changed_kind(shape, merge(shape, shape_of(values[0])))
+    schema = to_schema(shape)
+    assert not any(difference(from_schema(schema), value) for value in values)
+    assert not changed_kind(from_schema(schema), shape)
     result_type(to_schema(shape))
 
 

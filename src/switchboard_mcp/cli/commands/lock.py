@@ -6,13 +6,14 @@ Decides what is compared and how it is shown. The file format is in `children.lo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from switchboard_mcp.app import project_folder
 from switchboard_mcp.app import run as run_loop
+from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.lock import (
     compare_children,
     find_tampering,
@@ -44,6 +45,8 @@ from switchboard_mcp.features import record_decision
 from switchboard_mcp.policy.drift import ToolChange
 from switchboard_mcp.policy.governance import govern
 from switchboard_mcp.programs.kept_programs import kept_programs_of
+from switchboard_mcp.programs.learned_types import LearnedTypes
+from switchboard_mcp.programs.shapes import changed_kind, from_schema
 from switchboard_mcp.suites.fuzzy import nearest
 
 Status = Literal["same", "locked", "accepted", "drifted", "unlocked", "gone", "removed", "failed"]
@@ -222,8 +225,26 @@ async def inspect_children(
                 snapshot = structs.replace(child.snapshot, lists=process.inventory.fetched_lists)
                 sandbox = recorded_sandbox(child.spec, workspace.config)
                 entry = lock_child(child.spec, workspace.folder, snapshot, sandbox)
+                if workspace.config.programs.enabled:
+                    entry.results = learned_results(child.spec, entry)
                 current[report.child] = CurrentTools(entry)
     return current
+
+
+def learned_results(spec: ChildSpec, entry: LockedChild) -> dict[str, dict[str, Any]] | UnsetType:
+    """Return the types that were learned from results of the child's tools."""
+    known = LearnedTypes(Catalog(cache_folder(os.environ))).known(spec)
+    found = {name: one.schema for name, one in sorted(known.items()) if name in entry.tools and one.results}
+    return {name: schema for name, schema in found.items() if schema} or UNSET
+
+
+def compare_results(before: LockedChild, now: LockedChild) -> Iterator[Difference]:
+    """Yield the results that may have another kind than when they were locked."""
+    locked, learned = before.results or {}, now.results or {}
+    for name in locked.keys() & learned.keys():
+        change = changed_kind(from_schema(locked[name]), from_schema(learned[name]))
+        if change:
+            yield Difference(f"tool {name}: {change}", name)
 
 
 def with_first_start_time(workspace: Workspace) -> Workspace:
@@ -257,6 +278,7 @@ def compare(
             continue
         found = list(compare_children(before, now))
         changes = [Difference(change.describe(), change.tool) for change in found]
+        changes += compare_results(before, now)
         changes += _tampering(path, name, before)
         status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
         reports.append(

@@ -161,7 +161,7 @@ class ProgramServer:
         )
         self.runs = ProgramRuns(self.limits, context)
         self.engine: Engine = HelperEngine(context.launcher, self.runs.snapshot_key, self.limits)
-        self.types = context.result_types = LearnedTypes(context.catalog)
+        self.types = context.result_types = LearnedTypes(context.catalog, context.pins)
         self.checker = ProgramChecker(self.engine, self.types)
         self._context = context
         self._admitted: dict[tuple[Session, bytes], Admitted] = {}
