@@ -118,7 +118,10 @@ class OAuth(ServerAuth):
                 return
             token = renewed
         request.headers["authorization"] = f"Bearer {token}"
-        yield request
+        response = yield request
+        if response.status_code == UNAUTHORIZED and self._file is not None and self._prompt is None:
+            async with self._file.locked(self._server):
+                await self._note_challenge(self._reload() or StoredLogin(), response)
 
     async def finish(self) -> None:
         """Wait a short time until a token that is being renewed is stored."""

@@ -548,6 +548,27 @@ async def test_a_call_that_needs_more_scopes_fails_alone_until_the_next_login(kn
             await rig.until_received(2)
 
 
+async def test_a_renewed_token_that_is_refused_too_is_replaced_by_the_next_login(known: Known) -> None:
+    gate, moved = known.gate, True
+
+    async def elsewhere(request: Request, reply: Reply) -> None:
+        if moved and b"tools/call" in request.body:
+            await reply.send(401, www_authenticate='Bearer scope="new"')
+        elif request.path == "/mcp" and moved:
+            await reply.send(405)  # nothing else asks for a login
+        else:
+            await gate(request, reply)
+
+    async with serving(elsewhere) as gate.web:
+        known.keep()
+        gate.refresh.add("old-refresh")
+        async with dialled(StreamableHttpTransport, gate.web.url, auth=known.auth()) as rig:
+            rig.ask("tools/call")
+            assert (await rig.until_over()).code == "child_unauthorized"
+        visitor = await log_in(gate, known.file)
+        assert dict(parse_qsl(urlsplit(visitor.visited[0]).query))["scope"] == "new"
+
+
 @pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
 async def test_a_server_that_is_never_content_is_asked_three_times(file: LoginFile, grant: Any) -> None:
     gate = Gate()
