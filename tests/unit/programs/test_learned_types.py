@@ -12,13 +12,17 @@ import pytest
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import Catalog, Tool
+from switchboard_mcp.children.lock import lock_path, write_lock
 from switchboard_mcp.children.lock import merge as merge_entries
+from switchboard_mcp.children.pinning import Pins
 from switchboard_mcp.cli.commands.lock import compare_results
-from switchboard_mcp.config.lockfile import LockedChild, LockedTool
+from switchboard_mcp.config.lockfile import LockedChild, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.observability.log import Log
 from switchboard_mcp.programs.engine import Settled
 from switchboard_mcp.programs.learned_types import LearnedTypes
 from switchboard_mcp.programs.shapes import shape_of, to_schema
+from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.detail_levels import Level, describe
 
 SPEC = ChildSpec(name="github", kind="stdio", command="github-server", source="test")
@@ -154,6 +158,27 @@ def test_the_lock_keeps_learned_types_and_reports_a_changed_kind() -> None:
     ]
     assert merge_entries(locked, locked_child({})).results == locked.results
     assert merge_entries(locked, other).results == other.results
+
+
+def test_the_lock_file_is_read_again_when_it_changes_and_counts_in_governed_mode_only(tmp_path: Path) -> None:
+    path = lock_path(str(tmp_path))
+    log = Log(level="error", redactor=Redactor())
+
+    def lock(value: object) -> LockFile:
+        results = {"get_issue": to_schema(shape_of(value))}
+        locked = LockFile(schema_version=1, children={"github": locked_child(results)})
+        write_lock(path, locked)
+        return locked
+
+    governed = Pins(lock({"a": 1}), str(tmp_path), log, governed=True)
+    opened = Pins(lock({"a": 1}), str(tmp_path), log, governed=False)
+    types = LearnedTypes(Catalog(str(tmp_path / "catalog")), governed)
+    assert settle(types, value({"a": "x"})).raised == "TypeError"
+    lock({"a": "accepted"})
+    assert settle(types, value({"a": "x"})).raised is None
+    assert governed.result_schema("github", "other") is None
+    assert governed.result_schema("slack", "get_issue") is None
+    assert opened.result_schema("github", "get_issue") is None
 
 
 def locked_child(results: dict[str, dict[str, Any]]) -> LockedChild:
