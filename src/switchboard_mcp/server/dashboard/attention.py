@@ -74,7 +74,7 @@ def _of_child(row: Mapping[str, Any]) -> list[AttentionItem]:
         promises = ", ".join(row["sandboxBroken"])
         text = f"The sandbox of '{id}' does not keep all promises here: {promises}."
         found.append(
-            AttentionItem("warning", "sandbox", text, "Run `switchboard sandbox check`.", "suites", id)
+            AttentionItem("warning", "sandbox", text, "Run `switchboard sandbox show`.", "suites", id)
         )
     return found
 

@@ -161,7 +161,9 @@ async def _switch(state: DashboardState, request: ApiRequest, *, disabled: bool)
     if spec is None:
         raise HTTPException(404, f"There is no child '{name[:100]}' that can be switched.")
     if state.switch_child is None:
-        raise HTTPException(409, "This server cannot change files. Run `switchboard disable` in a terminal.")
+        raise HTTPException(
+            409, "This server cannot change files. Run `switchboard disable NAME` in a terminal."
+        )
     kind = "disable" if disabled else "enable"
     try:
         changed = await work_thread.run_alone(partial(state.switch_child, spec, disabled=disabled))

@@ -53,7 +53,7 @@ export function approvalsView(view, route, title) {
         facts([["Asked by", item.client || item.from], ["Why", item.reason], ["Child", item.kind === "execute" ? "" : link], ["Subtool", item.subtool && h("code", {}, item.subtool)], ["Answer holds", item.scope], ["What happens", NEXT[item.kind]]]),
         item.tools && item.tools.length ? h("div", {}, h("h4", {}, "Tools it may call"), h("ul", { class: "plain tight" }, item.tools.map((tool) => h("li", { class: "wrap" }, h("code", {}, typeof tool === "string" ? tool : tool.name || JSON.stringify(tool)))))) : "",
         item.code && h("div", {}, h("div", { class: "row" }, h("h4", { class: "grow" }, "Code"), h("span", { class: "dim small" }, bytes(item.code.length)), copyButton(item.code)), h("pre", { tabIndex: 0, role: "region", "aria-label": "Code of the program" }, item.code)),
-        args && jsonPanel(item.kind === "execute" ? "Command" : "Arguments", args),
+        args && jsonPanel({ execute: "Command", program: "Manifest" }[item.kind] || "Arguments", args),
         item.command && h("p", { class: "dim small" }, "In a terminal: ", h("code", {}, item.command)),
         buttons.length ? h("div", { class: "row end" }, buttons) : ""));
   };
