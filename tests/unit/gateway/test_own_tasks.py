@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from switchboard_mcp.config.gate import GateRule
 from switchboard_mcp.config.models import Expose, TaskSettings
 from switchboard_mcp.config.sections import LimitSettings, Profile
 from switchboard_mcp.errors import failure
@@ -703,3 +704,21 @@ def test_times_are_checked_when_the_config_is_read(after: str) -> None:
     else:
         with pytest.raises(ValueError, match="such as"):
             TaskSettings(after=after)
+
+
+def test_what_the_gate_asks_is_a_question_of_the_task(board: Board) -> None:
+    kid = board.child(tools=[BUILD], capabilities=HAS_TASKS["legacy"])
+    board.host(principal="first").call("build")
+    kid.server.refuse(kid.server.last(), -1)
+    chained(board, gate=[GateRule(ask="session", subtool="build")])
+    host, calls = board.host(KNOWS_TASKS), len(kid.server.requests("tools/call"))
+    task = host.result(host.call("build", params={"task": {}}))["task"]["taskId"]
+    assert host.get("tasks/get", {"taskId": task})["status"] == "input_required"
+    assert len(kid.server.requests("tools/call")) == calls
+    host.ask("tasks/result", {"taskId": task})
+    (question,) = host.heard("elicitation/create")
+    assert question["params"]["_meta"][RELATED] == {"taskId": task}
+    host.reply(question, {"action": "accept", "content": {}})
+    assert len(kid.server.requests("tools/call")) == calls + 1
+    host.call("build", params={"task": {}})  # the answer counts for the session, and so for its other tasks
+    assert len(kid.server.requests("tools/call")) == calls + 2
