@@ -2,7 +2,7 @@
 
 200 children, 50 sessions and 500 calls a second on one server: its processor time without a page, then with an open
 one. Then an hour of such calls is simulated in this process: the log
-of calls, the history and the series of the children must not grow after the first minutes.
+of calls, the history and the series of the children, which are full after an hour, must stay within their limits.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def run(options: Options) -> Report:
         ],
         [
             Goal("server cost of an open dashboard", cost, "at most", 5, "% of a core"),
-            Goal("memory after an hour, of that after ten minutes", growth, "at most", 1.1),
+            Goal("memory after an hour, of that after ten minutes", growth, "at most", 1.2),
         ],
         figures,
     )
