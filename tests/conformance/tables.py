@@ -13,7 +13,7 @@ SUITE_URL = "https://github.com/modelcontextprotocol/conformance"
 HEAD = f"""# Conformance
 
 The [official conformance suite]({SUITE_URL}), through Switchboard.
-Written by `tests/conformance/run.py --table docs/reference/conformance.md`.
+Written by `tests/conformance/run.py --table docs/reference/conformance.md {{suites}}`.
 
 A number is the count of checks that pass. Everything that passes without Switchboard must pass through it, unless a
 note says why not; `lost` would be a failure of Switchboard. `legacy` children use the handshake (2025-11-25), `modern`
@@ -33,8 +33,9 @@ class Outcome(NamedTuple):
 def page(outcomes: Sequence[Outcome]) -> str:
     """The whole page, in Markdown."""
     notes: list[str] = []
-    parts = [HEAD]
-    for name in dict.fromkeys(outcome.name for outcome in outcomes):
+    names = list(dict.fromkeys(outcome.name for outcome in outcomes))
+    parts = [HEAD.format(suites=" ".join(names))]
+    for name in names:
         runs = [outcome for outcome in outcomes if outcome.name == name]
         titles = [f"{'tools' if run.mode == 'direct' else 'suite'}, {run.child}" for run in runs]
         if name not in suite.SUITES:
