@@ -7,7 +7,8 @@ function fill(node, attributes, children) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "class") node.setAttribute("class", value);
-    else if (name in node && !name.includes("-") && node.namespaceURI !== SVG && name !== "list" && name !== "form") node[name] = value;
+    else if (name in node && !name.includes("-") && node.namespaceURI !== SVG && name !== "list" && name !== "form")
+      node[name] = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(Infinity)) {
@@ -20,15 +21,29 @@ function fill(node, attributes, children) {
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 export const $ = (id) => document.getElementById(id);
-export const clear = (node, ...children) => (node.replaceChildren(...children.flat(Infinity).filter((c) => c || c === 0)), node);
+export const clear = (node, ...children) => (
+  node.replaceChildren(...children.flat(Infinity).filter((c) => c || c === 0)),
+  node
+);
 
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 export const number = (value) => (value === undefined || value === null ? "–" : whole.format(value));
-export const compact = (value) => (value === undefined || value === null ? "–" : Math.abs(value) < 10000 ? whole.format(value) : short.format(value));
-export const ms = (value) => (value === undefined || value === null || value < 0 ? "–" : value < 10 ? `${value.toFixed(1)} ms` : value < 10000 ? `${Math.round(value)} ms` : value < 120000 ? `${(value / 1000).toFixed(1)} s` : span(value));
+export const compact = (value) =>
+  value === undefined || value === null ? "–" : Math.abs(value) < 10000 ? whole.format(value) : short.format(value);
+export const ms = (value) =>
+  value === undefined || value === null || value < 0
+    ? "–"
+    : value < 10
+      ? `${value.toFixed(1)} ms`
+      : value < 10000
+        ? `${Math.round(value)} ms`
+        : value < 120000
+          ? `${(value / 1000).toFixed(1)} s`
+          : span(value);
 export const plural = (count, one, many) => `${number(count)} ${count === 1 ? one : many || one + "s"}`;
-export const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(part && (100 * part) / all < 10 ? 1 : 0)} %` : "–");
+export const percent = (part, all) =>
+  all ? `${((100 * part) / all).toFixed(part && (100 * part) / all < 10 ? 1 : 0)} %` : "–";
 
 export function bytes(value) {
   if (value === undefined || value === null) return "–";
@@ -58,13 +73,18 @@ export function clock(at) {
 // Whole, with milliseconds: for details.
 export function moment(at) {
   const date = new Date(at);
-  return Number.isNaN(date.getTime()) ? "" : `${day(date)} ${time(date)}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+  return Number.isNaN(date.getTime())
+    ? ""
+    : `${day(date)} ${time(date)}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
 
 // Calls at most once per frame, and not at all while the tab is in the background.
 export function throttle(draw) {
   let waiting = false;
-  const run = () => { waiting = false; draw(); };
+  const run = () => {
+    waiting = false;
+    draw();
+  };
   return () => {
     if (waiting) return;
     waiting = true;

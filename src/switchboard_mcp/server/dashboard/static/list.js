@@ -18,8 +18,30 @@ export class List {
     this.emptyText = empty || "Nothing here.";
     this.spacer = h("div", { class: "list-all", role: "rowgroup" });
     const titled = columns.some(([, title]) => title);
-    this.head = titled && h("div", { class: "list-head", role: "rowgroup" }, h("div", { class: "list-cells", role: "row" }, columns.map(([kind, title]) => h("div", { class: kind, role: "columnheader" }, title))));
-    this.node = h("div", { class: `list ${kind || ""}`, role: "grid", tabIndex: 0, "aria-label": label, onscroll: () => this.draw(), onkeydown: (event) => this.press(event) }, this.head || "", this.spacer);
+    this.head =
+      titled &&
+      h(
+        "div",
+        { class: "list-head", role: "rowgroup" },
+        h(
+          "div",
+          { class: "list-cells", role: "row" },
+          columns.map(([kind, title]) => h("div", { class: kind, role: "columnheader" }, title)),
+        ),
+      );
+    this.node = h(
+      "div",
+      {
+        class: `list ${kind || ""}`,
+        role: "grid",
+        tabIndex: 0,
+        "aria-label": label,
+        onscroll: () => this.draw(),
+        onkeydown: (event) => this.press(event),
+      },
+      this.head || "",
+      this.spacer,
+    );
     this.emptyNode = h("p", { class: "empty", hidden: true });
     this.outer = h("div", { class: "list-outer" }, this.node, this.emptyNode);
     new ResizeObserver(() => this.draw()).observe(this.node);
@@ -46,7 +68,8 @@ export class List {
   }
 
   draw() {
-    const { node, items, rowHeight, drawn } = this, height = node.clientHeight || 400;
+    const { node, items, rowHeight, drawn } = this,
+      height = node.clientHeight || 400;
     const first = Math.max(0, Math.floor(node.scrollTop / rowHeight) - MORE);
     const last = Math.min(items.length, Math.ceil((node.scrollTop + height) / rowHeight) + MORE);
     if (this.tall !== items.length) {
@@ -56,11 +79,27 @@ export class List {
     }
     const kept = new Set();
     for (let index = first; index < last; index++) {
-      const item = items[index], key = this.key(item);
+      const item = items[index],
+        key = this.key(item);
       let row = drawn.get(key);
-      if (row && row.item !== item) { row.node.remove(); row = undefined; }
+      if (row && row.item !== item) {
+        row.node.remove();
+        row = undefined;
+      }
       if (!row) {
-        row = { item, node: h("div", { class: `list-row list-cells ${this.rowClass ? this.rowClass(item) : ""}`, role: "row", id: `${this.id}-${key}`, onclick: (event) => this.clicked(event, item) }, this.columns.map(([kind, , cell]) => h("div", { class: kind, role: "gridcell" }, cell(item)))) };
+        row = {
+          item,
+          node: h(
+            "div",
+            {
+              class: `list-row list-cells ${this.rowClass ? this.rowClass(item) : ""}`,
+              role: "row",
+              id: `${this.id}-${key}`,
+              onclick: (event) => this.clicked(event, item),
+            },
+            this.columns.map(([kind, , cell]) => h("div", { class: kind, role: "gridcell" }, cell(item))),
+          ),
+        };
         row.node.style.height = `${rowHeight}px`;
         drawn.set(key, row);
         this.spacer.append(row.node);
@@ -74,18 +113,25 @@ export class List {
       if (row.selected !== selected) row.node.setAttribute("aria-selected", (row.selected = selected));
       kept.add(key);
     }
-    for (const [key, row] of drawn) if (!kept.has(key)) { row.node.remove(); drawn.delete(key); }
+    for (const [key, row] of drawn)
+      if (!kept.has(key)) {
+        row.node.remove();
+        drawn.delete(key);
+      }
     this.emptyNode.hidden = items.length > 0;
     if (!items.length) clear(this.emptyNode, this.fetching || !this.ended ? "Looking…" : this.emptyText);
     const current = items[this.place];
-    if (current && drawn.has(this.key(current))) node.setAttribute("aria-activedescendant", `${this.id}-${this.key(current)}`);
+    if (current && drawn.has(this.key(current)))
+      node.setAttribute("aria-activedescendant", `${this.id}-${this.key(current)}`);
     else node.removeAttribute("aria-activedescendant");
     if (!this.ended && !this.fetching && last >= items.length - MORE) this.fetchMore();
   }
 
   async fetchMore() {
     this.fetching = true;
-    try { await this.more(); } finally {
+    try {
+      await this.more();
+    } finally {
       this.fetching = false;
       this.draw();
     }
@@ -110,7 +156,16 @@ export class List {
 
   press(event) {
     const page = Math.max(1, Math.floor(this.node.clientHeight / this.rowHeight) - 2);
-    const steps = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: page, PageUp: -page, Home: -this.items.length, End: this.items.length };
+    const steps = {
+      ArrowDown: 1,
+      j: 1,
+      ArrowUp: -1,
+      k: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -this.items.length,
+      End: this.items.length,
+    };
     if (event.key === "Enter") {
       event.preventDefault(); // or it presses the button that gets the focus
       return void this.choose(this.place);
@@ -133,9 +188,11 @@ export class List {
   }
 
   reveal() {
-    const above = this.head ? this.head.offsetHeight : 0, top = this.place * this.rowHeight;
+    const above = this.head ? this.head.offsetHeight : 0,
+      top = this.place * this.rowHeight;
     if (top < this.node.scrollTop) this.node.scrollTop = top;
-    else if (top + this.rowHeight + above > this.node.scrollTop + this.node.clientHeight) this.node.scrollTop = top + this.rowHeight + above - this.node.clientHeight;
+    else if (top + this.rowHeight + above > this.node.scrollTop + this.node.clientHeight)
+      this.node.scrollTop = top + this.rowHeight + above - this.node.clientHeight;
     this.draw();
   }
 }

@@ -14,9 +14,19 @@ const VIEWS = [
   { id: "calls", label: "Calls", key: "c", load: async () => (await import("/static/calls.js")).callsView },
   { id: "sessions", label: "Sessions", key: "s", load: async () => (await import("/static/sessions.js")).sessionsView },
   { id: "children", label: "Children", key: "h", load: async () => (await import("/static/children.js")).childrenView },
-  { id: "approvals", label: "Approvals", key: "a", load: async () => (await import("/static/approvals.js")).approvalsView },
+  {
+    id: "approvals",
+    label: "Approvals",
+    key: "a",
+    load: async () => (await import("/static/approvals.js")).approvalsView,
+  },
   { id: "mail", label: "Mail", key: "m", load: async () => (await import("/static/mail.js")).mailView },
-  { id: "workflows", label: "Workflows", key: "w", load: async () => (await import("/static/workflows.js")).workflowsView },
+  {
+    id: "workflows",
+    label: "Workflows",
+    key: "w",
+    load: async () => (await import("/static/workflows.js")).workflowsView,
+  },
   { id: "audit", label: "Audit", key: "l", load: async () => (await import("/static/audit.js")).auditView },
 ];
 // Addresses of before.
@@ -25,7 +35,10 @@ const ALIASES = { suites: "children" };
 const SKEW_MS = 5000;
 const view = $("view");
 const tabs = "BroadcastChannel" in window ? new BroadcastChannel("switchboard") : { postMessage() {} };
-let current = null, turn = 0, upgraded = "", loggedIn = false;
+let current = null,
+  turn = 0,
+  upgraded = "",
+  loggedIn = false;
 
 async function show() {
   const route = parse(location.hash);
@@ -34,29 +47,53 @@ async function show() {
   if (upgraded && !unsaved()) return void location.reload();
   if (current && current.id === found.id && current.update) return void current.update(route);
   const mine = ++turn;
-  found.draw = found.draw || await found.load().catch(() => null);
+  found.draw = found.draw || (await found.load().catch(() => null));
   if (mine !== turn || !loggedIn) return;
   if (!found.draw) return void notice("This view cannot be loaded. The server cannot be reached.");
   if (current) current.leave();
   current = null;
-  $("views").querySelectorAll("a").forEach((link) => (link.dataset.view === found.id ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+  $("views")
+    .querySelectorAll("a")
+    .forEach((link) =>
+      link.dataset.view === found.id ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current"),
+    );
   title(found.label);
   window.scrollTo(0, 0);
   const drawn = found.draw(view, route, title) || (() => {});
   current = { id: found.id, ...(typeof drawn === "function" ? { leave: drawn } : drawn) };
 }
 
-const title = (text) => { document.title = `${text} · Switchboard`; };
+const title = (text) => {
+  document.title = `${text} · Switchboard`;
+};
 // What somebody has typed but not sent.
-const unsaved = () => Boolean(document.querySelector("dialog[open]") || [...view.querySelectorAll("textarea, form input:not([type=search])")].some((field) => field.value !== field.defaultValue));
+const unsaved = () =>
+  Boolean(
+    document.querySelector("dialog[open]") ||
+    [...view.querySelectorAll("textarea, form input:not([type=search])")].some(
+      (field) => field.value !== field.defaultValue,
+    ),
+  );
 
 function drawNavigation() {
-  clear($("views"), VIEWS.map(({ id, label, key }, place) => h("a", { href: href(id), "data-view": id, "aria-keyshortcuts": String(place + 1), title: `${label} (g ${key})` }, icon(id), h("span", { class: "label" }, label), h("span", { class: "count" }))));
+  clear(
+    $("views"),
+    VIEWS.map(({ id, label, key }, place) =>
+      h(
+        "a",
+        { href: href(id), "data-view": id, "aria-keyshortcuts": String(place + 1), title: `${label} (g ${key})` },
+        icon(id),
+        h("span", { class: "label" }, label),
+        h("span", { class: "count" }),
+      ),
+    ),
+  );
   drawCounts();
 }
 
 function drawCounts() {
-  const waiting = (known.overview && known.overview.approvals) || 0, count = $("views").querySelector("[data-view=approvals] .count");
+  const waiting = (known.overview && known.overview.approvals) || 0,
+    count = $("views").querySelector("[data-view=approvals] .count");
   if (!count || count.dataset.count === String(waiting)) return;
   count.dataset.count = String(waiting);
   clear(count, waiting ? [badge(String(waiting), "warn"), h("span", { class: "hidden" }, " waiting")] : "");
@@ -78,15 +115,48 @@ function login(reason) {
   clear($("views"));
   clear($("banner"));
   $("line").hidden = true;
-  const token = h("input", { type: "password", required: true, autocomplete: "off", spellcheck: false, "aria-label": "Token", placeholder: "Token" });
+  const token = h("input", {
+    type: "password",
+    required: true,
+    autocomplete: "off",
+    spellcheck: false,
+    "aria-label": "Token",
+    placeholder: "Token",
+  });
   const problem = h("p", { class: "bad-text", role: "alert" }, reason || "");
-  clear(view, h("form", { class: "card login", onsubmit: async (event) => {
-    event.preventDefault();
-    try { await post("/api/login", { token: token.value.trim() }); await begin(); tabs.postMessage("in"); } catch (refusal) { problem.textContent = refusal.message; token.select(); }
-  } },
-    h("h2", {}, "Log in"),
-    h("p", {}, "Run ", h("code", {}, "switchboard dashboard"), " in the workspace, or paste the token from ", h("code", {}, ".switchboard/auth_token"), "."),
-    token, problem, h("button", { class: "main" }, "Log in")));
+  clear(
+    view,
+    h(
+      "form",
+      {
+        class: "card login",
+        onsubmit: async (event) => {
+          event.preventDefault();
+          try {
+            await post("/api/login", { token: token.value.trim() });
+            await begin();
+            tabs.postMessage("in");
+          } catch (refusal) {
+            problem.textContent = refusal.message;
+            token.select();
+          }
+        },
+      },
+      h("h2", {}, "Log in"),
+      h(
+        "p",
+        {},
+        "Run ",
+        h("code", {}, "switchboard dashboard"),
+        " in the workspace, or paste the token from ",
+        h("code", {}, ".switchboard/auth_token"),
+        ".",
+      ),
+      token,
+      problem,
+      h("button", { class: "main" }, "Log in"),
+    ),
+  );
   token.focus();
 }
 
@@ -102,7 +172,9 @@ async function begin() {
   performance.mark("shown");
 }
 
-const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const isDark = () =>
+  (document.documentElement.dataset.theme ||
+    (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 function theme(next) {
   if (next) document.documentElement.dataset.theme = next;
   else delete document.documentElement.dataset.theme;
@@ -115,11 +187,17 @@ function toggleTheme() {
 // One line above the view: what is wrong with what is shown, and what happens about it.
 function drawBanner() {
   const box = $("banner");
-  let kind = "warn", text = "", action = "";
+  let kind = "warn",
+    text = "",
+    action = "";
   if (known.line === "lost") {
     kind = "bad";
     const since = `The last figures are of ${time(new Date(known.lostAt))}.`;
-    text = known.refused ? `The server sends no news to this page: too many are open. Close one. ${since}` : navigator.onLine === false ? `This device is offline. ${since}` : `The server cannot be reached. It may be restarting. ${since} Trying again every 2 seconds.`;
+    text = known.refused
+      ? `The server sends no news to this page: too many are open. Close one. ${since}`
+      : navigator.onLine === false
+        ? `This device is offline. ${since}`
+        : `The server cannot be reached. It may be restarting. ${since} Trying again every 2 seconds.`;
     action = h("button", { type: "button", onclick: reconnect }, "Try now");
   } else if (upgraded) {
     text = `Switchboard was upgraded to ${upgraded}. This page is of the version before; it reloads with the next step.`;
@@ -133,19 +211,35 @@ function drawBanner() {
   clear(box, text ? h("div", { class: `banner ${kind}` }, h("span", { class: "grow" }, text), action) : "");
 }
 
-on("server", () => { drawCounts(); drawBanner(); });
+on("server", () => {
+  drawCounts();
+  drawBanner();
+});
 on("line", () => {
   $("line").textContent = known.line;
   $("line").dataset.line = known.line;
   view.classList.toggle("stale", known.line === "lost"); // these are the last numbers, not the current ones
   drawBanner();
 });
-on("upgraded", (version) => { upgraded = version; drawBanner(); });
+on("upgraded", (version) => {
+  upgraded = version;
+  drawBanner();
+});
 on("restarted", () => notice("The server has restarted. Figures count from its start.", "good"));
-on("out", () => { if (loggedIn || !view.firstChild) login(loggedIn ? "The server has restarted, or your login has expired. Please log in again. A login in another tab counts too." : ""); });
+on("out", () => {
+  if (loggedIn || !view.firstChild)
+    login(
+      loggedIn
+        ? "The server has restarted, or your login has expired. Please log in again. A login in another tab counts too."
+        : "",
+    );
+});
 $("theme").addEventListener("click", toggleTheme);
 $("help").addEventListener("click", () => help(VIEWS));
-$("skip").addEventListener("click", (event) => { event.preventDefault(); view.focus(); });
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  view.focus();
+});
 $("logout").addEventListener("click", async () => {
   await post("/api/logout").catch(() => {});
   login();
@@ -157,7 +251,10 @@ tabs.onmessage = ({ data }) => {
   else if (data === "out" && loggedIn) login("You have logged out in another tab.");
 };
 window.addEventListener("online", reconnect);
-window.addEventListener("offline", () => { lose(); drawBanner(); });
+window.addEventListener("offline", () => {
+  lose();
+  drawBanner();
+});
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && reconnect());
 listen(VIEWS, go, toggleTheme, () => loggedIn);
 window.addEventListener("hashchange", () => loggedIn && show());
@@ -167,13 +264,28 @@ theme(stored("theme"));
 const code = location.hash.slice(1);
 if (code.length >= 40 && !/[/?]/.test(code)) {
   history.replaceState(null, "", "/");
-  try { await request("POST", "/api/login", { code }); tabs.postMessage("in"); } catch (problem) { login(problem.message); }
+  try {
+    await request("POST", "/api/login", { code });
+    tabs.postMessage("in");
+  } catch (problem) {
+    login(problem.message);
+  }
 }
 // A server that is just starting or stopping answers soon; without a login, the form is there already.
 async function enter() {
-  try { await begin(); } catch (problem) {
+  try {
+    await begin();
+  } catch (problem) {
     if (problem.status === 401) return;
-    clear(view, h("div", { class: "card login" }, h("h2", {}, "Not reachable"), h("p", { role: "status" }, `${problem.message} Trying again every 2 seconds.`)));
+    clear(
+      view,
+      h(
+        "div",
+        { class: "card login" },
+        h("h2", {}, "Not reachable"),
+        h("p", { role: "status" }, `${problem.message} Trying again every 2 seconds.`),
+      ),
+    );
     setTimeout(enter, 2000);
   }
 }

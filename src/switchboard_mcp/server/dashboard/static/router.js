@@ -4,7 +4,13 @@ export const name = encodeURIComponent;
 
 export function parse(hash) {
   const [path, query] = hash.replace(/^#/, "").split("?");
-  const [view, ...parts] = path.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  const [view, ...parts] = path.split("/").map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
   return { view, parts, query: Object.fromEntries(new URLSearchParams(query || "")) };
 }
 
@@ -13,7 +19,9 @@ export function href(view, parts = [], query = {}) {
   return `#${[view, ...[parts].flat().map((part) => name(String(part)))].join("/")}${filled.length ? `?${new URLSearchParams(filled)}` : ""}`;
 }
 
-export const go = (...address) => { location.hash = href(...address); };
+export const go = (...address) => {
+  location.hash = href(...address);
+};
 
 // Changes the address without a step in the history: filters as they are typed.
 export const replace = (...address) => history.replaceState(null, "", href(...address));

@@ -3,13 +3,27 @@
 import { name } from "/static/router.js";
 
 export { name };
-export const known = { overview: null, children: new Map(), calls: [], points: [], history: [], line: "connecting", skew: 0 };
+export const known = {
+  overview: null,
+  children: new Map(),
+  calls: [],
+  points: [],
+  history: [],
+  line: "connecting",
+  skew: 0,
+};
 const listeners = new Map();
-let source = null, again = 0, watching = 0, heardAt = 0, version = "";
+let source = null,
+  again = 0,
+  watching = 0,
+  heardAt = 0,
+  version = "";
 // Between attempts to reach a server that has gone.
-const RETRY_MS = 2000, REFUSED_MS = 15000;
+const RETRY_MS = 2000,
+  REFUSED_MS = 15000;
 // A connection that was cut without a word looks like a silent one: after this long without an event, ask.
-const SILENT_MS = 20000, ANSWER_MS = 15000;
+const SILENT_MS = 20000,
+  ANSWER_MS = 15000;
 const MAX_CALLS = 10000;
 // The list of calls fetches older ones while it is scrolled.
 const FIRST_CALLS = 200;
@@ -31,7 +45,11 @@ export async function request(method, path, body, timeout) {
     options.body = JSON.stringify(body);
   }
   let answer;
-  try { answer = await fetch(path, options); } catch { throw new Problem(0, { message: "The server cannot be reached." }); }
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Problem(0, { message: "The server cannot be reached." });
+  }
   const data = await answer.json().catch(() => ({}));
   if (!answer.ok) {
     if (answer.status === 401 && path !== "/api/login") emit("out");
@@ -41,7 +59,9 @@ export async function request(method, path, body, timeout) {
 }
 
 export const get = (path, query, timeout) => {
-  const filled = Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined && value !== null && value !== 0);
+  const filled = Object.entries(query || {}).filter(
+    ([, value]) => value !== "" && value !== undefined && value !== null && value !== 0,
+  );
   return request("GET", path + (filled.length ? `?${new URLSearchParams(filled)}` : ""), undefined, timeout);
 };
 export const post = (path, body = {}) => request("POST", path, body);
@@ -49,7 +69,8 @@ export const rows = () => [...known.children.values()];
 // The server's time, whatever the clock of this machine says. It stands still while there is no connection, as the numbers do.
 export const now = () => (known.lostAt || Date.now()) - known.skew;
 export const mayAct = () => Boolean(known.overview && known.overview.mayAct);
-export const mayAdmin = () => Boolean(known.overview && (known.overview.scope ? known.overview.scope === "admin" : known.overview.mayAct));
+export const mayAdmin = () =>
+  Boolean(known.overview && (known.overview.scope ? known.overview.scope === "admin" : known.overview.mayAct));
 
 // Returns a function that removes the listener; views call it when they are left.
 export function on(event, listener) {
@@ -63,7 +84,11 @@ export function emit(event, what) {
 
 async function takeStock() {
   const overview = await get("/api/overview", {}, ANSWER_MS); // alone, since it shows whether we are logged in
-  const [children, calls, savings] = await Promise.all([get("/api/children"), get("/api/calls", { limit: FIRST_CALLS }), get("/api/savings")]);
+  const [children, calls, savings] = await Promise.all([
+    get("/api/children"),
+    get("/api/calls", { limit: FIRST_CALLS }),
+    get("/api/savings"),
+  ]);
   const restarted = known.overview && known.overview.startedAt !== overview.startedAt;
   known.overview = overview;
   known.skew = Date.now() - overview.now;
@@ -84,7 +109,11 @@ export async function connect() {
   drop(); // another attempt may have been quicker
   heardAt = Date.now();
   source = new EventSource("/events");
-  const hear = (event, take) => source.addEventListener(event, (message) => { heardAt = Date.now(); take(JSON.parse(message.data)); });
+  const hear = (event, take) =>
+    source.addEventListener(event, (message) => {
+      heardAt = Date.now();
+      take(JSON.parse(message.data));
+    });
   let first = true;
   source.addEventListener("open", () => {
     heardAt = Date.now();
@@ -111,11 +140,24 @@ export async function connect() {
     if (known.calls.length > MAX_CALLS * 1.2) known.calls.splice(0, known.calls.length - MAX_CALLS);
     emit("calls", fresh);
   });
-  hear("savings", ({ point }) => { known.points.push(point); emit("savings"); });
+  hear("savings", ({ point }) => {
+    known.points.push(point);
+    emit("savings");
+  });
   hear("history", ({ point }) => emit("history", point));
-  hear("server", (changes) => { Object.assign(known.overview, changes); emit("server"); });
-  hear("attention", ({ attention }) => { known.overview.attention = attention; emit("server"); });
-  hear("inbox", ({ count }) => { known.overview.approvals = count; emit("server"); emit("inbox"); });
+  hear("server", (changes) => {
+    Object.assign(known.overview, changes);
+    emit("server");
+  });
+  hear("attention", ({ attention }) => {
+    known.overview.attention = attention;
+    emit("server");
+  });
+  hear("inbox", ({ count }) => {
+    known.overview.approvals = count;
+    emit("server");
+    emit("inbox");
+  });
   hear("resources", ({ points }) => emit("resources", points));
   hear("mail", () => emit("mail"));
   clearInterval(watching);
@@ -142,9 +184,19 @@ async function watch() {
 function recover() {
   clearTimeout(again);
   if (source) source.close();
-  again = setTimeout(async () => {
-    try { await connect(); } catch (problem) { if (problem.status !== 401) { line("lost"); recover(); } }
-  }, known.refused ? REFUSED_MS : RETRY_MS);
+  again = setTimeout(
+    async () => {
+      try {
+        await connect();
+      } catch (problem) {
+        if (problem.status !== 401) {
+          line("lost");
+          recover();
+        }
+      }
+    },
+    known.refused ? REFUSED_MS : RETRY_MS,
+  );
 }
 
 // The device has said that there is no network; streams may take minutes to notice.
@@ -157,7 +209,9 @@ export function lose() {
 export function reconnect() {
   if (known.line !== "lost") return;
   clearTimeout(again);
-  connect().catch((problem) => { if (problem.status !== 401) recover(); });
+  connect().catch((problem) => {
+    if (problem.status !== 401) recover();
+  });
 }
 
 export function forget() {
