@@ -25,11 +25,11 @@ STAND_IN = Path(__file__).with_name("stand_in.py")
 # A server that stays, a conversation with a model or a browser, a terminal: their own tests run them. So do those of
 # mail, whose examples build on each other.
 NOT_RUN = frozenset(
-    "approvals gate serve login ask program wrap unwrap wrapper terminal top dashboard mail bus".split()
+    "approvals gate serve login logout ask program wrap unwrap wrapper terminal top dashboard mail bus".split()
 )
 # These look at what a workspace has; in a new one they may rightly say that it is not well, or that nothing is known.
 MAY_FAIL = frozenset(
-    "approvals broker gate lock approve audit evidence status remove revert logout import find".split()
+    "approvals broker gate lock approve audit evidence status remove revert import find".split()
 )
 # They ask a person first.
 ASKING = {"init": {"--dry-run", "--yes"}, "approve": {"--list", "--yes"}, "revert": {"--dry-run", "--yes"}}

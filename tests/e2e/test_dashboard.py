@@ -201,7 +201,7 @@ def test_a_call_has_a_page_with_its_arguments_result_and_a_command_that_repeats_
 
 def test_waterfall_latency_and_errors_of_calls_are_shown(page: Browser, web: Web) -> None:
     call(web)
-    call(web, HOSTILE)
+    call(web, "no_such_subtool")
     page.go("calls/waterfall")
     page.run("await page.locator('a.water-row', {hasText: 'echo'}).first().waitFor()")
     page.picture(SHOTS / "waterfall.png")
