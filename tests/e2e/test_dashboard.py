@@ -121,7 +121,10 @@ def test_the_overview_shows_what_needs_attention_figures_and_charts(page: Browse
     page.sees("1 disabled")
     page.run("await page.getByRole('button', {name: '30 d'}).click()")
     page.run("await page.waitForFunction(() => location.hash === '#overview?range=30d')")
+    saved = "await page.locator('.savings .card-head', {hasText: args.span}).waitFor()"
+    page.run(saved, span="in 30 d")
     page.run("await page.getByRole('button', {name: '5 min'}).click()")
+    page.run("await page.locator('.savings .chart path.stroke').waitFor({state: 'attached'})")
     page.run("await page.locator('.chart-box').first().hover({position: {x: 300, y: 50}})")
     page.picture(SHOTS / "overview.png")
 
@@ -224,6 +227,14 @@ def test_sessions_are_listed_and_opened(page: Browser, web: Web) -> None:
     page.run("await page.locator('tbody tr a', {hasText: 'test 1'}).first().click()")
     page.sees("Children it used")
     page.picture(SHOTS / "session.png")
+    other = web.initialize()
+    other.result("tools/call", {"name": "pinned_suite", "arguments": {"action": "introspect"}})
+    page.run("await page.getByRole('link', {name: 'Calls of this session'}).click()")
+    page.run("await page.waitForFunction(() => /^#calls.session=s\\d+$/.test(location.hash))")
+    page.run("await page.locator('.list-row', {hasText: 'echo'}).first().waitFor()")
+    assert page.run("return await page.locator('.list-row').count()") == 1
+    page.run("await page.getByRole('button', {name: 'Remove the filter session'}).click()")
+    page.run("await page.locator('.list-row').nth(1).waitFor()")
 
 
 def test_the_record_is_shown_and_searched(page: Browser) -> None:

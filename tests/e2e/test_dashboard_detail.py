@@ -231,6 +231,11 @@ def test_calls_are_filtered_and_paged_by_the_server(web: Web, host: HostSession)
     assert {row["at"] for row in api(web, f"calls?from={at}&to={at}").json["calls"]} == {at}
     assert api(web, "calls?client=test&limit=1").json["calls"]
     assert api(web, "calls?client=nobody").json["calls"] == []
+    session = api(web, "calls?limit=1").json["calls"][0]["session"]
+    web.initialize().result("tools/call", {"name": "pinned_suite", "arguments": {"action": "introspect"}})
+    assert {row["session"] for row in api(web, f"calls?session={session}").json["calls"]} == {session}
+    for wrong in ("s0", "s-1", "x", "s" + "9" * 30):
+        assert api(web, f"calls?session={wrong}&limit=1").json["calls"] == []
     assert api(web, "calls?child=nobody&minMs=1").json["calls"] == []
     assert api(web, "calls?limit=x").status == 400
 

@@ -42,6 +42,8 @@ class CallRecord(Struct, array_like=True, gc=False):
     origin: str = ""
     """`app` for a call under a name that only the pages of apps have, `program` and the id of the run for one that a
     program has made; empty otherwise."""
+    session: int = 0
+    """Number of the session, for the dashboard; 0 if there is none, or it lasts for one request."""
 
 
 class CallObserver(Protocol):

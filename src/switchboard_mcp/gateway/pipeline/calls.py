@@ -276,6 +276,7 @@ class PipelineRequest(HostRequest):
                     self.client,
                     number,
                     self.origin,
+                    0 if session.ephemeral else session.number,
                 )
             )
             if self.watch is not None:

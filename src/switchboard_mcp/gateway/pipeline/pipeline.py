@@ -110,7 +110,14 @@ class CallPipeline:
         if self.observer is not None:
             principal = session.principal or self.context.default_principal
             record = CallRecord(
-                kind, principal, self.source, subtool, args, outcome, client=client or session.client
+                kind,
+                principal,
+                self.source,
+                subtool,
+                args,
+                outcome,
+                client=client or session.client,
+                session=0 if session.ephemeral else session.number,
             )
             self.observer.record(record)
 

@@ -44,6 +44,7 @@ class LiveCall(Struct, frozen=True, omit_defaults=True):
     outcome: str = ""
     duration_ms: float = field(default=-1.0, name="ms")
     client: str = ""
+    session: str = ""
 
 
 class CallLog:
@@ -144,6 +145,7 @@ class CallLog:
             record.outcome,
             round(record.duration_s * 1000, 3) if record.duration_s >= 0 else -1.0,
             self._name(record.client),
+            f"s{record.session}" if record.session else "",
         )
 
     def _name(self, text: str) -> str:

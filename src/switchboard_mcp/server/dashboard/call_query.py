@@ -28,6 +28,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
     """Conditions on a call; empty ones match everything. Times are in seconds, `min_ms` is a duration."""
 
     client: str = ""
+    session: int = 0
     principal: str = ""
     child: str = ""
     subtool: str = ""
@@ -42,6 +43,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
         """Return whether a call meets all conditions."""
         return (
             self.client in ("", record.client)
+            and self.session in (0, record.session)
             and self.principal in ("", record.principal)
             and self.child in ("", record.child)
             and self.subtool in ("", record.subtool)

@@ -211,14 +211,14 @@ class HistoryRecorder:
                 await asyncio.sleep(FLUSH_S)
                 await self.flush()
         finally:
-            if not self.is_broken and self._calls.seq != self._seq:
+            if not self.is_broken and not self._is_written():
                 with suppress(OSError, *database_errors()):
                     self.write_now()
 
     async def flush(self) -> None:
         """Write what has happened since the last time."""
         async with self._lock:
-            if self.is_broken or self._calls.seq == self._seq:
+            if self.is_broken or self._is_written():
                 return
             self._seq = self._calls.seq
             now = self._calls.clock()
@@ -228,6 +228,10 @@ class HistoryRecorder:
             except database_errors() as problem:
                 self.is_broken = True
                 self._log.warning("dashboard.history", problem=str(problem), hint="There is no history.")
+
+    def _is_written(self) -> bool:
+        """Return True if nothing has changed. Tokens are counted some seconds after the calls that save them."""
+        return self._calls.seq == self._seq and self._savings.points[-1].saved == self._saved
 
     def write_now(self) -> None:
         """Write what has happened since the last time. Blocks."""

@@ -26,7 +26,9 @@ def filled(count: int) -> CallLog:
         log.clock = lambda number=number: 1_000.0 + number  # type: ignore[misc]
         outcome = "child_timeout" if number % 5 == 0 else "ok"
         child = "git" if number % 2 else "fs"
-        log.record(CallRecord("call", "ann", child, f"tool{number % 3}", b"", outcome, 0.5, 0.0, "Code"))
+        call = CallRecord("call", "ann", child, f"tool{number % 3}", b"", outcome, 0.5, 0.0, "Code")
+        call.session = number % 3 or 3
+        log.record(call)
     return log
 
 
@@ -40,6 +42,8 @@ def filled(count: int) -> CallLog:
         (CallFilter(outcome="ok", child="fs"), [8, 6, 4, 2]),
         (CallFilter(text="tool1"), [10, 7, 4, 1]),
         (CallFilter(client="other"), []),
+        (CallFilter(session=3), [9, 6, 3]),
+        (CallFilter(session=-1), []),
         (CallFilter(principal="ann", kind="call", min_ms=600), []),
         (CallFilter(since=1_003, until=1_006), [5, 4, 3]),
     ],

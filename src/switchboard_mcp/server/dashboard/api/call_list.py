@@ -215,6 +215,7 @@ def _filter(request: ApiRequest) -> CallFilter:
     end = request.number("to", 0, 1 << 50)
     return CallFilter(
         client=query.get("client", ""),
+        session=_session_number(query.get("session", "")),
         principal=query.get("who", ""),
         child=query.get("child", ""),
         subtool=query.get("subtool", ""),
@@ -225,6 +226,14 @@ def _filter(request: ApiRequest) -> CallFilter:
         until=(end + 1) / 1000 if end else 0.0,  # to the end of that millisecond
         min_ms=request.number("minMs", 0, 1 << 40) or call_query.NO_MINIMUM,
     )
+
+
+def _session_number(id: str) -> int:
+    """Return the number in the id of a session; 0 for no id, and -1, which no session has, for another text."""
+    if not id:
+        return 0
+    number = id.removeprefix("s")
+    return int(number) or -1 if number.isascii() and number.isdecimal() and len(number) < 17 else -1
 
 
 def _find(state: DashboardState, text: str) -> tuple[int, CallRecord]:

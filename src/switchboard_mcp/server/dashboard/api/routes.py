@@ -80,6 +80,7 @@ QUERY = {
     "range": "`5m`, `1h`, `6h`, `24h`, `7d` or `30d`.",
     "child": "Only entries of this child.",
     "client": "Only calls of this client program.",
+    "session": "Only calls of the session with this id.",
     "who": "Only calls of this token or session, as the list of calls names it.",
     "subtool": "Only calls of this subtool.",
     "from": "Only calls that ended at this time or later.",
@@ -88,7 +89,7 @@ QUERY = {
     "outcome": "Only entries with this outcome; `failed` matches every failure.",
 }
 PAGE = ("before", "limit", "q")
-CALL_FILTER = ("client", "who", "child", "subtool", "kind", "outcome", "from", "to", "minMs")
+CALL_FILTER = ("client", "session", "who", "child", "subtool", "kind", "outcome", "from", "to", "minMs")
 
 # Each handler is imported when it is first called.
 ROUTES = (

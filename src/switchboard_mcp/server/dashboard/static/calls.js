@@ -9,7 +9,7 @@ import { get, known, now, on } from "/static/server.js";
 import { empty, failed, failure, head, outcome, tabs } from "/static/ui.js";
 
 const TABS = ["list", "waterfall", "latency", "errors"];
-const FILTERS = ["q", "client", "child", "subtool", "outcome", "kind", "who", "from", "to", "minMs"];
+const FILTERS = ["q", "client", "session", "child", "subtool", "outcome", "kind", "who", "from", "to", "minMs"];
 const LOOK_BACK = [
   ["", "any time"],
   ["5", "last 5 min"],
@@ -76,6 +76,7 @@ export function matcher(wanted) {
     (!query || haystack(call).includes(query)) &&
     (!wanted.child || call.child === wanted.child) &&
     (!wanted.subtool || call.subtool === wanted.subtool) &&
+    (!wanted.session || call.session === wanted.session) &&
     (!wanted.client || call.client === wanted.client) &&
     (!wanted.who || call.who === wanted.who) &&
     (!wanted.kind || call.kind === wanted.kind) &&

@@ -103,6 +103,25 @@ export function gather(points, begin, end, most) {
   };
 }
 
+// Tokens saved in a range, summed up from its begin: of the stored history if there is one, else of the samples since the start of the server.
+export function savedIn(points, isStored, samples, begin, end) {
+  const from = isStored || !samples.length ? begin : Math.max(begin, samples[0][0]);
+  let sum = 0;
+  const line = [{ at: from, saved: 0 }];
+  if (isStored)
+    for (const [at, seconds, , , , , saved] of points) {
+      if (at + seconds * SECOND <= begin || !saved) continue;
+      line.push({ at: Math.min(at + seconds * SECOND, end), saved: (sum += saved) });
+    }
+  else {
+    const before = samples.filter(([at]) => at <= from),
+      base = before.length ? before[before.length - 1][1] : 0;
+    for (const [at, saved] of samples) if (at > from && at <= end) line.push({ at, saved: (sum = saved - base) });
+  }
+  line.push({ at: end, saved: sum });
+  return { from, sum, line };
+}
+
 export class TimeChart {
   // series: [{ key, name, kind: "bar" | "line" | "area", ink: 1..6 }]; format(value) for ticks and the crosshair; pick(from, to) when a column is clicked.
   constructor({ label, series, format = compact, tick = format, height = 132, pick, least = 1 }) {

@@ -1,6 +1,6 @@
 // The overview: what needs attention first, then figures, charts over a range, health, sessions and the latest calls.
 
-import { bars, gather, msTick, per, TimeChart } from "/static/chart.js";
+import { bars, gather, msTick, per, savedIn, TimeChart } from "/static/chart.js";
 import { bytes, clear, clock, compact, h, ms, number, percent, plural, span, throttle } from "/static/dom.js";
 import { go, href, replace } from "/static/router.js";
 import { get, known, now, on, rows } from "/static/server.js";
@@ -86,6 +86,7 @@ function attention() {
 export function overviewView(view, route) {
   let range = RANGES.some(([id]) => id === route.query.range) ? route.query.range : "1h",
     points = [],
+    isStored = false,
     memory = null,
     waiting = null,
     orders = [];
@@ -96,7 +97,8 @@ export function overviewView(view, route) {
     health = h("div"),
     suites = h("div"),
     base = h("p", { class: "dim small" }),
-    perColumn = h("span", { class: "dim small" });
+    perColumn = h("span", { class: "dim small" }),
+    savedOver = h("span", { class: "dim small" });
   const pick = (from, to) => go("calls", [], { from, to });
   const calls = new TimeChart({
     label: "Calls over time",
@@ -148,7 +150,7 @@ export function overviewView(view, route) {
           panel([h("h3", {}, "Calls"), perColumn, h("span", { class: "grow" }), calls.legend], {}, calls.outer),
           panel([h("h3", { class: "grow" }, "Latency"), latency.legend], {}, latency.outer),
           panel(
-            [h("h3", { class: "grow" }, "Tokens saved"), h("span", { class: "dim small" }, "since the start")],
+            [h("h3", { class: "grow" }, "Tokens saved"), savedOver],
             { class: "savings" },
             saved.outer,
             base,
@@ -197,11 +199,7 @@ export function overviewView(view, route) {
       tile("Children", number(all.length), `${running} running${off ? `, ${off} disabled` : ""}`),
       tile("Failing", number(ill), ill ? "see above" : "all well", ill ? "bad" : "good"),
       tile("Sessions", number(about.sessions), `up ${span(now() - about.startedAt)}`),
-      tile(
-        "Tokens saved",
-        compact(known.points.length ? known.points[known.points.length - 1][1] : 0),
-        `in ${plural(known.savings.sessions, "session")} with calls`,
-      ),
+      tile("Tokens saved", compact(savings().sum), savings().span),
       memory &&
         memory.total > 0 &&
         tile(
@@ -224,6 +222,12 @@ export function overviewView(view, route) {
         }),
         { made: 0, wrong: 0, p95: 0 },
       );
+  };
+  const savings = () => {
+    const [, label, minutes] = RANGES.find(([id]) => id === range),
+      begin = now() - minutes * 60000,
+      found = savedIn(points, isStored, known.points, begin, now());
+    return { ...found, span: found.from > begin ? "since the start" : `in ${label}` };
   };
   const drawTroubles = () => {
     const items = [
@@ -289,16 +293,9 @@ export function overviewView(view, route) {
     latency.set(columns, width, first, last, `p95 at most ${ms(p95)}.`);
   };
   const drawSavings = () => {
-    const all = known.points,
-      end = Math.max(now(), all.length ? all[0][0] + 1000 : 0);
-    if (all.length)
-      saved.set(
-        all.map(([at, value]) => ({ at, saved: value })),
-        0,
-        all[0][0],
-        end,
-        `${number(all[all.length - 1][1])} tokens.`,
-      );
+    const { from, sum, line, span } = savings();
+    savedOver.textContent = span;
+    saved.set(line, 0, from, Math.max(now(), from + 1000), `${number(sum)} tokens ${span}.`);
   };
   const drawHealth = () => {
     const about = known.overview,
@@ -441,7 +438,7 @@ export function overviewView(view, route) {
     );
     clear(
       base,
-      `Compared with listing every tool of these suites in each session that called something (${number(savings.sessions)}), less ${plural(savings.introspections, "introspect call")}. Estimated.${ofResults(savings.results)}`,
+      `Compared with listing every tool of these suites in each session that called something (${number(savings.sessions)} since the start), less ${plural(savings.introspections, "introspect call")}. Estimated.${ofResults(savings.results)}`,
     );
     drawSavings();
     drawTiles();
@@ -462,7 +459,9 @@ export function overviewView(view, route) {
       found = await get("/api/history", { range });
     if (mine !== range) return;
     points = found.points;
+    isStored = found.stored;
     drawTraffic();
+    drawSavings();
     drawTiles();
   };
   const fetchMemory = async () => {
@@ -507,7 +506,9 @@ export function overviewView(view, route) {
     on("calls", drawCalls),
     on("history", (point) => {
       if (!point) return void fetchHistory().catch(() => {});
-      while (points.length && points[points.length - 1][0] >= point[0]) points.pop();
+      // The stored minute may begin at the same time, and has the tokens.
+      const isSame = ([at, seconds]) => at >= point[0] && seconds === point[1];
+      while (points.length && isSame(points[points.length - 1])) points.pop();
       points.push(point);
       if (range === "5m" || range === "1h") live();
     }),

@@ -89,7 +89,7 @@ export function sessionsView(view, route, title) {
     },
   });
   const shared = h("div"),
-    calls = h("a", {}, "Calls of this client");
+    calls = h("a", {}, "Calls of this session");
   const draw = () => {
     if (open) return drawOne();
     const shown = found.sessions.filter(
@@ -172,7 +172,7 @@ export function sessionsView(view, route, title) {
     const row = found.sessions.find((each) => each.id === open);
     if (!row) return void clear(body, empty("This session has ended, or there was none of that name."));
     title(clientOf(row));
-    calls.href = href("calls", [], { client: row.client });
+    calls.href = href("calls", [], { session: row.id });
     const tokens = row.tokens || {},
       gain = row.saved;
     const figure = (label, value, note) =>
