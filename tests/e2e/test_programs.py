@@ -171,7 +171,9 @@ async def test_a_program_is_checked_approved_once_and_run(
         assert len(questions) == 1
         assert "notes.save (write)" in questions[0]
         assert 'await notes.save(name="c", text="three")' in questions[0]
-        assert "declined" in await failed(host, WRITES.replace('"c"', '"d"'))
+        assert "declined the program, which can write (notes.save)" in await failed(
+            host, WRITES.replace('"c"', '"d"')
+        )
         assert len(questions) == 2
         assert await names(host) == ["a", "b", "c", "evil"]
 
@@ -261,6 +263,25 @@ async def test_programs_from_a_shell(notes: Path) -> None:
     assert [one["name"] for one in parsed(run(notes, "program", "list", "--json"))["programs"]] == ["lengths"]
     assert parsed(run(notes, "program", "run", "lengths", "--json"))["value"]["b"] == 3
     assert parsed(run(notes, "program", "remove", "lengths", "--json")) == {"removed": "lengths"}
+    # Without a terminal to ask at, the refusal is about the program and what it can write.
+    (notes / "writes.py").write_text(WRITES)
+    unasked = complaint(run(notes, "program", "run", "writes.py"), 1)
+    assert "The setting programs.approve asks before the program, which can write (notes.save)" in unasked
+    assert 'set programs.approve to "never"' in unasked
+    # A program that fails after it has written names the calls that it made.
+    configure(notes, {"programs": {"enabled": True, "approve": "never"}})
+    (notes / "fails.py").write_text(f"print('begun')\n{WRITES}await notes.read(name='zzz')\n")
+    failed_run = run(notes, "program", "run", "fails.py")
+    assert failed_run.returncode == 1
+    assert failed_run.stdout == "begun\n"
+    assert "What was written stays." in failed_run.stderr
+    assert "notes.save" in failed_run.stderr
+    answer = parsed(run(notes, "program", "run", "fails.py", "--json"), 1)
+    assert answer["error"]["code"] == "program_failed"
+    assert [(call["subtool"], call.get("write", False)) for call in answer["calls"]] == [
+        ("notes.save", True),
+        ("notes.read", False),
+    ]
     (notes / "switchboard.config.json").write_text("{}")
     assert "programs.enabled" in complaint(run(notes, "program", "list"), 2)
 

@@ -19,6 +19,7 @@ from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.cli.result_view import failure_of, show_error
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import PROGRAM_NAME
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.programs.kept_programs import SUFFIX, kept_programs_of
 
 ACTIONS = ("check", "run", "keep", "list", "remove", "stubs")
@@ -39,6 +40,7 @@ class _Calls(Struct):
     bytes: int = 0
     failed: int = 0
     uncertain: int = 0
+    write: bool = False
 
 
 class _Ran(Struct):
@@ -110,7 +112,7 @@ def _run(target: str, workspace: Workspace, invocation: Invocation) -> int:
             raise usage_error(f"--input is not JSON: {mistake}.", "For example: --input '[1, 2]'") from None
     result = _call(invocation, "run", args)
     if (problem := failure_of(result)) is not None:
-        return show_error(problem, invocation)
+        return _show_failed(problem, result, invocation)
     ran = msgspec.json.decode(_text(result), type=_Ran)
     console = invocation.console
     if invocation.as_json:
@@ -125,17 +127,37 @@ def _run(target: str, workspace: Workspace, invocation: Invocation) -> int:
         console.err.line(ran.next, "dim")
     for warning in ran.warnings:
         console.err.line(warning, "yellow")
-    if ran.calls:
-        rows = [
-            (call.subtool, str(call.times), f"{call.ms:,}", f"{call.bytes:,}", _trouble(call))
-            for call in ran.calls
-        ]
-        console.err.table(rows, ("CALL", "TIMES", "MS", "BYTES", ""))
+    _show_calls(ran.calls, invocation)
     return 0
+
+
+def _show_failed(problem: Failure, result: ToolResult, invocation: Invocation) -> int:
+    """Print the failure of a program, with what it printed and the calls that it had made."""
+    structured = b"{}" if result.structured_content is UNSET else bytes(result.structured_content)
+    ran, console = msgspec.json.decode(structured, type=_Ran), invocation.console
+    if invocation.as_json:
+        console.out.json(structured)
+        return 1
+    if ran.printed:
+        console.out.line(ran.printed.rstrip("\n"))
+    if ran.calls:
+        stays = " What was written stays." if any(call.write for call in ran.calls) else ""
+        console.err.line(f"The program had made these calls.{stays}", "yellow")
+        _show_calls(ran.calls, invocation)
+    return show_error(problem, invocation)
+
+
+def _show_calls(calls: list[_Calls], invocation: Invocation) -> None:
+    rows = [
+        (call.subtool, str(call.times), f"{call.ms:,}", f"{call.bytes:,}", _trouble(call)) for call in calls
+    ]
+    if rows:
+        invocation.console.err.table(rows, ("CALL", "TIMES", "MS", "BYTES", ""))
 
 
 def _trouble(call: _Calls) -> str:
     words = [
+        "writes" if call.write else "",
         f"{call.failed} failed" if call.failed else "",
         f"{call.uncertain} uncertain" if call.uncertain else "",
     ]

@@ -32,6 +32,7 @@ from switchboard_mcp.gateway.gate.open_questions import OpenQuestions, gate_key,
 from switchboard_mcp.gateway.gate.questions import (
     ELICITATION,
     Question,
+    Subject,
     scope_text,
     show_arguments,
     show_name,
@@ -96,6 +97,7 @@ class GatedCall(Struct):
     decision: Decision = Decision("allow")
     is_answered: bool = False
     question: Question | None = None  # made of the call, if it has none of its own
+    subject: Subject | None = None  # of that question; without one, the call
 
     @property
     def is_open(self) -> bool:
@@ -142,13 +144,14 @@ class CallGate:
         proceed: Callable[[], None],
         refuse: Callable[[Failure], None],
         retried: RetryInput | None,
+        subject: Subject,
     ) -> None:
         """Ask the user a question about a call that is not made of the call itself. `decision.rule` identifies it.
 
         `retried` is what `peek_retry_input` returned before the rules were applied to the call.
         """
         gated = _gated(request, "tool", proceed, refuse)
-        gated.decision, gated.question = decision, question
+        gated.decision, gated.question, gated.subject = decision, question, subject
         self._ask(gated, retried)
 
     def decision_about(self, call: GateCall, hints: ToolHints) -> Decision:
@@ -261,8 +264,14 @@ class CallGate:
 
     def _ask_at_terminal(self, gated: GatedCall, question: Question, approver: Approver) -> None:
         if not approver.is_available:
-            message = f"A rule asks before {_describe(gated)}, and this command has no terminal to ask at."
-            self._refuse(gated, "gate_unanswered", message, "Run the same command in a terminal of your own.")
+            subject = gated.subject
+            asked_by = subject.asked_by if subject is not None else "A rule"
+            message = (
+                f"{asked_by} asks before {_describe(gated)}, and this command has no terminal to ask at."
+            )
+            hint = "Run the same command in a terminal of your own"
+            hint += f", or {subject.remedy}." if subject is not None else "."
+            self._refuse(gated, "gate_unanswered", message, hint)
             return
         self._record(gated, "gate_asked")
         approver.ask(question.text(), partial(self._on_direct_answer, gated))
@@ -575,4 +584,6 @@ def _describe(gated: GatedCall, *, capital: bool = False) -> str:
     call = gated.call
     words = {"tool": "the call of subtool", "resource": "the resource", "prompt": "the prompt"}[call.kind]
     text = f"{words} '{show_name(call.name)}' of child '{call.child}'"
+    if gated.subject is not None:
+        text = gated.subject.text
     return text[0].upper() + text[1:] if capital else text

@@ -57,6 +57,14 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
         return jsonrpc.encode({"message": self.text(), "requestedSchema": NOTHING_TO_FILL_IN})
 
 
+class Subject(Struct, frozen=True):
+    """The thing that a question is about, if not the call itself: its name in messages, who asks, and another way."""
+
+    text: str
+    asked_by: str
+    remedy: str
+
+
 def show_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> str:
     """Return the arguments for a person: without secrets and hidden characters, clipped.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.gate.call_gate import CallGate, hints_of, peek_retry_input
-from switchboard_mcp.gateway.gate.questions import Question, show_arguments, show_name
+from switchboard_mcp.gateway.gate.questions import Question, Subject, show_arguments, show_name
 from switchboard_mcp.gateway.programs.prepared import PreparedProgram
 from switchboard_mcp.policy.gate.rules import Decision, GateCall
 from switchboard_mcp.suites import sanitize
@@ -85,7 +85,7 @@ class ManifestGate:
         refuse: Callable[[Failure], None],
     ) -> None:
         reasons: list[str] = []
-        asks = self._asks_by_itself(prepared)
+        by_rule, by_setting = False, self._asks_by_itself(prepared)
         for child, subtool in sorted(prepared.manifest):
             decision = self._decision_about(request, child, subtool)
             if decision.effect == "deny":
@@ -96,10 +96,10 @@ class ManifestGate:
                 refuse(failure("gate_denied", message, child=child, subtool=subtool))
                 return
             if decision.effect == "ask":
-                asks = True
+                by_rule = True
                 if decision.reason and decision.reason not in reasons:
                     reasons.append(decision.reason)
-        if not asks or prepared.was_approved:
+        if not (by_rule or by_setting) or prepared.was_approved:
             self._server.admitted(request, prepared, approved=prepared.was_approved)
             proceed()
             return
@@ -110,7 +110,8 @@ class ManifestGate:
 
         question = self._question(request, prepared, " ".join(reasons))
         decision = Decision("ask", _rule_of(prepared), question.reason)
-        self._gate.ask(request, question, decision, allowed, refuse, retried)
+        subject = _subject(prepared, by_rule=by_rule)
+        self._gate.ask(request, question, decision, allowed, refuse, retried, subject)
 
     def _asks_by_itself(self, prepared: PreparedProgram) -> bool:
         approve = self._server.settings.approve
@@ -149,6 +150,23 @@ class ManifestGate:
             principal=request.session.principal,
             code=shown or " ",
         )
+
+
+def _subject(prepared: PreparedProgram, *, by_rule: bool) -> Subject:
+    """Return the program as messages of the gate name it: by what it can write, or else call."""
+    named = ", ".join(f"{show_name(child)}.{show_name(one)}" for child, one in _named(prepared))
+    program = f"the program '{prepared.name}'" if prepared.name else "the program"
+    if prepared.writes:
+        program += f", which can write ({named})"
+    elif named:
+        program += f", which can call {named}"
+    if by_rule:
+        return Subject(program, "A rule of `gate`", "change the rule")
+    return Subject(program, "The setting programs.approve", 'set programs.approve to "never"')
+
+
+def _named(prepared: PreparedProgram) -> list[tuple[str, str]]:
+    return sorted(prepared.writes or prepared.manifest)
 
 
 def _rule_of(prepared: PreparedProgram) -> int:

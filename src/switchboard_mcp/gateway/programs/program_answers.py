@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import encode
 
 from switchboard_mcp.errors import KINDS
+from switchboard_mcp.gateway.programs.prepared import CheckedProgram
 from switchboard_mcp.gateway.results.handles import HandleEntry, new_handle, open_store
 from switchboard_mcp.programs.engine import Failed
 from switchboard_mcp.programs.run_loop import CallMade, Outcome
@@ -26,7 +27,10 @@ KEEP_S = 1_800
 
 
 class CallCount(Struct, frozen=True, omit_defaults=True):
-    """The calls of one subtool. `failed` raised an exception in the program, `uncertain` may have been carried out."""
+    """The calls of one subtool. `failed` raised an exception in the program, `uncertain` may have been carried out.
+
+    `write` is set in the answer of a program that failed: what the calls wrote stays.
+    """
 
     subtool: str
     times: int = 1
@@ -34,6 +38,7 @@ class CallCount(Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
     failed: int = 0
     uncertain: int = 0
+    write: bool = False
 
 
 class RunAnswer(Struct, frozen=True, omit_defaults=True):
@@ -50,13 +55,14 @@ class RunAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 def answer_run(
-    run_id: str, outcome: Outcome, answer_kb: int, request: PipelineRequest, warnings: Sequence[str]
+    run_id: str, outcome: Outcome, answer_kb: int, request: PipelineRequest, program: CheckedProgram
 ) -> Raw | bytes:
     """Return the result of `run` for the host."""
     printed = outcome.printed[-MAX_PRINTED_CHARS:].encode("utf-8", "replace").decode()
-    calls = count_calls(outcome.calls)
     if outcome.failure is not None:
+        calls = count_calls(outcome.calls, program)
         return _failed(RunAnswer(run_id, printed=printed, calls=calls), outcome.failure)
+    calls, warnings = count_calls(outcome.calls), program.warnings
     value = outcome.value or b"null"
     if len(value) <= answer_kb * 1024:
         return encode(RunAnswer(run_id, Raw(value), printed=printed, calls=calls, warnings=warnings))
@@ -69,21 +75,22 @@ def answer_run(
     return encode(RunAnswer(run_id, UNSET, head, handle, ways, printed, calls, warnings))
 
 
-def count_calls(calls: Sequence[CallMade]) -> list[CallCount]:
-    """Return the calls by subtool, in the order of the first of each."""
-    grouped: dict[str, list[CallMade]] = {}
+def count_calls(calls: Sequence[CallMade], program: CheckedProgram | None = None) -> list[CallCount]:
+    """Return the calls by subtool, in the order of the first of each; with the program, if they write."""
+    grouped: dict[tuple[str, str], list[CallMade]] = {}
     for call in calls:
-        grouped.setdefault(f"{call.module}.{call.subtool}", []).append(call)
+        grouped.setdefault((call.module, call.subtool), []).append(call)
     return [
         CallCount(
-            name,
+            f"{module}.{subtool}",
             len(group),
             round(sum(call.ms for call in group)),
             sum(call.bytes for call in group),
             sum(call.outcome == "error" for call in group),
             sum(call.outcome in ("uncertain", "open", "cancelled") for call in group),
+            program is not None and (program.children.get(module), subtool) in program.writes,
         )
-        for name, group in grouped.items()
+        for (module, subtool), group in grouped.items()
     ]
 
 
@@ -95,6 +102,9 @@ def _failed(answer: RunAnswer, problem: Failed) -> Raw:
     if answer.calls:
         made = ", ".join(f"{call.subtool} ×{call.times}" for call in answer.calls)
         text += f"\nCalls made before: {made}."
+    written = [call.subtool for call in answer.calls if call.write]
+    if written:
+        text += f" What was written stays ({', '.join(written)})."
     if answer.printed:
         text += f"\nPrinted:\n{answer.printed}"
     error = {
@@ -105,7 +115,12 @@ def _failed(answer: RunAnswer, problem: Failed) -> Raw:
     }
     result = {
         "content": [{"type": "text", "text": f"{text}\n{KINDS[code].hint}"}],
-        "structuredContent": {"error": error, "run": answer.run, "calls": answer.calls},
+        "structuredContent": {
+            "error": error,
+            "run": answer.run,
+            "calls": answer.calls,
+            "printed": answer.printed,
+        },
         "isError": True,
     }
     return Raw(encode(result))

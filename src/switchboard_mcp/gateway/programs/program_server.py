@@ -342,7 +342,7 @@ async def run_program(session: ProgramSession, args: RunArgs, request: ToolReque
     if outcome.failure is None:
         server.remember(session.viewer, prepared.code)
     answer_kb = server.settings.limits.answer_kb
-    return answer_run(run_id, outcome, answer_kb, host, prepared.checked.warnings)
+    return answer_run(run_id, outcome, answer_kb, host, prepared.checked)
 
 
 async def keep(session: ProgramSession, args: KeepArgs, request: ToolRequest) -> object:
