@@ -305,6 +305,12 @@ class HelperEngine:
         """The mechanisms that confine the helpers, as far as one was started."""
         return next((one.parts for one in self._all), [])
 
+    async def confine(self) -> list[str]:
+        """Return the mechanisms that confine a helper here. Raises as the start of one does."""
+        helper = await self._acquire(b"")
+        self._release(helper, usable=True)
+        return helper.parts
+
     @property
     def helpers(self) -> list[HelperProcess]:
         """The helpers that run."""

@@ -29,6 +29,7 @@ from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.host import explain_host
 from switchboard_mcp.cli.doctor.machine import machine_findings
+from switchboard_mcp.cli.doctor.program_findings import has_interpreter, program_findings, without_programs
 from switchboard_mcp.cli.invocation import (
     HOW_TO_ADD_CHILDREN,
     Invocation,
@@ -153,8 +154,9 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     memory = PeakMemory(os.getpid())
     if len(broken) < len(checks):
         began = time.monotonic()
+        startable = workspace if has_interpreter() else without_programs(workspace)
         try:
-            run_loop(lambda: _start_children(workspace, broken, invocation, by_child, memory))
+            run_loop(lambda: _start_children(startable, broken, invocation, by_child, memory))
         except KeyboardInterrupt:
             diagnosis.interrupted = True
             diagnosis.unchecked = sorted(checks.keys() - by_child.keys() - broken)
@@ -178,6 +180,7 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     diagnosis.findings += _health_findings(workspace.folder)
     diagnosis.findings += _planning_findings(workspace)
     diagnosis.findings += _mail_findings(workspace)
+    diagnosis.findings += program_findings(workspace)
     reported = {finding.message for child in diagnosis.children for finding in child.findings}
     diagnosis.findings += [
         finding for finding in file_findings(workspace, os.environ) if finding.message not in reported
