@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND, Failure
 from switchboard_mcp.protocol import jsonrpc, message_meta
@@ -39,6 +40,7 @@ Callback = Callable[[bool], None]  # called with True once the subscription is a
 
 class _Capability(Struct, rename="camel"):
     list_changed: bool | None = None
+    subscribe: bool | None = None
 
 
 class _Acknowledged(Struct):
@@ -248,5 +250,14 @@ def _announces_changes(capability: Raw | UnsetType) -> bool:
     """Return True if a capability announces list changes."""
     try:
         return capability is not UNSET and _decode_capability(capability).list_changed is True
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def may_subscribe(snapshot: ServerSnapshot | None) -> bool:
+    """Return True if a child has subscriptions to resources, or nothing is known of it."""
+    try:
+        declared = snapshot.capabilities.get("resources", UNSET) if snapshot is not None else UNSET
+        return snapshot is None or (declared is not UNSET and _decode_capability(declared).subscribe is True)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False

@@ -15,6 +15,9 @@ from switchboard_mcp.protocol import apps, skills, versions
 from switchboard_mcp.protocol.client_requests import TASKS
 from switchboard_mcp.protocol.jsonrpc import decode_members
 
+# Announced whatever the children have. A host learns capabilities once, while children start, are updated and are added
+# to the config later; a list that changes then is only heard of by a host that was told of it. They are true at any
+# time: we answer the methods ourselves, if need be with an empty list or completion.
 CAPABILITIES: dict[str, dict[str, bool]] = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},

@@ -47,7 +47,7 @@ class Relay:
         """Return the result for the host."""
         return result
 
-    def recover(self, request: ForwardedRequest) -> Raw | None:
+    def recover(self, request: ForwardedRequest, error: Raw) -> Raw | None:
         """Return a result in place of the child's error, or None."""
         return None
 
@@ -223,7 +223,7 @@ class ForwardedRequest(HostRequest):
             if self.child.is_sandboxed and self.method == "tools/call":
                 result = Raw(self.child.explain_result(result))
             self.handle_result(self.relay.receive(self, result))
-        elif (recovered := self.relay.recover(self)) is not None:
+        elif (recovered := self.relay.recover(self, error)) is not None:
             self.finish(recovered)
         elif not (self.relist_and_retry(error) or self.retry_as_task(error) or self.answer_host_error(error)):
             native = self.child.is_stateless is self.is_stateless

@@ -314,7 +314,8 @@ def complete(gateway: Gateway, inbound: IncomingRequest) -> None:
         inbound.refuse(INVALID_PARAMS, f"Unknown reference '{reference.name or reference.uri}'.")
         return
     own = {**decode_members(inbound.members["ref"]), name: Raw(jsonrpc.encode(match.name))}
-    send(inbound, match, {**inbound.members, "ref": Raw(jsonrpc.encode(own))})
+    relay = prompts_resources.CompletionRelay()
+    send(inbound, match, {**inbound.members, "ref": Raw(jsonrpc.encode(own))}, relay)
 
 
 def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:

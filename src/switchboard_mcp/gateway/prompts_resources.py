@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.session import Session
@@ -29,6 +29,7 @@ from switchboard_mcp.suites import sanitize
 SCHEME = "switchboard://"
 SEPARATOR = "__"
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
+NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
 
 
 class ListKind(Struct, frozen=True):
@@ -184,6 +185,14 @@ def find_link(suites: Iterable[ChildSuite], uri: str, session: Session) -> Resol
             if session.broker.issued.find(session, child, IdKind.RESOURCE, uri) is not None:
                 return ResolvedName(suite, uri, RESOURCES)
     return None
+
+
+class CompletionRelay(Relay):
+    """`completion/complete`: hosts are told that it works, so a child without the method has none to offer."""
+
+    def recover(self, request: ForwardedRequest, error: Raw) -> Raw | None:
+        """Return an empty completion if the child has no such method."""
+        return NO_COMPLETION if jsonrpc.parse_error(error).code == METHOD_NOT_FOUND else None
 
 
 class ReadRelay(Relay):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.resource_subscriptions import may_subscribe
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.call_path import send_without_answer
@@ -68,7 +69,11 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     acknowledged: dict[str, object] = dict.fromkeys(kinds, True)
     suites = gateway.view_of(inbound.session.viewer).suites.values()
     resolved = [(uri, prompts_resources.find_resource(suites, uri)) for uri in params.resource_subscriptions]
-    honoured = {uri: match for uri, match in resolved if match is not None and match.is_permitted}
+    honoured = {
+        uri: match
+        for uri, match in resolved
+        if match is not None and match.is_permitted and may_subscribe(match.suite.child.snapshot)
+    }
     if honoured:
         acknowledged["resourceSubscriptions"] = list(honoured)
     tasks = listen_to_tasks(gateway, inbound, subscription, params.task_ids)

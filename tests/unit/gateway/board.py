@@ -378,6 +378,8 @@ class Board:
     ) -> Callable[[], FakeChild]:
         listed = {"tools/list": [ECHO] if tools is None else tools, **(lists or {})}
         listed_capabilities: Json = {method.split("/")[0]: {"listChanged": True} for method in listed}
+        if "resources" in listed_capabilities:
+            listed_capabilities["resources"]["subscribe"] = True
         if listed_capabilities.pop("skills", None):
             listed_capabilities["extensions"] = {PREFIX + "skills": {}}
 

@@ -87,6 +87,57 @@ def test_a_governed_child_has_none_either(board: Board, monkeypatch: pytest.Monk
     assert announced(board, modern=False) == (False, False)
 
 
+ANNOUNCED = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+EMPTY: dict[str, Json] = {
+    "prompts/list": {"prompts": []},
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+    "logging/setLevel": {},
+}
+
+
+@pytest.mark.parametrize("child_era", ERAS)
+@pytest.mark.parametrize("host_era", ERAS)
+@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@pytest.mark.parametrize("when", ["never started", "known"])
+def test_what_is_announced_is_answered_although_no_child_has_it(
+    board: Board, host_era: str, child_era: str, exposure: str, when: str
+) -> None:
+    kid = board.child(era=child_era, capabilities={"tools": {}}, exposure=exposure)
+    if when == "known":
+        known(board, kid)
+    host = board.host(modern=host_era == "modern")
+    hello = ("server/discover",) if host.modern else ("initialize", {"protocolVersion": "2025-11-25"})
+    assert host.get(*hello)["capabilities"] == ANNOUNCED
+    for method, empty in EMPTY.items():
+        if not (host.modern and method == "logging/setLevel"):  # a member of each request there
+            assert host.get(method, {"level": "info"} if not empty else {}).items() >= empty.items()
+
+
+@pytest.mark.parametrize("host_era", ERAS)
+@pytest.mark.parametrize(("code", "expected"), [(-32601, []), (-32602, None)])
+def test_a_child_without_completions_has_none_to_offer(
+    board: Board, host_era: str, code: int, expected: list[str] | None
+) -> None:
+    lists = {"prompts/list": [{"name": "p"}]}
+    kid = board.child(lists=lists)
+    known(board, kid)
+    host = board.host(modern=host_era == "modern")
+    ref = {"type": "ref/prompt", "name": "kid__p"}
+    id = host.ask("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
+    kid.server.refuse(kid.server.last("completion/complete"), code)
+    if expected is None:
+        assert host.error(id)["code"] == code
+    else:
+        assert host.result(id)["completion"]["values"] == expected
+
+
 @pytest.mark.parametrize("child_era", ERAS)
 @pytest.mark.parametrize("host_era", ERAS)
 @pytest.mark.parametrize("exposure", ["suite", "direct"])

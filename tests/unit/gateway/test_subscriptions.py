@@ -248,6 +248,24 @@ def test_a_modern_host_hears_of_the_resources_it_listens_to(board: Board, era: s
         assert len(kid.server.requests("resources/unsubscribe")) == 1
 
 
+@pytest.mark.parametrize(
+    ("resources", "honoured"),
+    [({"subscribe": True}, True), ({"subscribe": False}, False), ({}, False), ({"subscribe": 1}, False)],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_the_acknowledgement_names_no_resource_of_a_child_that_is_known_to_have_no_subscriptions(
+    board: Board, resources: Json, honoured: bool, known: bool
+) -> None:
+    child(board, capabilities={"tools": {}, "resources": resources})
+    host = board.host(modern=True)
+    if known:
+        host.call()
+    listen(host, SHOWN)
+    (notification,) = host.notifications("notifications/subscriptions/acknowledged")
+    expected = {"resourceSubscriptions": [SHOWN]} if honoured or not known else {}
+    assert notification["notifications"] == expected
+
+
 def test_the_id_of_a_subscription_keeps_its_type(board: Board) -> None:
     child(board)
     host = board.host(modern=True)

@@ -124,7 +124,7 @@ class OwnTaskRelay(Relay):
         self._task.report(STATUS, result, b"")
         return Raw(self._body(request))
 
-    def recover(self, request: ForwardedRequest) -> Raw | None:
+    def recover(self, request: ForwardedRequest, error: Raw) -> Raw | None:
         """Return the task as it is known here, if the child does not know its own any more."""
         return Raw(self._body(request))
 
