@@ -55,17 +55,19 @@ def cli(workspace: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def govern(workspace: Path, *children: str, allow: Sequence[str] = ("*",), **suite: Any) -> None:
-    """Governed mode, with these children approved."""
+def govern(
+    workspace: Path, *children: str, allow: Sequence[str] = ("*",), sections: Json | None = None, **suite: Any
+) -> None:
+    """Governed mode, with these children and other sections of the config approved."""
     # The child notes its starts in its own folder, where Switchboard finds children: such files are protected.
     sandbox: Json = {"files": {"protect": []}}
     settings = {"expose": {"allow": list(allow)}, "sandbox": sandbox, **suite}
     # On a loaded machine a start takes longer than the health gate allows, which is not what is tested here.
-    config = {"governance": {"mode": "governed"}, "health": {"spawnFailMs": 60_000}}
+    config = {"governance": {"mode": "governed"}, "health": {"spawnFailMs": 60_000}, **(sections or {})}
     configure(workspace, {**config, "suites": dict.fromkeys(children, settings)})
     file = approvals_path(str(workspace))
     statuses = section_statuses(load_workspace(str(workspace), None, {}), Approvals())
-    health = [status for status in statuses if status.name == "health"]
+    health = [status for status in statuses if status.name in ("health", *(sections or ()))]
     write_approvals(file, approve_settings(read_approvals(file), health))
     for name in children:
         cli(workspace, "approve", name, "--data", f"{workspace}/mcps/{name}", "--yes")

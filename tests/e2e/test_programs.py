@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,10 +15,12 @@ import mcp_types as types
 import pytest
 import pytest_asyncio
 
+from tests.e2e.governed import HEAD
 from tests.e2e.host import SWITCHBOARD, Host, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
 from tests.e2e.shell import complaint, parsed, run
 from tests.e2e.test_gate import asked, at_terminal
+from tests.e2e.test_governed_lock import cli, govern
 from tests.e2e.workspaces import add_child, configure, scripted
 from tests.patience import PATIENCE_S
 
@@ -369,3 +372,57 @@ except RuntimeError as error:
         assert json.loads(text(again))["value"][0] == "c"
     made = [json.loads(line)["name"] for line in record.read_text().splitlines()]
     assert made == ["c", "stuck", "a"]
+
+
+CHANGING = """
+class Changing(Child):
+    def page(self, cursor):
+        schema = {"type": "object", "properties": {}}
+        return {"tools": [{"name": "last", "inputSchema": schema, "annotations": {"readOnlyHint": True}}]}
+
+    def call(self, id, params, line):
+        self.answer(id, text(open("answer").read()))
+
+Changing().serve()
+"""
+LAST = "import kid\nawait kid.last()"
+
+
+async def test_governed_mode_runs_locked_programs_and_gives_them_results_of_locked_types(
+    workspace: Path, home: Path
+) -> None:
+    answer, lock = workspace / "mcps/kid/answer", workspace / "switchboard.lock.json"
+    add_child(workspace, "kid", [sys.executable, "-S", str(workspace / "kid.py")])
+    (workspace / "kid.py").write_text(HEAD + CHANGING)
+    answer.write_text('{"id": 7}')
+    govern(workspace, "kid", sections={"programs": {"enabled": True}})
+    cli(workspace, "lock")
+    (workspace / "last.py").write_text(LAST)
+    # A kept program runs once it is locked, and as it was locked.
+    cli(workspace, "program", "keep", "last.py")
+    assert "not in the lock" in cli(workspace, "program", "run", "last", code=1)
+    assert "program:last" in cli(workspace, "lock", "--check", "program:last", code=1)
+    cli(workspace, "lock", "program:last")
+    assert '"id": 7' in cli(workspace, "program", "run", "last")
+    kept = workspace / ".switchboard/programs/last.py"
+    kept.write_text(kept.read_text() + "\n")
+    changed = cli(workspace, "program", "run", "last", code=1)
+    assert "has changed since it was locked" in changed
+    assert "switchboard lock --accept program:last" in changed
+    cli(workspace, "lock", "--accept", "program:last")
+    # The type that was learned is locked; a result of another kind is an error, and drift.
+    cli(workspace, "lock")
+    assert json.loads(lock.read_text())["children"]["kid"]["results"]["last"]["type"] == "object"
+    answer.write_text('{"id": "seven"}')
+    refused = cli(workspace, "program", "run", "last", code=1)
+    assert "result.id is a str" in refused
+    assert "switchboard lock --accept kid" in refused
+    assert "result.id may be a str" in cli(workspace, "lock", "--check", code=1)
+    cli(workspace, "lock", "--accept", "kid")
+    assert "seven" in cli(workspace, "program", "run", "last")
+    # An edit by hand of the locked types is noticed.
+    edited = json.loads(lock.read_text())
+    edited["children"]["kid"]["results"]["last"] = {"type": "string"}
+    lock.write_text(json.dumps(edited))
+    assert "children.kid.results" in cli(workspace, "lock", "--check", code=1)
+    assert "children.kid.results" in cli(workspace, "program", "run", "last", code=1)

@@ -301,16 +301,25 @@ def metadata_changes(before: LockedChild, after: LockedChild) -> list[str]:
 def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
     """Return the new entry, with unchanged parts written as before to keep git diffs small."""
     if before is None:
-        return after
+        return _with_results(after, after.results or {})
     tools = _keep_unchanged(before.tools, after.tools)
     lists = {kind.member: _merged_list(before, after, method) for method, kind in LISTS.items()}
     results = {**(before.results or {}), **(after.results or {})}  # those that were learned elsewhere stay
     same = before.instructions_hash == after.instructions_hash
     instructions = before.instructions if same else after.instructions
-    kept = {name: results[name] for name in results if name in tools}
-    return msgspec.structs.replace(
-        after, tools=tools, instructions=instructions, results=kept or UNSET, **lists
-    )
+    merged = msgspec.structs.replace(after, tools=tools, instructions=instructions, **lists)
+    return _with_results(merged, results)
+
+
+def _with_results(entry: LockedChild, results: Mapping[str, dict[str, Any]]) -> LockedChild:
+    """Return an entry with these result types and their checksum; an empty one stands for any result."""
+    kept = {name: schema for name, schema in sorted(results.items()) if schema and name in entry.tools}
+    digest = _results_digest(kept) if kept else UNSET
+    return msgspec.structs.replace(entry, results=kept or UNSET, results_hash=digest)
+
+
+def _results_digest(results: Mapping[str, dict[str, Any]]) -> str:
+    return tool_hash.text_digest(msgspec.json.encode(results, order="sorted").decode())
 
 
 def _merged_list(before: LockedChild, after: LockedChild, method: str) -> dict[str, LockedTool] | UnsetType:
@@ -337,6 +346,9 @@ def find_tampering(path: str, child: str, entry: LockedChild) -> Failure | None:
         for name, one in entries.items():
             if tool_hash.digest(name, one.members()) != one.hash:
                 return _tampered(path, f"{key}.{list_name}.{name}", child)
+    digest = _results_digest(entry.results) if entry.results else UNSET
+    if digest != entry.results_hash:
+        return _tampered(path, f"{key}.results", child)
     return None
 
 

@@ -100,6 +100,8 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     results: dict[str, dict[str, Any]] | UnsetType = UNSET
     """Result types of tools that declare none, learned from results of programs, by tool. In governed mode, a program
     gets an error in place of a result of another kind."""
+    results_hash: Hash | UnsetType = UNSET
+    """Checksum over the result types."""
 
 
 class LockFile(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):

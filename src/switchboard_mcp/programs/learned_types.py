@@ -55,6 +55,11 @@ class LearnedResult(Struct, omit_defaults=True):
         return self.results or self.texts
 
     @property
+    def may_be_text(self) -> bool:
+        """True if texts were seen too often to be exceptions."""
+        return self.is_mixed or self.texts >= MIXED_TEXTS
+
+    @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a result; empty if nothing is known."""
         if self.is_mixed:
@@ -128,7 +133,7 @@ class LearnedTypes:
             return self._learn_text(spec, subtool, name, settled.text)
         known = self._subtools(spec).get(subtool) or LearnedResult()
         against = Shape() if known.is_mixed else known.shape
-        locked = self._pins.result_schema(spec.name, subtool) if self._pins is not None else None
+        locked = self._locked(spec, subtool)
         if locked:
             against = from_schema(locked)
         observe = partial(_observe, settled.value, against, IN_LOCK if locked else "")
@@ -138,20 +143,26 @@ class LearnedTypes:
             return settled
         self._keep(spec, subtool, found)
         if found.difference:
-            cure = (
-                f" Review it, then run `switchboard lock --accept {shell_word(spec.name)}`." if locked else ""
-            )
+            cure = _cure(spec) if locked else ""
             return Settled(raised="TypeError", message=f"{name}: {found.difference}.{cure}")
         return settled
 
     def _learn_text(self, spec: ChildSpec, subtool: str, name: str, text: str) -> Settled:
-        known = self._subtools(spec).get(subtool)
+        known, locked = self._subtools(spec).get(subtool), self._locked(spec, subtool)
         self._keep(spec, subtool, _Observation(None))
+        if locked and difference(from_schema(locked), text):
+            learned = self._subtools(spec).get(subtool)
+            cure = _cure(spec) if learned is not None and learned.may_be_text else ""
+            message = f"{name}: the result is a text, JSON {IN_LOCK}: {text[:TEXT_CHARS]}"
+            return Settled(raised="RuntimeError", message=message + cure)
         if known is None or not known.results or known.is_mixed:
             return Settled(text=text)
         times = "1 result" if known.results == 1 else f"{known.results} results"
         message = f"{name}: the result is a text, was JSON in {times}: {text[:TEXT_CHARS]}"
         return Settled(raised="RuntimeError", message=message)
+
+    def _locked(self, spec: ChildSpec, subtool: str) -> object:
+        return self._pins.result_schema(spec.name, subtool) if self._pins is not None else None
 
     def _keep(self, spec: ChildSpec, subtool: str, found: _Observation) -> None:
         """Widen the type of a subtool, and write it if it has changed."""
@@ -170,6 +181,10 @@ class LearnedTypes:
         if key not in self._known:
             self._known[key] = _read(self._catalog.learned(spec))
         return self._known[key]
+
+
+def _cure(spec: ChildSpec) -> str:
+    return f" Review it, then run `switchboard lock --accept {shell_word(spec.name)}`."
 
 
 def _read(data: bytes) -> dict[str, LearnedResult]:

@@ -147,6 +147,14 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
             lambda child: msgspec.structs.replace(child, tools={"renamed": child.tools["read"]}),
             "children.kid.tools.renamed",
         ),
+        (
+            lambda child: msgspec.structs.replace(child, results={"read": {"type": "string"}}),
+            "children.kid.results",
+        ),
+        (
+            lambda child: msgspec.structs.replace(child, results_hash="sha256:" + "0" * 64),
+            "children.kid.results",
+        ),
     ],
 )
 def test_what_was_changed_by_hand_is_named(change: Any, key: str) -> None:

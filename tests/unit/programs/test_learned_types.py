@@ -20,7 +20,7 @@ from switchboard_mcp.config.lockfile import LockedChild, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.programs.engine import Settled
-from switchboard_mcp.programs.learned_types import LearnedTypes
+from switchboard_mcp.programs.learned_types import MIXED_TEXTS, LearnedTypes
 from switchboard_mcp.programs.shapes import shape_of, to_schema
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.detail_levels import Level, describe
@@ -146,6 +146,10 @@ def test_a_changed_shape_is_drift_in_governed_mode(tmp_path: Path) -> None:
             "Review it, then run `switchboard lock --accept github`."
         )
     assert settle(governed, value({"a": 2})).raised is None
+    # A text is an error too, and drift once there were several.
+    texts = [settle(governed, Settled(text="Try later.")) for _ in range(MIXED_TEXTS)]
+    assert {text.raised for text in texts} == {"RuntimeError"}
+    assert [text.message.partition("Try later.")[2] != "" for text in texts] == [False, False, True]
 
 
 def test_the_lock_keeps_learned_types_and_reports_a_changed_kind() -> None:
@@ -158,6 +162,10 @@ def test_the_lock_keeps_learned_types_and_reports_a_changed_kind() -> None:
     ]
     assert merge_entries(locked, locked_child({})).results == locked.results
     assert merge_entries(locked, other).results == other.results
+    texts = locked_child({"get_issue": {}})
+    assert [one.change for one in compare_results(locked, texts)] == ["tool get_issue: result may be a text"]
+    assert merge_entries(locked, texts).results is UNSET
+    assert merge_entries(None, texts).results is UNSET
 
 
 def test_the_lock_file_is_read_again_when_it_changes_and_counts_in_governed_mode_only(tmp_path: Path) -> None:

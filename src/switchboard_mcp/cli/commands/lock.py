@@ -232,10 +232,12 @@ async def inspect_children(
 
 
 def learned_results(spec: ChildSpec, entry: LockedChild) -> dict[str, dict[str, Any]] | UnsetType:
-    """Return the types that were learned from results of the child's tools."""
+    """Return the types that were learned from results of the child's tools; an empty one for those of texts."""
     known = LearnedTypes(Catalog(cache_folder(os.environ))).known(spec)
-    found = {name: one.schema for name, one in sorted(known.items()) if name in entry.tools and one.results}
-    return {name: schema for name, schema in found.items() if schema} or UNSET
+    found = {
+        name: {} if one.may_be_text else one.schema for name, one in known.items() if name in entry.tools
+    }
+    return {name: found[name] for name in sorted(found) if known[name].results or not found[name]} or UNSET
 
 
 def compare_results(before: LockedChild, now: LockedChild) -> Iterator[Difference]:
@@ -243,6 +245,8 @@ def compare_results(before: LockedChild, now: LockedChild) -> Iterator[Differenc
     locked, learned = before.results or {}, now.results or {}
     for name in locked.keys() & learned.keys():
         change = changed_kind(from_schema(locked[name]), from_schema(learned[name]))
+        if locked[name] and not learned[name]:
+            change = "result may be a text"
         if change:
             yield Difference(f"tool {name}: {change}", name)
 

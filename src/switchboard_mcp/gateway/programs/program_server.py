@@ -253,9 +253,14 @@ class ProgramServer:
         program = await work_thread.run(partial(self.kept.read, name))
         if self.governed:
             pins = self._context.pins
-            if pins is None or pins.program_hash(name) != program.hash:
-                message = f"The program '{name}' is not in the lock, or has changed since."
-                raise refused("program_not_locked", message)
+            locked = pins.program_hash(name) if pins is not None else ""
+            if not locked:
+                raise refused("program_not_locked", f"The program '{name}' is not in the lock.")
+            if locked != program.hash:
+                message = f"The program '{name}' has changed since it was locked."
+                command = f"switchboard lock --accept program:{name}"
+                hint = f"Review the program, then run `{command}` and commit the lock file."
+                raise refused("program_not_locked", message, hint=hint)
         return program
 
     def admitted(
