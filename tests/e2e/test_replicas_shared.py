@@ -16,8 +16,10 @@ import pytest
 from switchboard_mcp.bus.redis_client import RIGHTS
 from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
 from switchboard_mcp.config.sections import BusSettings
+from tests.e2e.browser import browser, needs_browser
 from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.redisserver import RedisServer, needs_redis
+from tests.e2e.test_dashboard import link_of
 from tests.e2e.web import Web, call, headers_of, modern, serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted
 from tests.patience import PATIENCE_S
@@ -70,7 +72,9 @@ def replicas(base: Path, children: dict[str, Json]) -> Iterator[Pair]:
             webs = []
             for folder in folders:
                 folder.mkdir()
-                configure(folder, config)
+                configure(
+                    folder, {**config, "mail": {"enabled": folder.name == "b"}}
+                )  # the relay runs for it
                 for name in children:
                     add_child(folder, name, MOCK_CHILD)
                 add_child(folder, "frail", scripted(FRAIL))
@@ -180,6 +184,32 @@ def test_a_redis_that_hangs_holds_calls_up_once_and_not_for_long(pair: Pair) -> 
         assert "away" in pair.sharing()
     finally:
         pair.redis.resume()
+    until(lambda: pair.sharing() == {"connected"})
+
+
+@needs_browser
+def test_an_open_dashboard_shows_that_bus_and_replicas_are_away_and_back(pair: Pair, tmp_path: Path) -> None:
+    row = "await page.locator('.card li.row', {hasText: args.label}).filter({hasText: args.word})"
+
+    row += ".waitFor({timeout: 60000})"  # the relay reports every few seconds
+
+    def shows(bus: str, replicas: str) -> None:
+        page.run(row, label="Bus", word=bus)
+        page.run(row, label="Replicas", word=replicas)
+
+    with browser(tmp_path / "profile") as page:
+        page.open(link_of(pair.webs[1]))
+        shows("connected", "connected")
+        pair.redis.pause()
+        try:
+            use(pair.webs[1], "each")
+            shows("away", "down")
+            page.sees("Other replicas cannot be reached")
+            page.sees("The relay is away")
+        finally:
+            pair.redis.resume()
+        shows("connected", "connected")
+        page.run("await page.getByText('The relay is away').waitFor({state: 'detached'})")
     until(lambda: pair.sharing() == {"connected"})
 
 

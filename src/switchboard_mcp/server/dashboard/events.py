@@ -29,6 +29,7 @@ EVENTS = {
     "savings": "A new `point` of tokens saved.",
     "resources": "New `points` of CPU and memory by the id of the child: `[time in ms, percent of a core, bytes]`.",
     "server": "Sessions and the number of approvals, when they change.",
+    "connections": "The health of the `bus` and of the Redis server of `replicas`, when it changes.",
     "mail": "A signal to load mail again.",
 }
 TICK_S = 1.0
@@ -50,6 +51,7 @@ class DashboardEvents:
         self._rows: dict[str, bytes] = {}
         self._seq = 0
         self._server: dict[str, object] = {}
+        self._connections: dict[str, object] = {"bus": None, "replicas": None}
         self._attention: list[AttentionItem] = []
         self._idle_s = 0.0
         self._mail_changed = False
@@ -164,6 +166,10 @@ class DashboardEvents:
         if server != self._server:
             self._server = server
             chunks.append(event("server", server))
+        connections = state.connections()
+        if connections != self._connections:
+            self._connections = connections
+            chunks.append(event("connections", connections))
         if self._mail_changed:
             self._mail_changed = False
             chunks.append(event("mail", {}))

@@ -5,6 +5,7 @@ Not aware of HTTP.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -15,6 +16,7 @@ from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.relay_status import BusStatus
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.gateway.status import ChildUse, SessionStatus, child_uses, session_statuses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.server.dashboard.attention import AttentionItem, ServerFacts, attention
@@ -123,15 +125,36 @@ class DashboardState:
             replicas_away=services.replicas is not None and not services.replicas.reachable,
         )
         status = self.bus_status
-        if self.workspace.config.bus.enabled:
+        if self._has_bus:
             facts.bus = redactor.redact_text(relay_status.describe_problem(status))
             facts.bus_hint = status.remedy if status is not None else ""
         return attention(rows, facts)
 
     @property
+    def _has_bus(self) -> bool:
+        """Return True if the config or the environment names a bus."""
+        return resolve_bus(self.workspace.config.bus, os.environ).enabled
+
+    @property
     def bus_status(self) -> BusStatus | None:
         """Return the last status of the relay; None if there is no bus."""
-        return relay_status.read(self.workspace.folder) if self.workspace.config.bus.enabled else None
+        return relay_status.read(self.workspace.folder) if self._has_bus else None
+
+    def connections(self) -> dict[str, object]:
+        """Return the health of the bus, and whether the Redis server of replicas can be reached; None for neither."""
+        replicas = self.services.replicas
+        return {
+            "bus": self._bus_health() if self._has_bus else None,
+            "replicas": replicas.reachable if replicas is not None else None,
+        }
+
+    def _bus_health(self) -> dict[str, object]:
+        status, text = self.bus_status, self.services.redactor.redact_text
+        problem = text(relay_status.describe_problem(status))
+        if status is None:
+            return {"state": "absent", "problem": problem}
+        shown = {**msgspec.to_builtins(status), "url": text(status.url), "problem": problem}
+        return {**shown, "state": "down"} if relay_status.is_stale(status) else shown
 
     async def close_mail(self) -> None:
         """Close mail: nobody views the dashboard any more."""

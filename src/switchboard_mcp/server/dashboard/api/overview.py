@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
 from switchboard_mcp import __version__
-from switchboard_mcp.bus.relay_status import describe_problem
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.gateway.status import child_uses
@@ -38,7 +36,6 @@ class HistoryReport(Struct, frozen=True, rename="camel"):
 async def overview(state: DashboardState, request: ApiRequest) -> object:
     """Return what the frame of the page shows."""
     audit, governance = state.services.audit, state.workspace.config.governance
-    replicas = state.services.replicas
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -60,24 +57,12 @@ async def overview(state: DashboardState, request: ApiRequest) -> object:
         "history": state.history is not None and not state.history.is_broken,
         "auditTrouble": audit.write_failure if audit is not None else None,
         "attention": state.attention(state.rows()),
-        "bus": _bus(state),
-        "replicas": replicas.reachable if replicas is not None else None,
+        **state.connections(),
         "mail": state.mail_server is not None,
         "warnings": [
             state.services.redactor.redact_text(str(warning)) for warning in state.workspace.warnings
         ],
     }
-
-
-def _bus(state: DashboardState) -> dict[str, object] | None:
-    """Return the health of the bus; None if there is none."""
-    if not state.workspace.config.bus.enabled:
-        return None
-    status, text = state.bus_status, state.services.redactor.redact_text
-    if status is None:
-        return {"state": "absent", "problem": text(describe_problem(None))}
-    shown = msgspec.to_builtins(status)
-    return {**shown, "url": text(status.url), "problem": text(describe_problem(status))}
 
 
 async def children(state: DashboardState, request: ApiRequest) -> object:

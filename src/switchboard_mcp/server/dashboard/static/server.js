@@ -149,6 +149,10 @@ export async function connect() {
     Object.assign(known.overview, changes);
     emit("server");
   });
+  hear("connections", (changes) => {
+    Object.assign(known.overview, changes);
+    emit("server");
+  });
   hear("attention", ({ attention }) => {
     known.overview.attention = attention;
     emit("server");
