@@ -17,9 +17,10 @@ import pytest
 from tests.e2e.host import Json, switchboard
 from tests.e2e.shell import answered, parsed, run
 from tests.e2e.test_remote_children import child
-from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted
+from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO, add_child, configure, scripted
 
 NETWORK = "could not reach a service"
+OTHER = (("one", "two"), ("two", "one"))
 
 
 def failure_of(workspace: Path, code: str, **env: str) -> Json:
@@ -283,3 +284,25 @@ def test_lock_check_recognises_texts_in_another_order_and_names_the_cure(workspa
     add_child(workspace, "shell", scripted(code), env={"PYTHONHASHSEED": "0"})
     answered(run(workspace, "lock", "--accept", "shell", PYTHONHASHSEED="1"))
     answered(run(workspace, "lock", "--check", PYTHONHASHSEED="2"))
+
+
+# --- extensions ------------------------------------------------------------------------------------------
+
+
+def test_extensions_that_are_not_announced_are_in_doctor_and_status(workspace: Path) -> None:
+    peculiar = [*PYTHON, str(REPO / "tests" / "children" / "peculiar.py")]
+    for name in ("one", "two"):
+        add_child(workspace, name, peculiar)
+    found = parsed(run(workspace, "doctor", "--json"))
+    expected = {
+        name: {"names": ["x-mode"], "reason": f"'{other}' declares extensions too"} for name, other in OTHER
+    }
+    shown = {child["child"]: child.get("extensionsNotAnnounced") for child in found["children"]}
+    assert {name: shown[name] for name in expected} == expected
+    known = {child["child"]: child for child in parsed(run(workspace, "status", "--json"))["children"]}
+    assert {name: known[name]["extensionsNotAnnounced"] for name in expected} == expected
+    text = run(workspace, "status").stdout
+    assert (
+        "two_suite: 1 extension is not announced to hosts, since 'one' declares extensions too: x-mode"
+        in text
+    )

@@ -1,19 +1,25 @@
 """The capabilities that hosts are told of: our own, those of a child that is shown directly, and other extensions.
 
-An extension that Switchboard does not know is announced if hosts can use it: if `ToolListCache.extension_child` is the
+An extension that Switchboard does not know is announced if hosts can use it: if `find_extension_child` returns the
 child that declares it. Its methods go to that child.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.config.sections import CHANNEL_CAPABILITY
 from switchboard_mcp.protocol import apps, skills, versions
 from switchboard_mcp.protocol.client_requests import TASKS
 from switchboard_mcp.protocol.jsonrpc import decode_members
+
+if TYPE_CHECKING:
+    from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 # Announced whatever the children have. A host learns capabilities once, while children start, are updated and are added
 # to the config later; a list that changes then is only heard of by a host that was told of it. They are true at any
@@ -31,6 +37,22 @@ VERSION_SPECIFIC = {"tasks": False}
 EXTENDING = ("extensions", "experimental")
 # Those that have rules of their own.
 KNOWN = frozenset({TASKS, apps.EXTENSION, skills.EXTENSION, CHANNEL_CAPABILITY})
+
+# Of the names in a report, which are the child's.
+MAX_NAMES, MAX_NAME_CHARS = 20, 100
+
+
+class UnannouncedExtensions(Struct, frozen=True):
+    """Extensions of a child that hosts are not told of, since their methods would not reach it."""
+
+    names: list[str]
+    reason: str
+
+    def __str__(self) -> str:
+        verb = "extension is" if len(self.names) == 1 else "extensions are"
+        return (
+            f"{len(self.names)} {verb} not announced to hosts, since {self.reason}: {', '.join(self.names)}"
+        )
 
 
 def other_extensions(snapshot: ServerSnapshot | None) -> dict[str, dict[str, Raw]]:
@@ -62,3 +84,58 @@ def server_capabilities(direct: ServerSnapshot | None, *, stateless: bool) -> di
         or (VERSION_SPECIFIC[name] is stateless is versions.is_stateless(direct.protocol))
     }
     return {**passed_on, **CAPABILITIES}
+
+
+def find_extension_child(suites: Iterable[ChildSuite], *, stateless: bool) -> ChildSuite | None:
+    """Return the child of a view that receives methods that MCP does not define, or None.
+
+    It is the only direct child; without one, the only child that declares an extension we do not know, in the host's
+    protocol version family. Nothing may restrict it: such a method could be another way to a denied tool.
+    """
+    suites = list(suites)
+    found = _only([suite for suite in suites if suite.direct])
+    if found is None:
+        found = _only([suite for suite in suites if other_extensions(suite.child.snapshot)])
+        if found is not None and not is_of_family(found, stateless=stateless):
+            return None
+    return found if found is not None and not is_restricted(found) else None
+
+
+def unannounced_extensions(suites: Iterable[ChildSuite]) -> dict[str, UnannouncedExtensions]:
+    """Return the extensions that no host is told of, by child, each with the reason."""
+    suites = list(suites)
+    declared = {suite.source: other_extensions(suite.child.snapshot) for suite in suites}
+    extending = [suite for suite in suites if declared[suite.source]]
+    found = {}
+    for suite in extending:
+        stateless = is_of_family(suite, stateless=True)
+        if find_extension_child(suites, stateless=stateless) is suite:
+            continue
+        direct = _only([one for one in suites if one.direct])
+        others = [one.source for one in extending if one is not suite]
+        if is_restricted(suite):
+            reason = "allow and deny lists, or governed mode, restrict this child"
+        elif direct is not None and direct is not suite:
+            reason = f"their methods go to the direct child '{direct.source}'"
+        else:
+            reason = (
+                f"'{others[0]}' declares extensions too" if others else "their methods have no destination"
+            )
+        names = [name[:MAX_NAME_CHARS] for members in declared[suite.source].values() for name in members]
+        found[suite.source] = UnannouncedExtensions(names[:MAX_NAMES], reason)
+    return found
+
+
+def is_of_family(suite: ChildSuite, *, stateless: bool) -> bool:
+    """Return True if a child is known to have a protocol version of this family."""
+    known = suite.child.snapshot
+    return known is not None and versions.is_stateless(known.protocol) is stateless
+
+
+def is_restricted(suite: ChildSuite) -> bool:
+    """Return True for a child that only receives what was locked, or what allow and deny lists apply to."""
+    return suite.child.inventory.governed or suite.access.restricts
+
+
+def _only(suites: list[ChildSuite]) -> ChildSuite | None:
+    return suites[0] if len(suites) == 1 else None

@@ -11,6 +11,7 @@ from msgspec.structs import asdict, replace
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.lifecycle import Health
+from switchboard_mcp.gateway.capabilities import UnannouncedExtensions, unannounced_extensions
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.suites.results.counts import ResultCounts
@@ -107,6 +108,8 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     sandbox_broken: list[str] = []
     sandbox_denied: int = 0
     sandbox_refusals: list[SandboxRefusal] = []
+    extensions_not_announced: UnannouncedExtensions | UnsetType = UNSET
+    """Extensions that hosts are not told of. Not shown to hosts: the names are the child's."""
 
     @property
     def is_unavailable(self) -> bool:
@@ -127,13 +130,17 @@ class ChildUse(ChildStatus, frozen=True, kw_only=True, rename="camel"):
 
 
 def child_uses(
-    suites: Iterable[ChildSuite], timelines: Mapping[str, ChildTimeline] = NO_TIMELINES
+    suites: Iterable[ChildSuite],
+    timelines: Mapping[str, ChildTimeline] = NO_TIMELINES,
+    hidden: Mapping[str, UnannouncedExtensions] | None = None,
 ) -> list[ChildUse]:
     """Return the status of every child of these suites, and the connected sessions that have used it."""
+    suites = list(suites)
+    hidden = unannounced_extensions(suites) if hidden is None else hidden
     found = []
     for suite in suites:
         processes = suite.child.processes() or [suite.child]
-        statuses = child_statuses([suite], timelines=timelines)
+        statuses = child_statuses([suite], timelines=timelines, hidden=hidden)
         for index, (child, status) in enumerate(zip(processes, statuses, strict=True)):
             users = [user for user in islice(child.users, MAX_USERS) if isinstance(user, Session)]
             found.append(
@@ -152,12 +159,16 @@ def child_statuses(
     suites: Iterable[ChildSuite],
     principal: str | None = None,
     timelines: Mapping[str, ChildTimeline] = NO_TIMELINES,
+    hidden: Mapping[str, UnannouncedExtensions] | None = None,
 ) -> list[ChildStatus]:
     """Return the status of every child of these suites.
 
     With a principal, processes kept for one host are limited to that principal's own. A child's call statistics are
-    reported with its first process.
+    reported with its first process, and so are the `hidden` extensions, to the user alone.
     """
+    suites = list(suites)
+    if hidden is None:
+        hidden = unannounced_extensions(suites) if principal is None else {}
     statuses = []
     for suite in suites:
         processes = _processes(suite, principal) or [suite.child]
@@ -166,6 +177,8 @@ def child_statuses(
         if timeline is not None and len(processes) == 1 and timeline.calls > first.calls:
             # A child that was rebuilt for a new config has lost its earlier count.
             first = replace(first, calls=timeline.calls)
+        if suite.source in hidden:
+            first = replace(first, extensions_not_announced=hidden[suite.source])
         statuses += [first, *(_status_of(suite, child) for child in processes[1:])]
     return statuses
 

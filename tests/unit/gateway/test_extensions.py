@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
 from switchboard_mcp.config.sections import Expose
+from switchboard_mcp.gateway.status import child_statuses
 from switchboard_mcp.policy.access import access
 from tests.unit.gateway.board import ECHO, PREFIX, Board, FakeChild, Json
 
@@ -78,6 +80,41 @@ def test_a_restricted_child_has_no_extensions_of_its_own(board: Board, exposure:
     host = board.host()
     assert host.error(host.ask("acme/run"))["code"] == -32601
     assert kid.server.requests("acme/run") == []
+
+
+@pytest.mark.parametrize(
+    ("children", "deny", "expected"),
+    [
+        ({"one": OWN}, False, {}),
+        ({"one": OWN, "plain": {"tools": {}}}, False, {}),
+        ({"one": OWN, "two": OWN}, False, {"one": "'two' declares", "two": "'one' declares"}),
+        ({"one": OWN}, True, {"one": "allow and deny lists"}),
+        ({"one": OWN, "direct": {"tools": {}}}, False, {"one": "the direct child 'direct'"}),
+        ({"one": OWN, "direct": OWN}, False, {"one": "the direct child 'direct'"}),
+        ({"plain": {"tools": {}}}, False, {}),
+    ],
+)
+@pytest.mark.parametrize("era", ERAS)
+def test_the_status_has_the_extensions_that_no_host_is_told_of(
+    board: Board, era: str, children: dict[str, Json], deny: bool, expected: dict[str, str]
+) -> None:
+    kids = [
+        board.child(name, era=era, capabilities=own, exposure="direct" if name == "direct" else "suite")
+        for name, own in children.items()
+    ]
+    known(board, *kids)
+    suites = board.gateway.all_suites
+    if deny:
+        suites["one_suite"].access = access(Expose(deny=["other"]))
+    shown = {status.child: status.extensions_not_announced for status in child_statuses(suites.values())}
+    found = {child: hidden for child, hidden in shown.items() if hidden is not UNSET}
+    assert found.keys() == expected.keys()
+    for child, hidden in found.items():
+        assert hidden.names == ["com.acme/x", "y"]
+        assert expected[child] in hidden.reason
+    # The names are the child's own text, which a host must not get this way.
+    for status in child_statuses(suites.values(), principal=""):
+        assert status.extensions_not_announced is UNSET
 
 
 def test_a_governed_child_has_none_either(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from switchboard_mcp.cli.broker import (
     report_members,
     show_sessions,
 )
-from switchboard_mcp.cli.console import Console, Screen, Styled, format_duration, plural
+from switchboard_mcp.cli.console import Console, Screen, Styled, format_duration, one_line, plural
 from switchboard_mcp.cli.invocation import (
     Invocation,
     open_switchboard,
@@ -231,6 +231,9 @@ def _show_children(children: list[ChildStatus], out: Screen, *, with_figures: bo
         # PID, SAVED, SUBTOOLS and P50.
         optional=(8, 4, 3, 7) if figures else (4, 3),
     )
+    for child in children:
+        if child.extensions_not_announced is not UNSET:
+            out.prose(one_line(f"{child.suite}: {child.extensions_not_announced}"), style="dim")
 
 
 def _figures(child: ChildStatus) -> tuple[str | Styled, ...]:

@@ -46,6 +46,7 @@ from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Work
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
 from switchboard_mcp.config.variables import missing_variables, secret_values, shown_environment
 from switchboard_mcp.errors import RUN_DOCTOR, Failure, SwitchboardError, shell_word
+from switchboard_mcp.gateway.capabilities import UnannouncedExtensions, unannounced_extensions
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
 from switchboard_mcp.policy.access import nothing_allowed
@@ -74,6 +75,7 @@ class ChildDiagnosis(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     handshake_ms: int | UnsetType = UNSET
     subtools: int | UnsetType = UNSET
     denied: int | UnsetType = UNSET
+    extensions_not_announced: UnannouncedExtensions | UnsetType = UNSET
     findings: list[Finding] = []
 
     @property
@@ -151,12 +153,13 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     checks = check_all(workspace, os.environ)
     broken = frozenset(name for name, outcome in checks.items() if isinstance(outcome, Failure))
     by_child: dict[str, StartReport] = {}
+    hidden: dict[str, UnannouncedExtensions] = {}
     memory = PeakMemory(os.getpid())
     if len(broken) < len(checks):
         began = time.monotonic()
         startable = workspace if has_interpreter() else without_programs(workspace)
         try:
-            run_loop(lambda: _start_children(startable, broken, invocation, by_child, memory))
+            run_loop(lambda: _start_children(startable, broken, invocation, by_child, hidden, memory))
         except KeyboardInterrupt:
             diagnosis.interrupted = True
             diagnosis.unchecked = sorted(checks.keys() - by_child.keys() - broken)
@@ -173,6 +176,12 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
         checked = diagnose(
             spec, suites[spec.name], checks[spec.name], by_child.get(spec.name), workspace.config
         )
+        if spec.name in hidden:
+            checked = structs.replace(
+                checked,
+                extensions_not_announced=hidden[spec.name],
+                findings=[*checked.findings, _unannounced(hidden[spec.name])],
+            )
         diagnosis.children.append(_without_secrets(checked, spec))
     diagnosis.user, diagnosis.user_workspace = user_scope_text(workspace), user_scope_members(workspace)
     diagnosis.disabled = sorted(spec.name for spec in workspace.disabled)
@@ -229,9 +238,13 @@ async def _start_children(
     broken: frozenset[str],
     invocation: Invocation,
     by_child: dict[str, StartReport],
+    hidden: dict[str, UnannouncedExtensions],
     memory: PeakMemory,
 ) -> None:
-    """Start the children that can start, and add the report of each to `by_child` once it is known."""
+    """Start the children that can start, and add the report of each to `by_child` once it is known.
+
+    `hidden` receives the extensions that are not announced, which depends on all children.
+    """
     timeout_s = invocation.args.timeout
     if timeout_s is not None:
         workspace = with_start_limit(workspace, timeout_s)
@@ -244,6 +257,7 @@ async def _start_children(
             within_s=timeout_s,
             on_report=lambda report: by_child.update({report.child: report}),
         )
+        hidden.update(unannounced_extensions(switchboard.gateway.suites.values()))
 
 
 def with_start_limit(workspace: Workspace, timeout_s: float) -> Workspace:
@@ -385,6 +399,12 @@ def _nothing_allowed(child: str, connected: Connected | None, config: Config) ->
         f"`switchboard approve {shlex.quote(child)}` lists its subtools and allows those that you choose."
     )
     return [Finding(PROBLEM, nothing_allowed(child), remedy)]
+
+
+def _unannounced(extensions: UnannouncedExtensions) -> Finding:
+    """Report extensions that hosts are not told of."""
+    remedy = "If hosts need them, serve this child without restrictions, in a profile of its own."
+    return Finding(NOTE, one_line(f"{extensions}."), remedy)
 
 
 def _unmatched_rules(child: str, connected: Connected | None, config: Config) -> list[Finding]:

@@ -20,7 +20,12 @@ from msgspec.json import encode
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.config.sections import CHANNEL_CAPABILITY
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.gateway.capabilities import other_extensions, server_capabilities
+from switchboard_mcp.gateway.capabilities import (
+    find_extension_child,
+    is_of_family,
+    other_extensions,
+    server_capabilities,
+)
 from switchboard_mcp.gateway.suites.app_pages import page_tool, tools_of_pages, tools_with_page
 from switchboard_mcp.gateway.suites.child_suite import TOOLS, ChildSuite, ResolvedName, direct_descriptor
 from switchboard_mcp.gateway.suites.host_exposure import NO_CHOICE, HostExposure, candidates, exposure_for
@@ -314,7 +319,7 @@ class ToolListCache:
         )
         extending = self.extension_child(stateless=stateless)
         others = other_extensions(extending.child.snapshot) if extending is not None else {}
-        if extending is not None and not _is_of_family(extending, stateless=stateless):
+        if extending is not None and not is_of_family(extending, stateless=stateless):
             others.pop("extensions", None)
         capabilities |= others
         if extensions := self._extensions(stateless=stateless):
@@ -326,21 +331,14 @@ class ToolListCache:
         return capabilities
 
     def extension_child(self, *, stateless: bool) -> ChildSuite | None:
-        """Return the child that receives methods that MCP does not define, or None.
-
-        It is the only direct child; without one, the only child that declares an extension we do not know, in the
-        host's protocol version family. Nothing may restrict it: such a method could be another way to a denied tool.
-        """
+        """Return the child that receives methods that MCP does not define, or None."""
+        found = find_extension_child(self._suites.values(), stateless=stateless)
         extending = [suite for suite in self._suites.values() if other_extensions(suite.child.snapshot)]
-        found = self.only_direct()
-        if found is None and len(extending) == 1 and _is_of_family(extending[0], stateless=stateless):
-            found = extending[0]
-        free = found if found is not None and not _is_restricted(found) else None
-        hidden = {suite.source for suite in extending if suite is not free}
+        hidden = {suite.source for suite in extending if suite is not found}
         if hidden - self._hidden:
             self._hidden |= hidden
             self._log.info("extensions.not_announced", children=", ".join(sorted(hidden)))
-        return free
+        return found
 
     @property
     def has_extensions(self) -> bool:
@@ -401,16 +399,6 @@ def _name_servers(names: Sequence[str]) -> str:
         shown.append(name)
     more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
     return f"MCP servers with tools here: {', '.join(shown)}{more}."
-
-
-def _is_of_family(suite: ChildSuite, *, stateless: bool) -> bool:
-    known = suite.child.snapshot
-    return known is not None and versions.is_stateless(known.protocol) is stateless
-
-
-def _is_restricted(suite: ChildSuite) -> bool:
-    """Return True for a child that only receives what was locked, or what allow and deny lists apply to."""
-    return suite.child.inventory.governed or suite.access.restricts
 
 
 def _has_tasks(suite: ChildSuite, *, stateless: bool | None = None) -> bool:

@@ -180,7 +180,7 @@ class DashboardState:
         rows: list[dict[str, object]] = []
         for suite in list(self.gateway.all_suites.values()):
             processes = suite.child.processes() or [suite.child]
-            uses = child_uses([suite], self.call_log.timelines)
+            uses = child_uses([suite], self.call_log.timelines, {})
             rows += [self._row(suite, child, use) for child, use in zip(processes, uses, strict=True)]
         rows += [
             {
