@@ -51,6 +51,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         "command": sys.executable,
         "args": ["-c", f"raise SystemExit({HOSTILE!r})"],
     }
+    config["programs"] = {"enabled": True}
     config["mcpServers"]["spare"] = {"command": "true"}
     config["mcpServers"]["resting"] = {"command": "true", "disabled": True}
     file.write_text(json.dumps(config))
@@ -356,6 +357,30 @@ def test_a_call_that_waits_is_allowed_in_the_inbox_and_goes_on(page: Browser, we
         assert not waiting.result(PATIENCE_S).json["result"].get("isError")
     page.run("await page.locator('[data-approval]', {hasText: 'ask me first'}).waitFor({state: 'detached'})")
     page.run("await page.locator('[data-approval]', {hasText: 'Drift'}).first().waitFor()")
+
+
+def test_a_program_that_waits_is_shown_with_its_code_and_runs_once_allowed(page: Browser, web: Web) -> None:
+    pytest.importorskip("pydantic_monty", reason="needs the extra programs")
+    code = f"import pinned\nasked = {HOSTILE!r}\nanswer = await pinned.echo(message='by a program')\n'ran to its end'"
+    arguments = {"action": "call", "subtool": "run", "args": {"code": code}}
+    session = web.initialize()
+    page.view("approvals")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(session.result, "tools/call", {"name": "program_suite", "arguments": arguments})
+        card = "page.locator('[data-approval]', {hasText: 'wants to run a program'})"
+        page.run(f"await {card}.getByText('Program', {{exact: true}}).waitFor()")
+        shown = page.run(
+            f"return await {card}.getByRole('region', {{name: 'Code of the program'}}).innerText()"
+        )
+        assert shown.strip() == code
+        assert "pinned.echo" in page.run(f"return await {card}.innerText()")
+        page.picture(SHOTS / "program.png")
+        page.run(f"await {card}.getByRole('button', {{name: 'Allow'}}).click()")
+        page.run("await page.locator('dialog[open]').getByRole('button', {name: 'Allow'}).click()")
+        result = running.result(PATIENCE_S)
+    assert not result.get("isError"), result
+    assert "ran to its end" in str(result)
+    page.run(f"await {card}.waitFor({{state: 'detached'}})")
 
 
 def test_hostile_names_descriptions_and_messages_are_only_text(page: Browser) -> None:

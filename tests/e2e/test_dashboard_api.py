@@ -299,6 +299,10 @@ def test_calls_are_told_live_without_their_arguments(web: Web) -> None:
         counted = (row.get("calls", 0), row.get("errors", 0))
         call(web)
         call(web, "nope")
+        first = api(web, "calls/1").json
+        assert first["bodies"] == "kept"
+        assert "secret words" in first["args"]["text"]
+        assert "secret words" in first["result"]["text"]
         result: list[Json] = []
         while len(result) < 2:
             result += [each for each in until(stream, "calls")["calls"] if each["seq"] > before]
@@ -554,7 +558,7 @@ def test_a_child_that_comes_with_a_new_config_is_told_and_its_calls_too(tmp_path
 
 
 def test_calls_before_anybody_looked_are_told_and_outlive_a_change_of_the_config(tmp_path: Path) -> None:
-    folder = make_workspace(tmp_path / "ws", mail={}, audit={})
+    folder = make_workspace(tmp_path / "ws", mail={}, audit={}, dashboard={"callDetails": "always"})
     file = folder / "switchboard.config.json"
     with serving(folder) as web:
         web.initialize()
@@ -580,8 +584,12 @@ def test_calls_before_anybody_looked_are_told_and_outlive_a_change_of_the_config
 
 
 def test_what_is_off_is_said_to_be_off(tmp_path: Path) -> None:
-    folder = make_workspace(tmp_path / "ws", mail={}, audit={})
+    folder = make_workspace(tmp_path / "ws", mail={}, audit={}, dashboard={"callDetails": "off"})
     with serving(folder) as web:
+        call(web)
+        shown = api(web, "calls/1")
+        assert (shown.json["bodies"], shown.json["args"], shown.json["result"]) == ("off", None, None)
+        assert "secret words" not in shown.body.decode()
         assert "mail.enabled" in api(web, "mail/messages").json["error"]["message"]
         assert "audit.enabled" in api(web, "audit").json["error"]["message"]
         result = api(web, "overview").json

@@ -27,10 +27,20 @@ def test_drift_is_blocked_until_it_is_approved_and_then_the_running_child_serves
         assert rows["stranger"]["health"] == "absent"
         assert "switchboard approve" in rows["stranger"]["trouble"]["hint"]
         assert not call(web)
+        waiting = {item["kind"]: item for item in api(web, "inbox").json["items"]}
+        drift, new = waiting["drift"], waiting["child"]
+        assert (new["child"], new["command"]) == ("stranger", "switchboard approve stranger")
+        assert new.get("actions", []) == []
+        assert (drift["child"], drift["command"]) == ("kid", "switchboard lock --accept kid")
+        assert "echo" in drift["text"]
+        (accept,) = drift["actions"]
+        assert (accept["name"], accept["scope"]) == ("accept", "admin")
         result = api(web, "children/kid").json
         locked = len(api(web, "audit?kind=lock").json["entries"])
         assert result["driftChanges"][0]["tool"] == "echo"
-        assert api(web, "children/kid/approve", {"mark": result["driftMark"]}).status == 200
+        assert accept["body"] == {"mark": result["driftMark"]}
+        assert web.ask("POST", accept["path"], accept["body"]).status == 200
+        assert [item["kind"] for item in api(web, "inbox").json["items"]] == ["child"]
         assert call(web)
         assert "drift" not in api(web, "children/kid").json
         record = recorded(web, "lock", locked + 1)
