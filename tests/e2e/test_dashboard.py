@@ -533,6 +533,64 @@ def test_calls_name_their_client_and_savings_their_base_line(page: Browser, web:
     page.run("await page.locator('.card.last li', {hasText: 'test'}).first().waitFor()")
 
 
+# An event stream that a test fills: what a page gets in weeks, in a second.
+FAKE_STREAM = """
+    window.RealEventSource ??= window.EventSource;
+    window.EventSource = class extends EventTarget {
+      constructor() { super(); window.stream = this; queueMicrotask(() => this.dispatchEvent(new Event('open'))); }
+      close() {}
+    };
+    const { connect, known } = await import('/static/server.js');
+    await connect();
+    window.feed = (name, data) =>
+      window.stream.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) }));
+    window.kept = () => ({
+      calls: known.calls.length, savings: known.points.length, history: known.history.length,
+      children: known.children.size, elements: document.querySelectorAll('*').length,
+    });
+"""
+FEED = """
+    const first = 1e6, at = Date.now();
+    for (let done = 0; done < 20000; done += 200) {
+      const numbers = Array.from({ length: 200 }, (_, place) => done + place);
+      const call = (n) => ({ seq: first + n, at: at + n, kind: 'call', who: 'x', child: `c${n}`, subtool: `t${n}`,
+                             outcome: 'ok', ms: 1, client: `client ${n}`, session: `s${n}` });
+      feed('calls', { calls: numbers.map(call), seq: first + done + 199 });
+      for (const n of numbers) {
+        feed('savings', { point: [at + n * 1000, n] });
+        feed('history', { point: [at + n * 5000, 5, 1, 0, 1, 1] });
+        feed('resources', { points: { pinned: [at + n * 5000, 1, 1000] } });
+      }
+      const id = (n) => `child ${n}`;
+      feed('children', { changed: numbers.map((n) => ({ id: id(n), child: id(n), suite: id(n), health: 'healthy' })),
+                         gone: numbers.map((n) => id(n - 200)) });
+      feed('attention', { attention: numbers.map((n) => ({ level: 'error', kind: 'child', text: `trouble ${n}` })) });
+    }
+    feed('children', { changed: [], gone: Array.from({ length: 200 }, (_, n) => `child ${19800 + n}`) });
+    const fed = kept();  // before anything is fetched again
+    await new Promise((done) => setTimeout(() => requestAnimationFrame(done), 300));
+    return { ...fed, elements: kept().elements };
+"""
+
+
+@pytest.mark.parametrize("view", ["overview", "calls", "children/pinned/resources"])
+def test_a_page_that_stays_open_keeps_a_limited_number_of_things(page: Browser, view: str) -> None:
+    page.go(view)
+    page.run(f"await page.evaluate(async () => {{ {FAKE_STREAM} }})")
+    before = page.run("return await page.evaluate(() => kept())")
+    after = page.run(f"return await page.evaluate(async () => {{ {FEED} }})")
+    assert 10_000 <= after["calls"] <= 12_000
+    assert 600 <= after["savings"] <= 1_200
+    assert 1_000 <= after["history"] <= 1_500
+    assert after["children"] == before["children"]
+    assert after["elements"] < 3_000
+    if view == "calls":
+        shown = page.run("return await page.locator('.tools [role=status]').innerText()")
+        assert int(shown.split()[0].replace(",", "")) <= 12_000
+        assert page.run("return await page.locator('.list-row').count()") < 100
+    page.run("await page.reload(); await page.waitForSelector('#views a[aria-current]')")
+
+
 def test_after_a_restart_the_page_dims_what_is_old_asks_for_a_login_and_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:

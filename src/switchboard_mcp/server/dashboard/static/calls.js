@@ -10,6 +10,8 @@ import { empty, failed, failure, head, outcome, tabs } from "/static/ui.js";
 
 const TABS = ["list", "waterfall", "latency", "errors"];
 const FILTERS = ["q", "client", "session", "child", "subtool", "outcome", "kind", "who", "from", "to", "minMs"];
+// Hosts choose names, and so how many there are; the text filter finds the rest.
+const MAX_OPTIONS = 300;
 const LOOK_BACK = [
   ["", "any time"],
   ["5", "last 5 min"],
@@ -222,13 +224,15 @@ function listTab(view, route) {
       kind: new Set(),
       outcome: new Set(["failed"]),
     };
+    const add = (key, word) => {
+      if (word && sets[key].size < MAX_OPTIONS) sets[key].add(word);
+    };
     for (const call of known.calls) {
-      sets.child.add(call.child);
-      sets.kind.add(call.kind);
-      sets.outcome.add(call.outcome);
-      if (call.client) sets.client.add(call.client);
-      if (call.subtool && sets.subtool.size < 300 && (!wanted.child || call.child === wanted.child))
-        sets.subtool.add(call.subtool);
+      add("child", call.child);
+      add("kind", call.kind);
+      add("outcome", call.outcome);
+      add("client", call.client);
+      if (!wanted.child || call.child === wanted.child) add("subtool", call.subtool);
     }
     for (const key of Object.keys(sets)) options(key, sets[key]);
   };

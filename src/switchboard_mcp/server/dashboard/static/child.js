@@ -506,7 +506,7 @@ export function childView(view, route, title) {
         if (left) return;
         if (page.lines.length) {
           if (!next) clear(text);
-          text.append(page.lines.map((line) => line.text).join("\n") + "\n");
+          text.append(...page.lines.map((line) => `${line.text}\n`));
           while (text.childNodes.length > 200) text.firstChild.remove();
           if (follow) text.scrollTop = text.scrollHeight;
         } else if (!next) clear(text, h("span", { class: "dim" }, "It has written nothing."));

@@ -84,8 +84,8 @@ function attention() {
 }
 
 export function overviewView(view, route) {
+  known.history = []; // of another range
   let range = RANGES.some(([id]) => id === route.query.range) ? route.query.range : "1h",
-    points = [],
     isStored = false,
     memory = null,
     waiting = null,
@@ -212,7 +212,7 @@ export function overviewView(view, route) {
   };
   const sums = () => {
     const begin = now() - RANGES.find(([id]) => id === range)[2] * 60000;
-    return points
+    return known.history
       .filter(([at, width]) => at + width * 1000 > begin)
       .reduce(
         (sum, [, , made, wrong, , p95]) => ({
@@ -226,7 +226,7 @@ export function overviewView(view, route) {
   const savings = () => {
     const [, label, minutes] = RANGES.find(([id]) => id === range),
       begin = now() - minutes * 60000,
-      found = savedIn(points, isStored, known.points, begin, now());
+      found = savedIn(known.history, isStored, known.points, begin, now());
     return { ...found, span: found.from > begin ? "since the start" : `in ${label}` };
   };
   const drawTroubles = () => {
@@ -286,7 +286,7 @@ export function overviewView(view, route) {
   const drawTraffic = () => {
     const [, , minutes] = RANGES.find(([id]) => id === range),
       end = now();
-    const { width, first, last, columns } = gather(points, end - minutes * 60000, end, 90);
+    const { width, first, last, columns } = gather(known.history, end - minutes * 60000, end, 90);
     const { made, wrong, p95 } = sums();
     perColumn.textContent = `per ${per(width)}`;
     calls.set(columns, width, first, last, `${plural(made, "call")}, ${wrong} failed.`);
@@ -458,7 +458,7 @@ export function overviewView(view, route) {
     const mine = range,
       found = await get("/api/history", { range });
     if (mine !== range) return;
-    points = found.points;
+    known.history = found.points;
     isStored = found.stored;
     drawTraffic();
     drawSavings();
@@ -506,10 +506,6 @@ export function overviewView(view, route) {
     on("calls", drawCalls),
     on("history", (point) => {
       if (!point) return void fetchHistory().catch(() => {});
-      // The stored minute may begin at the same time, and has the tokens.
-      const isSame = ([at, seconds]) => at >= point[0] && seconds === point[1];
-      while (points.length && isSame(points[points.length - 1])) points.pop();
-      points.push(point);
       if (range === "5m" || range === "1h") live();
     }),
     on("savings", throttle(drawSavings)),

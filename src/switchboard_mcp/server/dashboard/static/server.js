@@ -25,6 +25,9 @@ const RETRY_MS = 2000,
 const SILENT_MS = 20000,
   ANSWER_MS = 15000;
 const MAX_CALLS = 10000;
+// A page may stay open for weeks.
+const MAX_SAVINGS = 1200,
+  MAX_HISTORY = 1500;
 // The list of calls fetches older ones while it is scrolled.
 const FIRST_CALLS = 200;
 
@@ -142,9 +145,15 @@ export async function connect() {
   });
   hear("savings", ({ point }) => {
     known.points.push(point);
+    // The older half loses every second point, as on the server.
+    if (known.points.length > MAX_SAVINGS)
+      known.points = known.points.filter((_, place) => place % 2 === 0 || place > MAX_SAVINGS / 2);
     emit("savings");
   });
-  hear("history", ({ point }) => emit("history", point));
+  hear("history", ({ point }) => {
+    if (point) addToHistory(point);
+    emit("history", point);
+  });
   hear("server", (changes) => {
     Object.assign(known.overview, changes);
     emit("server");
@@ -166,6 +175,14 @@ export async function connect() {
   hear("mail", () => emit("mail"));
   clearInterval(watching);
   watching = setInterval(watch, 5000);
+}
+
+// The newest interval is sent again while it grows. The stored minute may begin at the same time, and has the tokens.
+function addToHistory(point) {
+  const isSame = ([at, seconds]) => at >= point[0] && seconds === point[1];
+  while (known.history.length && isSame(known.history[known.history.length - 1])) known.history.pop();
+  known.history.push(point);
+  if (known.history.length > MAX_HISTORY) known.history.splice(0, known.history.length - MAX_HISTORY);
 }
 
 // Notices a connection that is dead without having been closed, and a login that has expired.
