@@ -1,4 +1,4 @@
-"""A child that takes its time: `hold(message, until)` is answered when there is a file of that name.
+"""A child that takes its time: `hold(message, until)` is answered when there is a file of that name, and so is `look`.
 
 Its answers begin with the label it was started with, so that it can be told which run of it has answered. Standard
 library only.
@@ -52,7 +52,10 @@ def result(asked: Json, label: str) -> Json:
             "serverInfo": {"name": label, "version": "1"},
         }
     if method == "tools/list":
-        return {"tools": [tool("hold")]}
+        tools = [tool("hold"), {**tool("look"), "annotations": {"readOnlyHint": True}}]
+        for one in tools:
+            one["inputSchema"]["properties"]["until"] = {"type": "string"}
+        return {"tools": tools}
     if method == "tools/call":
         return text(f"{label}:{asked['params']['arguments']['message']}")
     return {}

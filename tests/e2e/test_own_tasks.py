@@ -23,6 +23,7 @@ from tests.e2e.web import Web, serving
 from tests.e2e.workspaces import add_child, configure
 from tests.patience import PATIENCE_S
 
+BOSS = "b" * 40
 HOLDING = Path(__file__).parent.parent / "children" / "holding.py"
 
 
@@ -61,13 +62,27 @@ class Tasks(ClientExtension):
 def web(tmp_path_factory: pytest.TempPathFactory, npm_bin: Callable[[str], str]) -> Iterator[Web]:
     """Two children with handshakes behind suites: one with slow calls, one with a tool that only runs as a task."""
     workspace = tmp_path_factory.mktemp("tasks")
-    configure(workspace, {**SETTINGS, "tasks": {"after": "1s"}})
+    tokens = {**SETTINGS["http"]["tokens"], "boss": {"token": BOSS, "dashboard": "admin"}}
+    more = {"http": {"tokens": tokens}, "tasks": {"after": "1s"}, "programs": {"enabled": True}}
+    configure(workspace, {**SETTINGS, **more})
     add_child(workspace, "slow", [sys.executable, str(HOLDING), "slow"])
     add_child(workspace, "research", [npm_bin("mcp-server-everything")])
     with serving(workspace, env={"XDG_CACHE_HOME": str(workspace / "cache")}) as running:
         known = {"name": "research_suite", "arguments": {"action": "introspect"}}
         ask(running, ANN, "tools/call", known)
         yield running
+
+
+HOLD_BY_PROGRAM = """
+import slow
+first = await slow.hold(message="p", until=input)
+[first, await slow.hold(message="q", until=input)]
+"""
+
+
+def program(code: str, path: Path) -> Json:
+    """The run of a program whose calls are answered when there is a file of this name."""
+    return {"action": "call", "subtool": "run", "args": {"code": code, "input": str(path)}}
 
 
 def hold(path: Path, message: str = "x") -> Json:
@@ -79,25 +94,72 @@ def modern_client(web: Web, http: httpx2.AsyncClient) -> Client:
     return Client(streamable_http_client(f"{web.url}/mcp", http_client=http), extensions=[Tasks()])
 
 
+async def left_task(web: Web, http: httpx2.AsyncClient, suite: str, arguments: Json) -> str:
+    """The task that a client got for a call, and left."""
+    async with modern_client(web, http) as client:
+        (block,) = (await client.call_tool(suite, arguments)).content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+async def text_of_task(web: Web, http: httpx2.AsyncClient, task: str) -> str:
+    """The text of the result of a task, which another client waits for."""
+    async with modern_client(web, http) as again, asyncio.timeout(PATIENCE_S):
+        request = TaskRequest(params={"taskId": task})
+        while (found := await again.session.send_request(request, TaskState)).status == "working":
+            continue
+    assert found.status == "completed"
+    assert found.result is not None
+    text: str = found.result["content"][0]["text"]
+    return text
+
+
 async def test_a_client_makes_a_task_of_a_slow_call_leaves_and_fetches_it_later(
     web: Web, tmp_path: Path
 ) -> None:
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {ANN}"}) as http:
-        async with modern_client(web, http) as client:
-            made = await client.call_tool("slow_suite", hold(tmp_path / "go"))
-            (block,) = made.content
-            assert isinstance(block, types.TextContent)
+        task = await left_task(web, http, "slow_suite", hold(tmp_path / "go"))
         (tmp_path / "go").touch()
-        async with modern_client(web, http) as again:
-            request = TaskRequest(params={"taskId": block.text})
-            async with asyncio.timeout(PATIENCE_S):
-                while (found := await again.session.send_request(request, TaskState)).status == "working":
-                    continue
-            assert found.status == "completed"
-            assert found.result is not None
-            assert found.result["content"][0]["text"] == "slow:x"
+        assert await text_of_task(web, http, task) == "slow:x"
     wanted = {("call", "ann", "hold", "ok"), ("tasks/get", "ann", "hold", "ok")}
     until(lambda: wanted <= recorded(web), "the task in the audit log")
+
+
+async def test_a_program_that_waits_is_a_task_and_is_approved_on_the_dashboard(
+    web: Web, tmp_path: Path
+) -> None:
+    as_boss = {"Authorization": f"Bearer {BOSS}"}
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {ANN}"}) as http:
+        task = await left_task(web, http, "program_suite", program(code := HOLD_BY_PROGRAM, tmp_path / "go"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not (
+                questions := (await http.get(f"{web.url}/api/approvals", headers=as_boss)).json()["approvals"]
+            ):
+                continue
+        (question,) = questions
+        assert question["code"] == code
+        assert question["arguments"].startswith("slow.hold (write)")
+        allow = f"{web.url}/api/approvals/{question['id']}/allow"
+        assert (await http.post(allow, json={}, headers=as_boss)).json()["allow"] is True
+        (tmp_path / "go").touch()
+        answer = json.loads(await text_of_task(web, http, task))
+    assert answer["value"] == ["slow:p", "slow:q"]
+    assert [call["subtool"] for call in answer["calls"]] == ["slow.hold"]
+
+
+async def test_a_program_whose_call_takes_long_is_a_task_that_goes_on_without_its_client(
+    web: Web, tmp_path: Path
+) -> None:
+    reads = HOLD_BY_PROGRAM.replace("hold", "look")
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {ANN}"}) as http:
+        task = await left_task(web, http, "program_suite", program(reads, tmp_path / "go"))
+        assert ask(web, BOB, "tasks/get", {"taskId": task})["error"]["code"] == -32602
+        (tmp_path / "go").touch()
+        assert json.loads(await text_of_task(web, http, task))["value"] == ["slow:p", "slow:q"]
+        cancelled = await left_task(web, http, "program_suite", program(reads, tmp_path / "never"))
+    ask(web, ANN, "tasks/cancel", {"taskId": cancelled})
+    assert ask(web, ANN, "tasks/get", {"taskId": cancelled})["result"]["status"] == "cancelled"
+    until(lambda: ("call", "ann", "look", "cancelled") in recorded(web), "the end of the program's call")
 
 
 def test_two_hundred_tasks_of_two_principals_are_each_visible_to_one(web: Web, tmp_path: Path) -> None:

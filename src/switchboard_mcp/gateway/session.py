@@ -82,6 +82,9 @@ class ProgramMark(Protocol):
     def is_approved(self, child: str, subtool: str) -> bool:
         """Return True if the user has allowed the program to call the subtool."""
 
+    def is_run_by(self, request: object) -> bool:
+        """Return True if this request of the host runs the program."""
+
 
 class Approver(Protocol):
     """Asks the person at the terminal of a command, whose host is this process."""

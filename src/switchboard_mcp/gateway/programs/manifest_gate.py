@@ -42,6 +42,9 @@ class ManifestGate:
         self, request: PipelineRequest, proceed: Callable[[], None], refuse: Callable[[Failure], None]
     ) -> None:
         """Apply the rules to the call itself, and to `run` the check and the approval of the program."""
+        if not request.listed_in:  # it is about the task of an earlier call
+            self._gate.admit(request, proceed, refuse)
+            return
         if request.target()[0] != RUN:
 
             def go_on() -> None:

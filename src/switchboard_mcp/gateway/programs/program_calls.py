@@ -29,7 +29,7 @@ from switchboard_mcp.transport.rpc import next_id
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
-    from switchboard_mcp.gateway.session import ReplyChannel, Session
+    from switchboard_mcp.gateway.session import Session
 
 # What a program may call: the suite, by its name, and the subtool.
 Subtool = tuple[str, str]
@@ -52,7 +52,6 @@ class ProgramRun:
         approved: frozenset[Subtool],
     ) -> None:
         self.run_id = run_id
-        self.session: Session = request.session
         self._gateway = gateway
         self._request = request
         self._manifest = manifest
@@ -60,6 +59,15 @@ class ProgramRun:
         self._meta = _carried(request.meta)
         # Its calls are among those of the host, which cannot guess their ids.
         self._id_prefix = b'"program ' + os.urandom(16).hex().encode() + b" "
+
+    @property
+    def session(self) -> Session:
+        """The session of the host, or of the task that the run has become."""
+        return self._request.session
+
+    def is_run_by(self, request: object) -> bool:
+        """Return True if this request of the host runs the program."""
+        return request is self._request
 
     def is_approved(self, child: str, subtool: str) -> bool:
         """Return True if the user has allowed the program to call the subtool."""
@@ -87,28 +95,28 @@ class ProgramRun:
         if suite is None or session.closed:
             return None
         id = self._id_prefix + next_id() + b'"'
-        channel = ProgramChannel(self._request.channel)
+        channel = ProgramChannel(self._request)
         session.program_calls[id] = self
         try:
             suite.begin(session, channel, id, PlainParams(suite.name, call, self._meta))
             return await channel.response
         except CancelledError:
-            session.cancel(Raw(id), "The program was cancelled.")
+            self.session.cancel(Raw(id), "The program was cancelled.")
             raise
         finally:
-            session.program_calls.pop(id, None)
+            self.session.program_calls.pop(id, None)
 
 
 class ProgramChannel:
     """Carries the answer of a call to its program, and requests of children to the program's host."""
 
-    def __init__(self, host: ReplyChannel) -> None:
-        self._host = host
+    def __init__(self, run: PipelineRequest) -> None:
+        self._run = run
         self.response: Future[bytes] = get_running_loop().create_future()
 
     def send(self, message: bytes) -> None:
         """Send a request of a child, or a notification, to the host."""
-        self._host.send(message)
+        self._run.channel.send(message)
 
     def answer(self, message: bytes) -> None:
         """Settle the call."""

@@ -7,7 +7,7 @@ child runs as tasks only becomes one at once, one that it can run as a task afte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -123,6 +123,7 @@ def _convert(suite: TaskSuite, request: HostRequest, subtool: str, after_s: floa
 
 def _move(request: HostRequest, task: OwnTask, ttl_s: float) -> None:
     channel, host_id, meta = request.channel, request.host_id, request.meta
+    _move_program_calls(request, task.session)
     del request.session.in_flight[host_id]
     _name_client(task, meta)
     request.session, request.channel, request.host_id = task.session, task.session.channel, CALL_ID
@@ -131,6 +132,18 @@ def _move(request: HostRequest, task: OwnTask, ttl_s: float) -> None:
     request.timeout_s = ttl_s
     request.extend_deadline(ttl_s)
     channel.answer(jsonrpc.result(host_id, task.handle(stateless=True)))
+
+
+def _move_program_calls(request: HostRequest, session: Session) -> None:
+    """Move the open calls of the program that a request runs: its session may end with the answer."""
+    before = request.session
+    for id, program in list(before.program_calls.items()):
+        if program.is_run_by(request):
+            session.program_calls[id] = before.program_calls.pop(id)
+            call = before.in_flight.pop(id, None)
+            if call is not None:
+                session.in_flight[id] = call
+                cast("HostRequest", call).session = session
 
 
 def _name_client(task: OwnTask, meta: message_meta.Meta | msgspec.UnsetType) -> None:
