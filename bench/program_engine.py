@@ -18,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
+from bench.program_start import ABSENT, OFF, measure_starts
+from bench.program_start import table as start_table
 from bench.report import Goal, Options, Report, Table, cell, percentile
 from switchboard_mcp.app import CommandOptions, load, running
 from switchboard_mcp.cli.local_client import connected
@@ -198,6 +200,8 @@ def _workspace(folder: str) -> Workspace:
 def run(options: Options) -> Report:
     """Measure, and hold the goals."""
     found = asyncio.run(measure(options)) | asyncio.run(measure_gateway(options))
+    starts = measure_starts(options)
+    off, absent = starts[OFF], starts[ABSENT]
     p50 = {name: statistics.median(values) for name, values in found.items()}
     times = [name for name in found if name not in ("memory", "helpers")]
     rows = [
@@ -209,7 +213,10 @@ def run(options: Options) -> Report:
     engine = p50["inner call, read"] - p50["plain call of the function"]
     added = p50["suite call in a program"] - p50["suite call"]
     return Report(
-        tables=[Table("Programs: the engine (milliseconds)", ["", "p50", "p99", "n"], rows)],
+        tables=[
+            Table("Programs: the engine (milliseconds)", ["", "p50", "p99", "n"], rows),
+            start_table(starts),
+        ],
         goals=[
             Goal("added by the engine to each inner call", engine, "at most", 0.5, "ms"),
             Goal("added to a suite call by a program around it", added, "at most", 0.5, "ms"),
@@ -218,6 +225,16 @@ def run(options: Options) -> Report:
             Goal("a first check", p50["first check"], "at most", 50, "ms"),
             Goal("helpers for 100 programs that wait", p50["helpers"], "at most", 2, ""),
             Goal("helper and worker after small programs", p50["memory"], "at most", 60, "MiB"),
+            Goal(
+                "CPU time of a start with programs off", off["cpu_ms"] / absent["cpu_ms"], "at most", 1.1, "×"
+            ),
+            Goal(
+                "memory added by programs that are off",
+                off["rss_mib"] - absent["rss_mib"],
+                "at most",
+                0.5,
+                "MiB",
+            ),
         ],
-        figures={"programs": p50},
+        figures={"programs": p50, **starts},
     )
