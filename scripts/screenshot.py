@@ -270,8 +270,8 @@ def main() -> None:
             for theme in ("light", "dark"):
                 for name, address in pages.items():
                     take(page, name, address, theme, (WIDTH, HEIGHT))
-            for name in ("overview", "calls", "children", "mail"):
-                take(page, f"phone-{name}", pages[name], "light", PHONE)
+                for name, address in pages.items():
+                    take(page, f"phone-{name}", address, theme, PHONE)
             take(page, "wide-overview", pages["overview"], "dark", (1920, 1080))
     for taken, kept in KEPT.items():
         shutil.copy(PICTURES / f"{taken}.png", IMAGES / f"{kept}.png")

@@ -24,6 +24,9 @@ const KINDS = [
   "execute",
 ];
 
+// The log has durations such as `100ms`.
+const spaced = (took) => took.replace(/(\d)([a-z])/, "$1 $2");
+
 export function auditView(view, route) {
   if (!known.overview.audit) {
     clear(
@@ -56,7 +59,7 @@ export function auditView(view, route) {
             ),
         ],
         ["Subtool", entry.subtool],
-        ["Took", entry.took && `at most ${entry.took}`],
+        ["Took", entry.took && `at most ${spaced(entry.took)}`],
         ["Outcome", entry.outcome],
         ["Entry", entry.seq],
       ]),
@@ -66,7 +69,7 @@ export function auditView(view, route) {
       ["w-child", "Child", (entry) => entry.child || ""],
       ["grow cut", "Subtool", (entry) => entry.subtool || ""],
       ["w-who", "Token", (entry) => entry.who || ""],
-      ["w-ms dim", "Took", (entry) => (entry.took ? `≤ ${entry.took}` : "")],
+      ["w-ms dim", "Took", (entry) => (entry.took ? `≤ ${spaced(entry.took)}` : "")],
       ["w-out", "Outcome", (entry) => (entry.outcome ? outcome(entry.outcome) : "")],
     ],
     more: async () => {

@@ -235,18 +235,20 @@ export class TimeChart {
           s("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: y(value), y2: y(value) }),
           s("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, this.tick(value)),
         ]),
-        timeTicks(begin, end, Math.max(2, wide / 110)).map((at) =>
-          s(
+        timeTicks(begin, end, Math.max(2, wide / 110)).map((at) => {
+          const text = when(at, spanned),
+            half = text.length * 3.4; // of a digit that is 6.8 pixels wide
+          return s(
             "text",
             {
               class: "tick",
-              x: Math.max(LEFT + 14, Math.min(wide - RIGHT - 16, x(at))),
+              x: Math.max(LEFT + 14, Math.min(wide - half, x(at))),
               y: height - 5,
               "text-anchor": "middle",
             },
-            when(at, spanned),
-          ),
-        ),
+            text,
+          );
+        }),
         bars.map(({ key, ink }) => s("path", { class: `fill ink-${ink}`, d: rects.get(key) })),
         lines,
         this.cross,

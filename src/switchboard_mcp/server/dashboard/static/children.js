@@ -14,7 +14,7 @@ const COLUMNS = [
     "Health",
     (row) => [
       state(row.health),
-      row.lockTrouble ? badge("lock", "bad") : row.drift ? badge(`${row.drift} drifted`, "warn") : "",
+      row.lockTrouble ? [" ", badge("lock", "bad")] : row.drift ? [" ", badge(`${row.drift} drifted`, "warn")] : "",
     ],
     (row) => row.health,
   ],

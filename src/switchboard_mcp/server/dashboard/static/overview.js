@@ -307,7 +307,7 @@ export function overviewView(view, route) {
         { class: "row" },
         h("span", { class: "grow cut" }, label),
         note && h("span", { class: "dim small cut" }, note),
-        dot(word, kind),
+        h("span", { class: "w-word" }, dot(word, kind)),
       );
     const bus = about.bus,
       replicas = about.replicas;
@@ -391,7 +391,7 @@ export function overviewView(view, route) {
                   { class: "num dim" },
                   `${plural(one.calls, "call")}${one.inFlight ? ` +${one.inFlight}` : ""}`,
                 ),
-                h("span", { class: "num dim" }, span(now() - one.startedAt)),
+                h("span", { class: "num dim w-age" }, span(now() - one.startedAt)),
               ),
             ),
           )
@@ -418,8 +418,8 @@ export function overviewView(view, route) {
                   `${call.child} · ${call.subtool || call.kind}`,
                 ),
                 h("span", { class: "dim small cut" }, call.client || call.who || ""),
-                h("span", { class: "num dim" }, ms(call.ms)),
-                outcome(call.outcome),
+                h("span", { class: "num dim w-age" }, ms(call.ms)),
+                h("span", { class: "w-word cut" }, outcome(call.outcome)),
               ),
             ),
           )

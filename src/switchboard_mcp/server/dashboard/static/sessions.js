@@ -13,13 +13,13 @@ const COLUMNS = [
   ["client", "Client", (row) => `${clientOf(row)} ${row.version || ""}`.trim(), (row) => clientOf(row).toLowerCase()],
   ["transport", "Transport", (row) => row.transport || "", (row) => row.transport || ""],
   ["protocol", "Protocol", (row) => row.protocol || "", (row) => row.protocol || "", "optional"],
-  ["profile", "Profile", (row) => row.profile || "", (row) => row.profile || "", "optional"],
-  ["who", "Token", (row) => row.principal || "", (row) => row.principal || "", "optional"],
+  ["profile", "Profile", (row) => row.profile || "–", (row) => row.profile || "", "optional"],
+  ["who", "Token", (row) => row.principal || "–", (row) => row.principal || "", "optional"],
   ["since", "Connected", (row) => span(now() - row.startedAt), (row) => -row.startedAt, "num"],
   [
     "calls",
     "Calls",
-    (row) => [number(row.calls), row.inFlight ? h("span", { class: "dim" }, ` +${row.inFlight}`) : ""],
+    (row) => h("span", {}, number(row.calls), row.inFlight ? h("span", { class: "dim" }, ` +${row.inFlight}`) : ""),
     (row) => -row.calls,
     "num",
   ],
@@ -172,6 +172,8 @@ export function sessionsView(view, route, title) {
     const row = found.sessions.find((each) => each.id === open);
     if (!row) return void clear(body, empty("This session has ended, or there was none of that name."));
     title(clientOf(row));
+    const heading = view.querySelector("h2");
+    if (heading) heading.textContent = `${clientOf(row)} ${row.version || ""}`.trim();
     calls.href = href("calls", [], { session: row.id });
     const tokens = row.tokens || {},
       gain = row.saved;
@@ -201,7 +203,7 @@ export function sessionsView(view, route, title) {
           {},
           facts([
             ["Client", `${row.client || "unnamed"} ${row.version || ""}`],
-            ["Title", row.title],
+            ["Session", row.id],
             ["Transport", row.transport],
             ["Protocol", row.protocol],
             ["Token", row.principal],

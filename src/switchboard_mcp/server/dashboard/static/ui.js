@@ -150,12 +150,19 @@ export function segments(label, choices, value, chosen) {
 }
 
 // Links that look like tabs, since each has an address of its own.
-export const tabs = (label, choices, current) =>
-  h(
+export function tabs(label, choices, current) {
+  const node = h(
     "nav",
     { class: "tabs", "aria-label": label },
     choices.map(([id, text, to]) => h("a", { href: to, "aria-current": id === current ? "page" : undefined }, text)),
   );
+  // A narrow page has no room for all of them.
+  requestAnimationFrame(() => {
+    const shown = node.querySelector("[aria-current]");
+    if (shown) node.scrollLeft = shown.offsetLeft - node.offsetLeft - 16;
+  });
+  return node;
+}
 
 // A control with its label and a note. The note describes it and is no part of its name.
 let fields = 0;
