@@ -503,6 +503,8 @@ def test_the_keys_of_the_help_work_in_every_list(
         call(web)
     page.run("await page.evaluate(() => document.activeElement.blur())")
     page.run("await page.keyboard.press(args.key)", key=str(VIEWS.index(view) + 1))
+    # Rows of the former view are no sign.
+    page.run("await page.waitForSelector(`#views a[data-view=${args.view}][aria-current]`)", view=view)
     rows = "tbody tr" if view == "children" else ".list-row"
     page.run("await page.locator(args.rows).nth(2).waitFor()", rows=rows)
     shown = "return await page.locator(args.selected).innerText()"
