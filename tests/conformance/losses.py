@@ -41,7 +41,6 @@ IN_INTROSPECT = (
     "looks for a tool by name in tools/list; a suite lists one tool, and shows its subtools in introspect"
 )
 OWN_URI = "the error names the URI that the host has used, which is the suite's"
-AS_RESULT = "an error of a subtool's call is a result with isError, which the model can read"
 
 # What only suites lose, with children of either era, by suite.
 SUITE_LOSSES: Mapping[str, Reasons] = {
@@ -54,10 +53,6 @@ SUITE_LOSSES: Mapping[str, Reasons] = {
         ("sep-2164-resource-not-found", "ResourcesNotFoundDataUri"): OWN_URI,
     },
 }
-# What only suites of a modern child lose.
-MODERN_SUITE_LOSSES: Reasons = {
-    ("input-required-result-validate-input", "ValidateInputResponses"): AS_RESULT,
-}
 
 
 def reasons(suite: str, era: str | None, mode: str) -> Reasons:
@@ -65,8 +60,7 @@ def reasons(suite: str, era: str | None, mode: str) -> Reasons:
     known = LOSSES.get((suite, era), {})
     if mode != "suite":
         return known
-    modern = MODERN_SUITE_LOSSES if (suite, era) == ("2026-07-28", "modern") else {}
-    return {**known, **SUITE_LOSSES.get(suite, {}), **modern}
+    return {**known, **SUITE_LOSSES.get(suite, {})}
 
 
 def reason(loss: Loss, suite: str, era: str | None, mode: str = "direct") -> str | None:

@@ -135,6 +135,14 @@ def to_input_request(method: str, params: Raw | UnsetType) -> dict[str, object]:
     return request
 
 
+def are_input_responses(responses: Raw) -> bool:
+    """Return True for null, and for an object of objects."""
+    try:
+        return bytes(responses) == b"null" or all(map(is_object, decode_members(responses).values()))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
 def to_legacy_params(request: ClientRequest, id: str) -> bytes:
     """Convert an embedded request to legacy params. `id` becomes the elicitation id if the legacy family needs one."""
     members = {} if request.params is UNSET else decode_members(request.params)

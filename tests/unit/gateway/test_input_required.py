@@ -364,3 +364,31 @@ def test_a_handshake_era_child_that_says_so_means_something_else(board: Board) -
     called = host.ask("tools/call", {"name": "echo"})
     kid.server.refuse(kid.server.last(), HEADER_MISMATCH)
     assert host.error(called)["code"] == HEADER_MISMATCH
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize(
+    ("input", "valid"),
+    [
+        ({"a": 5}, False),
+        ({"a": None}, False),
+        (5, False),
+        ([], False),
+        ("x", False),
+        (None, True),
+        ({}, True),
+    ],
+)
+@pytest.mark.parametrize("spaced", [False, True])
+def test_input_that_its_host_has_written_wrongly_is_an_error_for_the_host(
+    board: Board, era: str, input: object, valid: bool, spaced: bool
+) -> None:
+    """Not a result for the model, which cannot correct it. A member that is unknown takes the slow path."""
+    kid = board.child(era=era)
+    host = board.host(modern=True)
+    id = host.call(params={"inputResponses": input, **({"vendor": 1} if spaced else {})})
+    if valid:
+        assert kid.server.requests("tools/call")
+    else:
+        assert host.error(id)["code"] == -32602
+        assert kid.runs == [] or kid.server.requests("tools/call") == []

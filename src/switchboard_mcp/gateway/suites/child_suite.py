@@ -18,7 +18,7 @@ from switchboard_mcp.children.catalog import Annotations, Tool
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config, settings_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
-from switchboard_mcp.errors import Failure
+from switchboard_mcp.errors import INVALID_PARAMS, Failure
 from switchboard_mcp.gateway.client_request import ResumeResult
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
 from switchboard_mcp.gateway.session import ReplyChannel, Session
@@ -31,7 +31,7 @@ from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Shape, descr
 from switchboard_mcp.gateway.suites.twins import Twins, declared
 from switchboard_mcp.gateway.tasks.start_tasks import begin_as_task, watch
 from switchboard_mcp.policy.access import access, denial, patterns
-from switchboard_mcp.protocol import message_meta, versions
+from switchboard_mcp.protocol import client_requests, message_meta, versions
 from switchboard_mcp.protocol.apps import NO_UI, ToolUi
 from switchboard_mcp.protocol.kept_schemes import host_uri, keeps_scheme
 from switchboard_mcp.suites import sanitize
@@ -55,6 +55,7 @@ TOOLS, RESOURCES = "tools/list", "resources/list"
 OWN_DESCRIPTION_CHARS = 200
 # Hosts show a title in menus and questions.
 TITLE_CHARS = 60
+INVALID_INPUT = "tools/call: `inputResponses` must be an object, and each of its members too."
 
 
 class ChildSuite:
@@ -223,6 +224,9 @@ class ChildSuite:
 
     def begin(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
         """Serve a call whose arguments are complete."""
+        if _has_invalid_input(params):
+            session.refuse(channel, id, INVALID_PARAMS, INVALID_INPUT)
+            return
         if params.task is not UNSET and begin_as_task(self, session, channel, id, params):
             return
         if self.observer is not None:
@@ -455,3 +459,13 @@ def build_suites(
             if suite.split and suite.exposure != "direct":
                 suite.twins = Twins(*names_of_twins[suite.name], auto=suite.split == "auto")
     return suites
+
+
+def _has_invalid_input(params: PlainParams) -> bool:
+    """Return True if a stateless host has written its input wrongly.
+
+    The error of the child would be a result for the model, which cannot correct it.
+    """
+    if params.input_responses is UNSET or params.meta is UNSET or message_meta.VERSION not in params.meta:
+        return False
+    return not client_requests.are_input_responses(params.input_responses)
