@@ -67,7 +67,7 @@ class Child:
         self.call_timeout_s = call_timeout_s(spec, config)
         self.owner: object = None
         self.last_session: object = None
-        self.users: set[object] = set()
+        self.users: dict[object, None] = {}
         self.successor: Child | None = None
         self.requests = 0
         self.lookups = 0
@@ -236,13 +236,13 @@ class Child:
         """
         self.last_session = session
         if remember:
-            self.users.add(session)
+            self.users[session] = None
             if len(self.users) > 1 and self.peer is not None:
                 self.peer.take_turns()
 
     def release_session(self, owner: object) -> None:
         """Release what is kept for a session that has ended. A shared child keeps its name only."""
-        self.users.discard(owner)
+        self.users.pop(owner, None)
 
     def retire(self, successor: Child | None) -> None:
         """Redirect callers to the successor once this child closes; a reload has replaced or removed it."""

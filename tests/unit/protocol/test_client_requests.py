@@ -146,9 +146,11 @@ def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
                 "extensions": {"v/x": {}},
             },
             False,
-            True,
+            False,
             {"roots": {}, "elicitation": {"url": {}}},
         ),
+        # Switchboard awaits the tasks of a host with a handshake.
+        ({"roots": {}, "extensions": {"v/x": {}}}, False, True, {"roots": {}, "extensions": {TASKS: {}}}),
         ({}, False, False, {}),
     ],
 )

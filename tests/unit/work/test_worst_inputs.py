@@ -460,6 +460,7 @@ EXEMPT = {
         protocol.client_requests.declares_tasks protocol.client_requests.requires_tasks
         protocol.client_requests.offers_tasks
         protocol.result_ids.reported_task protocol.result_ids.poll_interval_s protocol.result_ids.with_task_id
+        protocol.client_requests.are_input_responses
         protocol.client_requests.to_input_request protocol.client_requests.to_legacy_params
         protocol.client_requests.url_input_requests protocol.client_requests.replace_progress_token
         protocol.message_meta.validate protocol.message_meta.decode_text protocol.message_meta.child_meta

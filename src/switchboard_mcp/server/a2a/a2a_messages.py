@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.conversations import attached_files
@@ -35,7 +35,7 @@ class Part(Struct, rename="camel", kw_only=True):
     text: str | None = None
     raw: str | None = None
     url: str | None = None
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw | UnsetType = UNSET
     filename: str = ""
     media_type: str = ""
 
@@ -48,7 +48,7 @@ class A2aMessage(Struct, rename="camel", kw_only=True):
     role: Literal["ROLE_USER", "user"] = "ROLE_USER"
     context_id: Id = ""
     task_id: Id = ""
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, msgspec.Raw] = {}
 
 
 class SendConfiguration(Struct, frozen=True, rename="camel", kw_only=True):
@@ -94,14 +94,22 @@ def to_draft(message: A2aMessage) -> Draft:
             attachment = FileAttachment(
                 name=name, media_type=kind, data=attached_files.decode_base64(part.raw)
             )
-    subject = message.metadata.get("subject")
+    subject = _subject(message)
     return Draft(
         action="delegate_task",
         payload="\n\n".join(texts),
         idempotency_key=f"a2a {message.message_id}",
-        metadata={"a2a": True, **({"subject": subject[:200]} if isinstance(subject, str) else {})},
+        metadata={"a2a": True, **({"subject": subject} if subject else {})},
         attachment=attachment,
     )
+
+
+def _subject(message: A2aMessage) -> str:
+    """Return the subject in the metadata; empty if it is no text."""
+    try:
+        return msgspec.json.decode(message.metadata["subject"], type=str)[:200]
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 def _text_of(part: Part) -> str:
@@ -109,7 +117,7 @@ def _text_of(part: Part) -> str:
         return part.text
     if part.url is not None:
         return part.url
-    if part.data is not None:
+    if part.data is not UNSET:
         return bytes(part.data).decode()
     raise A2aError(INVALID_PARAMS, "A part needs one of text, raw, url and data.")
 
