@@ -32,7 +32,8 @@ class RedisServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        # A cluster also listens on the port that is higher by 10,000.
+        self.port = next(port for port in iter(free_port, 0) if port < 55_000)
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)

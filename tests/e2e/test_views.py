@@ -147,7 +147,7 @@ def test_auto_and_pins_with_a_real_child(workspace: Path) -> None:
         assert host.tool_names() == ["kid_suite", "mock_suite", "echo"]
         host.call("kid_suite", "hold", message="x")
         host.notification("notifications/tools/list_changed")
-        assert host.tool_names() == ["mock_suite", "hold", "echo"]
+        assert host.tool_names() == ["mock_suite", "hold", "look", "echo"]
         said = host.result("tools/call", {"name": "hold", "arguments": {"message": "direct"}})
         assert said["content"][0]["text"] == "k:direct"
         said = host.result("tools/call", {"name": "echo", "arguments": {"message": "pinned"}})
@@ -187,7 +187,7 @@ def test_list_refresh_asks_every_child_and_tells_of_those_that_fail(office: Path
     add_child(office, "slow", faulty("slow-start", "30"))
     told = run(office, "list", "--refresh", "--timeout", "3", code=1)
     known = {child["child"]: child["subtools"] for child in told["children"]}
-    assert known["kid"] == 1
+    assert known["kid"] == 2
     assert known["mock"]
     assert known["slow"] is None
     assert list(told["failed"]) == ["slow"]

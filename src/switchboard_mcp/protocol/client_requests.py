@@ -136,9 +136,11 @@ def to_input_request(method: str, params: Raw | UnsetType) -> dict[str, object]:
 
 
 def are_input_responses(responses: Raw) -> bool:
-    """Return True for null, and for an object of objects."""
+    """Return True for null, and for an object whose members are objects, or null for those that are missing."""
     try:
-        return bytes(responses) == b"null" or all(map(is_object, decode_members(responses).values()))
+        return bytes(responses) == b"null" or all(
+            is_object(each) or bytes(each) == b"null" for each in decode_members(responses).values()
+        )
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 

@@ -213,6 +213,7 @@ class Interpreter:
         except monty.MontyCrashedError as problem:
             raise WorkerLostError(_lost(problem)) from problem
         except PROGRAM_ERRORS as problem:
+            _raise_if_lost(problem)
             self._drop()
             return Stepped(failed=_failed(problem, printed.text()))
         self._number += 1
@@ -343,7 +344,7 @@ def _failed(problem: BaseException, printed: str) -> Failed:
 
 def _raise_if_lost(problem: BaseException) -> None:
     """Raise `WorkerLostError` if the worker had died before this operation."""
-    if "failed to spawn" in str(problem):
+    if not isinstance(problem, monty.MontyRuntimeError) and "failed to spawn" in str(problem):
         raise WorkerLostError("it was killed") from problem
 
 
