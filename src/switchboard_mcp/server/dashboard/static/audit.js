@@ -4,7 +4,7 @@ import { clear, clock, h, moment, plural } from "/static/dom.js";
 import { List } from "/static/list.js";
 import { href, replace } from "/static/router.js";
 import { get, known } from "/static/server.js";
-import { badge, details, empty, failure, head, outcome } from "/static/ui.js";
+import { badge, choiceBox, details, empty, failure, head, outcome, searchBox } from "/static/ui.js";
 
 const KINDS = [
   "call",
@@ -92,35 +92,15 @@ export function auditView(view, route) {
     replace("audit", [], wanted);
     list.reset();
   };
-  let typing = 0;
-  const search = h("input", {
-    type: "search",
-    id: "search",
-    value: wanted.q,
-    placeholder: "Search the record",
-    "aria-label": "Search the record",
-    oninput: () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => {
-        wanted.q = search.value;
-        again();
-      }, 250);
-    },
+  const search = searchBox("Search the record", wanted.q, (words) => {
+    wanted.q = words;
+    again();
   });
-  const choice = (label, key, words) => {
-    const box = h(
-      "select",
-      {
-        "aria-label": label,
-        onchange: () => {
-          wanted[key] = box.value;
-          again();
-        },
-      },
-      words.map(([value, text]) => h("option", { value, selected: value === wanted[key] }, text)),
-    );
-    return box;
-  };
+  const choice = (label, key, choices) =>
+    choiceBox(label, wanted[key], choices, (value) => {
+      wanted[key] = value;
+      again();
+    });
   const children = [...new Set([...known.children.values()].map((row) => row.child))].sort();
   const count = h("span", { class: "dim", role: "status" });
   clear(
@@ -145,6 +125,5 @@ export function auditView(view, route) {
   list.draw();
   return () => {
     turn++;
-    clearTimeout(typing);
   };
 }

@@ -6,7 +6,7 @@ import { clear, clock, h, ms, number, percent, plural, throttle, time } from "/s
 import { List } from "/static/list.js";
 import { go, href, replace } from "/static/router.js";
 import { get, known, now, on } from "/static/server.js";
-import { empty, failed, failure, head, outcome, tabs } from "/static/ui.js";
+import { empty, failed, failure, head, outcome, searchBox, tabs } from "/static/ui.js";
 
 const TABS = ["list", "waterfall", "latency", "errors"];
 const FILTERS = ["q", "client", "session", "child", "subtool", "outcome", "kind", "who", "from", "to", "minMs"];
@@ -174,21 +174,15 @@ function listTab(view, route) {
   };
   const chips = h("span", { class: "row wrapping" }),
     boxes = {};
-  let typing = 0;
-  const search = (boxes.q = h("input", {
-    type: "search",
-    id: "search",
-    value: wanted.q,
-    placeholder: "Filter calls",
-    "aria-label": "Filter calls",
-    oninput: () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => {
-        wanted.q = search.value;
-        again();
-      }, 120);
+  boxes.q = searchBox(
+    "Filter calls",
+    wanted.q,
+    (words) => {
+      wanted.q = words;
+      again();
     },
-  }));
+    120,
+  );
   const choice = (label, key, all) => {
     boxes[key] = h(
       "select",
@@ -263,7 +257,7 @@ function listTab(view, route) {
     h(
       "div",
       { class: "tools" },
-      search,
+      boxes.q,
       choice("Client", "client", "every client"),
       choice("Child", "child", "every child"),
       choice("Subtool", "subtool", "every subtool"),
@@ -310,7 +304,6 @@ function listTab(view, route) {
   return () => {
     turn++;
     end();
-    clearTimeout(typing);
     clearInterval(slow);
     view.removeEventListener("key", key);
   };

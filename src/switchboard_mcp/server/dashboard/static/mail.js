@@ -4,7 +4,22 @@ import { bytes, clear, clock, h, moment, number, plural, s } from "/static/dom.j
 import { List } from "/static/list.js";
 import { go, href, replace } from "/static/router.js";
 import { get, known, mayAct, name, now, on, post } from "/static/server.js";
-import { ask, badge, dialog, empty, facts, failure, field, head, notice, panel, state, tabs } from "/static/ui.js";
+import {
+  ask,
+  badge,
+  choiceBox,
+  dialog,
+  empty,
+  facts,
+  failure,
+  field,
+  head,
+  notice,
+  panel,
+  searchBox,
+  state,
+  tabs,
+} from "/static/ui.js";
 
 const ACTIONS = ["status_update", "delegate_task", "request_review", "submit_result", "execute"];
 const OPEN = ["inbox", "claimed"];
@@ -155,35 +170,15 @@ function messagesTab(view, route) {
     list.set([...page.messages, ...kept], had ? undefined : !page.next);
     if (!wanted.q && !wanted.action) count.textContent = plural(page.total, "message");
   };
-  let typing = 0;
-  const search = h("input", {
-    type: "search",
-    id: "search",
-    value: wanted.q,
-    placeholder: "Search messages",
-    "aria-label": "Search messages",
-    oninput: () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => {
-        wanted.q = search.value;
-        again();
-      }, 250);
-    },
+  const search = searchBox("Search messages", wanted.q, (words) => {
+    wanted.q = words;
+    again();
   });
-  const choice = (label, member, choices) => {
-    const box = h(
-      "select",
-      {
-        "aria-label": label,
-        onchange: () => {
-          wanted[member] = box.value;
-          again();
-        },
-      },
-      choices.map(([value, text]) => h("option", { value, selected: value === wanted[member] }, text)),
-    );
-    return box;
-  };
+  const choice = (label, key, choices) =>
+    choiceBox(label, wanted[key], choices, (value) => {
+      wanted[key] = value;
+      again();
+    });
   clear(
     view,
     frame(""),
@@ -294,7 +289,6 @@ function messagesTab(view, route) {
   return () => {
     turn++;
     end();
-    clearTimeout(typing);
   };
 }
 
@@ -369,20 +363,9 @@ function threadsTab(view, route) {
     replace("mail", [], { tab: "threads", q: query });
     list.reset();
   };
-  let typing = 0;
-  const search = h("input", {
-    type: "search",
-    id: "search",
-    value: query,
-    placeholder: "Search threads",
-    "aria-label": "Search threads",
-    oninput: () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => {
-        query = search.value;
-        again();
-      }, 250);
-    },
+  const search = searchBox("Search threads", query, (words) => {
+    query = words;
+    again();
   });
   clear(
     view,
@@ -397,7 +380,6 @@ function threadsTab(view, route) {
   return () => {
     turn++;
     end();
-    clearTimeout(typing);
   };
 }
 

@@ -150,6 +150,28 @@ export function segments(label, choices, value, chosen) {
 }
 
 // Links that look like tabs, since each has an address of its own.
+// A search that starts when the typing pauses; not any more once the view is left.
+export function searchBox(label, value, search, waitMs = 250) {
+  let timer = 0;
+  const box = h("input", {
+    type: "search",
+    id: "search",
+    value,
+    placeholder: label,
+    "aria-label": label,
+    oninput: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => box.isConnected && search(box.value), waitMs);
+    },
+  });
+  return box;
+}
+
+export function choiceBox(label, value, choices, chosen) {
+  const options = choices.map(([each, text]) => h("option", { value: each, selected: each === value }, text));
+  return h("select", { "aria-label": label, onchange: (event) => chosen(event.currentTarget.value) }, options);
+}
+
 export function tabs(label, choices, current) {
   const node = h(
     "nav",
