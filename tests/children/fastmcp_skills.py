@@ -15,10 +15,11 @@ server.add_provider(provider)
 server.add_extension(SkillsExtension(providers=[provider]))
 
 
-@server.tool
 def echo(text: str) -> str:
     """Return the text."""
     return text
 
 
+# Called, not used as a decorator: without FastMCP (an optional package) a decorator would be untyped.
+server.tool(echo)
 server.run(transport="stdio", show_banner=False)
