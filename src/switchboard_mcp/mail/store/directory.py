@@ -224,9 +224,10 @@ class VerifiedMessage(Struct, frozen=True):
 
 
 class InboxChanges(Struct):
-    """Changes of one inbox under its lock, for the index; `trusted` if that was right before them."""
+    """Changes of one inbox under its lock, for the index; `trusted` if that was right for the state `before` them."""
 
     folder: int
+    before: int
     trusted: bool
     added: dict[str, IndexRow] = {}
     removed: set[str] = set()
@@ -454,7 +455,7 @@ class Transaction:
         trusted = self._trusted.get(agent) == stamp or (
             self.directory.index.view(agent, stamp, partial=True) is not None
         )
-        self._changes[agent] = InboxChanges(folder, trusted, {}, set())
+        self._changes[agent] = InboxChanges(folder, stamp, trusted, {}, set())
 
     def _note_change(
         self, folder: int, *, added: str = "", removed: str = "", row: IndexRow | None = None
@@ -478,7 +479,7 @@ class Transaction:
         for agent, each in changes.items():
             if each.trusted:
                 stamp = stamp_of(each.folder)
-                self.directory.index.update(agent, stamp, each.added.values(), each.removed)
+                self.directory.index.update(agent, each.before, stamp, each.added.values(), each.removed)
 
     def mark_unsynced(self, agent: str) -> None:
         """Also sync the messages of this agent: those seen there may not have been synced by their writer."""

@@ -55,8 +55,6 @@ MIN_INDEXED = 128
 # New files that are read at once, which takes about 0.1 s. The first look at a large inbox without an index shows the
 # oldest messages, and the rest is read in pieces.
 MAX_READ = 2_000
-# The state of a folder for which no index is right.
-UNKNOWN_STAMP = -1
 # Pauses before a folder is listed because its index does not fit: a writer changes both within this time.
 INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
 # How long a reader waits for another process that delivers the same inbox.
@@ -243,13 +241,15 @@ def _write_index(tx: Transaction, agent: str, found: _Listing) -> None:
     """Write what a listing has found, then list again under the lock and add what has changed meanwhile."""
     folder, index = tx.folder("inbox", agent), tx.directory.index
     rows = found.rows()
+    # A state that no folder has, and no other process that does the same.
+    unknown = -2 - int.from_bytes(urandom(7), "big")
     try:
-        index.write(agent, UNKNOWN_STAMP, rows.values())
+        index.write(agent, unknown, rows.values())
         with tx.locked(agent):
             stamp = stamp_of(folder)
             now = _list(tx, agent, 0).rows()
             added = [row for name, row in now.items() if rows.get(name) != row]
-            index.update(agent, stamp, added, rows.keys() - now.keys())
+            index.update(agent, unknown, stamp, added, rows.keys() - now.keys())
     except (OSError, SwitchboardError):
         return  # Read-only, or the lock is held for long: the listing serves as well.
     # The index remembers them from now on.

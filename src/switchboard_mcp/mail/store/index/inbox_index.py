@@ -4,6 +4,8 @@ The files are the truth; `verify` never looks here. An index is a small SQLite d
 `.switchboard/index/`. It is updated under the mailbox lock together with the folder, and records the folder's
 modification time: while both agree, nobody else has changed the folder. If they differ, or the database cannot be used,
 the folder is listed and the index written again. It is never synced, so one from before a reboot is not used.
+Most changes are lines of a log (`recent_changes`) until there are enough of them for a transaction. Every thread keeps
+the state it has seen, and the next messages, so a claim reads no database.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import os
 import stat
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -22,6 +26,13 @@ from msgspec import Struct
 
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.filenames import MessageFile, order_in, parse
+from switchboard_mcp.mail.store.index.recent_changes import (
+    MAX_BYTES,
+    AddedMessage,
+    ChangeLine,
+    ChangeLog,
+    RecentChanges,
+)
 from switchboard_mcp.mail.store.ordering import RANK
 
 if TYPE_CHECKING:
@@ -47,6 +58,13 @@ CREATE INDEX IF NOT EXISTS by_id ON waiting (id);
 DROPPED = -1
 UNREAD = -2
 _NO_LIMIT = 2**63 - 1
+# The name of a log ends so.
+LOG_SUFFIX = ".changes"
+# Messages that are read from the database at once.
+READ_AHEAD = 256
+# The state of a folder before it was ever seen.
+NEVER = -1
+_START = (-1, "")
 
 
 class IndexRow(Struct, frozen=True):
@@ -70,12 +88,105 @@ def _values(row: IndexRow) -> tuple[bytes, int, str, int, str, int]:
     return os.fsencode(row.name), entry.stem.order, entry.stem.id, row.inode, row.sender, rank
 
 
-_STATE = "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1) FROM folder"
+_STATE = (
+    "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1), messages "
+    "FROM folder"
+)
+_ORDERED = "SELECT ord, name FROM waiting WHERE (ord, name) > (?, ?) ORDER BY ord, name LIMIT ?"
 _FIRST_UNREAD = (
     "SELECT ord FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank = -2 ORDER BY name LIMIT 1"
 )
 _READ = "UPDATE waiting SET ord = ?, id = ?, inode = ?, sender = ?, rank = ? WHERE name = ? AND rank = -2"
 _INSERT = "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class OpenIndex:
+    """An open database with its log, and their contents as far as they were read. Used by one thread."""
+
+    def __init__(self, connection: sqlite3.Connection, inode: int, log: ChangeLog) -> None:
+        self.connection = connection
+        self.inode = inode
+        self.log = log
+        self.changes = RecentChanges()
+        # The state of the database, and the one after the changes.
+        self.base = self.stamp = NEVER
+        self.listed_at = 0.0
+        self.messages = 0
+        # True if all files are delivered messages of normal priority.
+        self.plain = False
+        # The first messages of the database by order; `_last` is where they end, None if there are no more.
+        self._next: deque[tuple[int, str]] = deque()
+        self._last: tuple[int, str] | None = _START
+
+    def close(self) -> None:
+        """Close the files."""
+        self.connection.close()
+        self.log.close()
+
+    def forget(self) -> None:
+        """Read everything again the next time."""
+        self.base = self.stamp = NEVER
+        self.changes = RecentChanges()
+        self._next.clear()
+        self._last = _START
+
+    def load(self, boot: str) -> None:
+        """Read the state of the database, and all of the log."""
+        self.forget()
+        self.log.rewind()
+        row = self.connection.execute(_STATE).fetchone()
+        if row is None or row[0] != boot:
+            return
+        _, self.base, self.listed_at, special, self.messages = row
+        self.stamp, self.plain = self.base, not special
+        self.read_log()
+
+    def read_log(self) -> None:
+        """Apply the lines that follow the known state."""
+        for line in self.log.read():
+            if line.before == self.stamp:
+                self.apply(line)
+
+    def apply(self, line: ChangeLine) -> None:
+        """Apply a change of the folder to what is known."""
+        self.changes.apply(line.removed, line.added)
+        self.messages += len(line.added) - len(line.removed)
+        self.stamp = line.after
+
+    def reaches(self, stamp: int, boot: str) -> bool:
+        """Return True if this state of the folder is known, after reading what is new."""
+        if self.stamp == stamp and self.plain:
+            return True
+        if self.plain:
+            self.read_log()
+        # Without it, files may have been read since.
+        if self.stamp != stamp or not self.plain:
+            self.load(boot)
+        return self.stamp == stamp
+
+    def ordered(self, after: int = -1) -> Iterator[tuple[int, str]]:
+        """Return the orders and names of the messages of normal priority with a higher order, sorted."""
+        hidden = self.changes.hidden
+        added = self.changes.after(after)
+        stored = (each for each in self._stored(after) if each[1] not in hidden)
+        return merge(stored, added) if added else stored
+
+    def _stored(self, after: int) -> Iterator[tuple[int, str]]:
+        hidden = self.changes.hidden
+        while self._next and self._next[0][1] in hidden:
+            self._next.popleft()
+        if not self._next and self._last is not None:
+            found = [(order, os.fsdecode(name)) for order, name in self._rows(self._last, READ_AHEAD)]
+            self._next.extend(found)
+            self._last = found[-1] if len(found) == READ_AHEAD else None
+        known = list(self._next)
+        yield from (each for each in known if each[0] > after) if after >= 0 else known
+        if self._last is not None:
+            for order, name in self._rows(max(self._last, (after + 1, "")), -1):
+                yield order, os.fsdecode(name)
+
+    def _rows(self, start: tuple[int, str], limit: int) -> sqlite3.Cursor:
+        return self.connection.execute(_ORDERED, (start[0], os.fsencode(start[1]), limit))
 
 
 class InboxView:
@@ -84,11 +195,12 @@ class InboxView:
     While files are unread, it shows the messages before the first of them, so that the order is kept.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, plain: bool = False) -> None:
-        """Initialize; `plain` if all files are delivered messages of normal priority."""
-        self._connection = connection
-        self._plain = plain
-        unread = None if plain else self._rows(_FIRST_UNREAD).fetchone()
+    def __init__(self, opened: OpenIndex) -> None:
+        self._index = opened
+        self._connection = opened.connection
+        self._plain = opened.plain
+        self._changes = opened.changes
+        unread = None if self._plain else self._rows(_FIRST_UNREAD).fetchone()
         self.partial = unread is not None
         self._before: int = unread[0] if unread is not None else _NO_LIMIT
 
@@ -122,16 +234,26 @@ class InboxView:
 
     def count(self) -> int:
         """Return the number of messages."""
-        return int(self._rows("SELECT messages FROM folder").fetchone()[0])
+        return self._index.messages
 
     def newest(self) -> int:
         """Return the highest order number; 0 if there is no message."""
+        if self._plain:
+            return self._newest_plain()
         return int(
             self._rows("SELECT MAX(ord) FROM waiting WHERE ord < ?", (self._before,)).fetchone()[0] or 0
         )
 
+    def _newest_plain(self) -> int:
+        stored = self._rows("SELECT ord, name FROM waiting ORDER BY ord DESC")
+        left = next((order for order, name in stored if os.fsdecode(name) not in self._changes.hidden), 0)
+        return max(left, *(each.order for each in self._changes.added()), 0)
+
     def ordered(self) -> Iterator[str]:
         """Return the names of the messages in claim order."""
+        if self._plain:
+            yield from (name for _, name in self._index.ordered())
+            return
         if not self.has_special():
             query = "SELECT name FROM waiting WHERE rank = 1 AND ord < ? ORDER BY ord"
             yield from self._names(query, (self._before,))
@@ -175,44 +297,52 @@ class InboxView:
 
     def since(self, order: int) -> list[str]:
         """Return the names of the messages with a higher order number."""
+        if self._plain:
+            return [name for _, name in self._index.ordered(order)]
         return list(
             self._names("SELECT name FROM waiting WHERE ord > ? AND rank >= 0 ORDER BY ord", (order,))
         )
 
     def with_ids(self, ids: Iterable[str]) -> list[str]:
         """Return the names of the messages with these ids."""
-        names: list[str] = []
-        for each in ids:
-            names += self._names("SELECT name FROM waiting WHERE id = ? AND rank >= 0", (each,))
+        wanted = set(ids)
+        names = [message.name for message in self._changes.added() if message.id in wanted]
+        for each in wanted:
+            names += self._visible(
+                self._names("SELECT name FROM waiting WHERE id = ? AND rank >= 0", (each,))
+            )
         return names
 
     def rows(self) -> dict[str, IndexRow]:
         """Return everything, by name."""
         priorities = {rank: priority for priority, rank in RANK.items()}
-        return {
+        rows = {
             (text := os.fsdecode(name)): IndexRow(
                 text, inode, sender, priorities.get(rank, ""), unread=rank == UNREAD
             )
             for name, inode, sender, rank in self._rows("SELECT name, inode, sender, rank FROM waiting")
         }
+        for name in self._changes.hidden:
+            rows.pop(name, None)
+        return rows | {
+            each.name: IndexRow(each.name, each.inode, each.sender, "normal")
+            for each in self._changes.added()
+        }
 
     def oldest(self) -> str | None:
         """Return the name of the first message by order."""
+        if self._plain:
+            return next(self.ordered(), None)
         return next(self._names("SELECT name FROM waiting WHERE rank >= 0 ORDER BY ord LIMIT 1"), None)
+
+    def _visible(self, names: Iterable[str]) -> Iterator[str]:
+        return (name for name in names if name not in self._changes.hidden)
 
     def _names(self, query: str, values: tuple[object, ...] = ()) -> Iterator[str]:
         return (os.fsdecode(name) for (name,) in self._rows(query, values))
 
     def _rows(self, query: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
         return self._connection.execute(query, values)
-
-
-class OpenIndex:
-    """An open database and the file it was opened from."""
-
-    def __init__(self, connection: sqlite3.Connection, inode: int) -> None:
-        self.connection = connection
-        self.inode = inode
 
 
 def _inode(path: str) -> int:
@@ -267,130 +397,159 @@ class InboxIndex:
 
         One that still has unread files is returned only if it may be `partial`.
         """
-        connection = self._connection(agent)
-        if connection is None:
+        opened = self._opened(agent)
+        if opened is None:
             return None
         try:
-            row = connection.execute(_STATE).fetchone()
-            current = time.time() if now is None else now
-            if row is None or row[:2] != (self._boot, stamp) or abs(current - row[2]) > RELIST_S:
+            if not self._is_right(opened, stamp, time.time() if now is None else now):
                 return None
-            view = InboxView(connection, plain=not row[3])
+            view = InboxView(opened)
         except database_errors() as problem:
             self.discard(agent, problem)
             return None
         return view if partial or not view.partial else None
 
+    def _is_right(self, opened: OpenIndex, stamp: int, now: float) -> bool:
+        if not opened.reaches(stamp, self._boot):
+            return False
+        if abs(now - opened.listed_at) > RELIST_S:
+            opened.load(self._boot)  # Another process may have listed the folder.
+            if opened.stamp != stamp or abs(now - opened.listed_at) > RELIST_S:
+                return False
+        # The log is read in the order of numbers alone.
+        if opened.changes and not opened.plain:
+            return self._write_changes(opened, stamp) and opened.reaches(stamp, self._boot)
+        return True
+
     def has(self, agent: str) -> bool:
         """Return True if there is an index of this inbox, right or not."""
-        return self.usable and self._connection(agent) is not None
+        return self.usable and self._opened(agent) is not None
 
     def known(self, agent: str) -> dict[str, IndexRow]:
         """Return the rows of an index that may be out of date: a file of the same name and inode needs no reading."""
-        connection = self._connection(agent)
-        if connection is None:
+        opened = self._opened(agent)
+        if opened is None:
             return {}
         try:
-            row = connection.execute("SELECT boot FROM folder").fetchone()
-            return InboxView(connection).rows() if row is not None and row[0] == self._boot else {}
+            opened.load(self._boot)
+            return InboxView(opened).rows() if opened.stamp != NEVER else {}
         except database_errors() as problem:
             self.discard(agent, problem)
             return {}
 
     def write(self, agent: str, stamp: int, rows: Iterable[IndexRow]) -> None:
-        """Replace the index; the mailbox lock must be held."""
-        self._change(agent, rows=rows, stamp=stamp)
-
-    def update(self, agent: str, stamp: int, added: Iterable[IndexRow], removed: Iterable[str]) -> None:
-        """Apply changes to an index that was trusted before them; the mailbox lock must be held."""
-        self._change(agent, stamp=stamp, added=added, removed=removed)
-
-    def mark_read(self, agent: str, rows: Iterable[IndexRow]) -> None:
-        """Record unread files that were read. Right for any state of the folder, so it needs no lock."""
-        connection = self._connection(agent)
-        if connection is None:
+        """Replace the index with the contents of the folder in this state."""
+        opened = self._opened(agent, make=True)
+        if opened is None:
             return
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            found = 0
-            for name, *values in map(_values, rows):
-                changed = connection.execute(_READ, (*values, name)).rowcount
-                found += changed if values[-1] != DROPPED else 0
-            connection.execute("UPDATE folder SET messages = messages + ?", (found,))
-            connection.execute("COMMIT")
-        except database_errors() as problem:
-            self.discard(agent, problem)
-
-    def _change(
-        self,
-        agent: str,
-        *,
-        stamp: int,
-        rows: Iterable[IndexRow] | None = None,
-        added: Iterable[IndexRow] = (),
-        removed: Iterable[str] = (),
-    ) -> None:
-        connection = self._connection(agent, make=True)
-        if connection is None:
-            return
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            if rows is not None:
+            opened.forget()
+            with _transaction(opened.connection) as connection:
                 connection.execute("DELETE FROM waiting")
                 connection.executemany(_INSERT, map(_values, rows))
                 (count,) = connection.execute("SELECT COUNT(*) FROM waiting WHERE rank >= 0").fetchone()
                 connection.execute("DELETE FROM folder")
                 values = (self._boot, stamp, time.time(), count)
                 connection.execute("INSERT INTO folder VALUES (?, ?, ?, ?)", values)
-            else:
-                change = 0
-                for name in removed:
-                    change -= _delete(connection, os.fsencode(name))
-                for row in map(_values, added):
-                    change += (row[-1] >= 0) - _delete(connection, row[0])
-                    connection.execute(_INSERT, row)
-                connection.execute("UPDATE folder SET stamp = ?, messages = messages + ?", (stamp, change))
-            connection.execute("COMMIT")
         except database_errors() as problem:
             self.discard(agent, problem)
 
-    def _connection(self, agent: str, *, make: bool = False) -> sqlite3.Connection | None:
+    def update(
+        self, agent: str, before: int, stamp: int, added: Collection[IndexRow], removed: Collection[str]
+    ) -> None:
+        """Apply the changes between two states of the folder; the mailbox lock must be held.
+
+        Does nothing if the index does not have the state before them.
+        """
+        opened = self._opened(agent)
+        if opened is None:
+            return
+        try:
+            if opened.stamp != before and not opened.reaches(before, self._boot):
+                return
+            line = _line(before, stamp, added, removed) if opened.plain and before >= 0 else None
+            if line is not None and opened.log.append(line) < MAX_BYTES:
+                opened.apply(line)
+            elif self._write_changes(opened, stamp, added, removed):
+                opened.log.clear()
+        except database_errors() as problem:
+            self.discard(agent, problem)
+
+    def _write_changes(
+        self, opened: OpenIndex, stamp: int, added: Iterable[IndexRow] = (), removed: Iterable[str] = ()
+    ) -> bool:
+        """Write the changes of the log and these to the database, unless that has changed meanwhile.
+
+        Changes of the log are the same for every process, so they may be written without the mailbox lock.
+        """
+        changes = opened.changes
+        with _transaction(opened.connection) as connection:
+            if connection.execute("SELECT boot, stamp FROM folder").fetchone() != (self._boot, opened.base):
+                opened.forget()
+                return False
+            count = 0
+            for name in (*changes.hidden, *removed):
+                count -= _delete(connection, os.fsencode(name))
+            rows = [(os.fsencode(e.name), e.order, e.id, e.inode, e.sender, 1) for e in changes.added()]
+            gone = {os.fsencode(name) for name in removed}
+            for row in (*(row for row in rows if row[0] not in gone), *map(_values, added)):
+                count += (row[-1] >= 0) - _delete(connection, row[0])
+                connection.execute(_INSERT, row)
+            connection.execute("UPDATE folder SET stamp = ?, messages = messages + ?", (stamp, count))
+        opened.forget()
+        return True
+
+    def mark_read(self, agent: str, rows: Iterable[IndexRow]) -> None:
+        """Record unread files that were read. Right for any state of the folder, so it needs no lock."""
+        opened = self._opened(agent)
+        if opened is None:
+            return
+        try:
+            with _transaction(opened.connection) as connection:
+                found = 0
+                for name, *values in map(_values, rows):
+                    changed = connection.execute(_READ, (*values, name)).rowcount
+                    found += changed if values[-1] != DROPPED else 0
+                connection.execute("UPDATE folder SET messages = messages + ?", (found,))
+        except database_errors() as problem:
+            self.discard(agent, problem)
+
+    def _opened(self, agent: str, *, make: bool = False) -> OpenIndex | None:
         if not self.usable:
             return None
-        connections: OrderedDict[str, OpenIndex] | None = getattr(self._open, "connections", None)
-        if connections is None:
-            connections = self._open.connections = OrderedDict()
+        known: OrderedDict[str, OpenIndex] | None = getattr(self._open, "indexes", None)
+        if known is None:
+            known = self._open.indexes = OrderedDict()
         path = os.path.join(self._path, f"{agent}.db")
         try:
             inode = _inode(path)
-            known = connections.get(agent)
-            if known is not None:
-                if known.inode == inode:
-                    connections.move_to_end(agent)
-                    return known.connection
+            opened = known.get(agent)
+            if opened is not None:
+                if opened.inode == inode:
+                    known.move_to_end(agent)
+                    return opened
                 # Another process has discarded it.
-                known.connection.close()
-                del connections[agent]
+                del known[agent]
+                opened.close()
             if not inode and not make:
                 return None
             connection = open_database(path, _SCHEMA)
+            known[agent] = OpenIndex(connection, _inode(path), ChangeLog(f"{self._path}/{agent}{LOG_SUFFIX}"))
         except database_errors() as problem:
             self.discard(agent, problem)
             return None
-        connections[agent] = OpenIndex(connection, _inode(path))
-        if len(connections) > MAX_OPEN:
-            connections.popitem(last=False)[1].connection.close()
-        return connection
+        if len(known) > MAX_OPEN:
+            known.popitem(last=False)[1].close()
+        return known[agent]
 
     def discard(self, agent: str, problem: Exception) -> None:
         """Remove an index that cannot be used; if that fails too, use none any more. A locked one is only closed."""
-        connections = getattr(self._open, "connections", None) or {}
-        broken = connections.pop(agent, None)
+        broken = (getattr(self._open, "indexes", None) or {}).pop(agent, None)
         try:
             if broken is not None:
-                broken.connection.close()
-            for suffix in () if is_busy(problem) else ("", "-journal"):
-                path = os.path.join(self._path, f"{agent}.db{suffix}")
+                broken.close()
+            for suffix in () if is_busy(problem) else (".db", ".db-journal", LOG_SUFFIX):
+                path = os.path.join(self._path, f"{agent}{suffix}")
                 if os.path.lexists(path):
                     os.unlink(path)
         except database_errors():
@@ -398,9 +557,9 @@ class InboxIndex:
 
     def close_thread(self) -> None:
         """Close the databases of this thread."""
-        for each in (getattr(self._open, "connections", None) or {}).values():
-            each.connection.close()
-        self._open.connections = OrderedDict()
+        for each in (getattr(self._open, "indexes", None) or {}).values():
+            each.close()
+        self._open.indexes = OrderedDict()
 
 
 def database_errors() -> tuple[type[Exception], ...]:
@@ -415,6 +574,33 @@ def is_busy(problem: Exception) -> bool:
     from sqlite3 import SQLITE_BUSY
 
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF == SQLITE_BUSY
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Write all or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.execute("COMMIT")
+
+
+def _line(
+    before: int, after: int, added: Collection[IndexRow], removed: Collection[str]
+) -> ChangeLine | None:
+    """Return the changes as a line of the log; None if they are not of messages of normal priority."""
+    messages = []
+    for row in added:
+        entry = (
+            parse("inbox", row.name) if row.sender and row.priority == "normal" and not row.unread else None
+        )
+        if entry is None:
+            return None
+        messages.append(AddedMessage(entry.stem.order, row.name, entry.stem.id, row.inode, row.sender))
+    return ChangeLine(before, after, list(removed), messages)
 
 
 def _delete(connection: sqlite3.Connection, name: bytes) -> int:
