@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from switchboard_mcp.broker.shim import PROCESS_NAME
+
 MARK = "SWITCHBOARD_KILLS_ID"
 REPO = Path(__file__).resolve().parent.parent
 SWITCHBOARD = str(Path(sys.executable).with_name("switchboard"))
@@ -205,6 +207,18 @@ def marked(mark: str) -> dict[int, str]:
     return {pid: command for pid, command in found.items() if command}
 
 
+def brokers(mark: str) -> list[int]:
+    """Return the brokers among the processes of this run."""
+    found = []
+    for pid in marked(mark):
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == PROCESS_NAME:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
 def kill_one(victim: str, hosts: list[LoadedHost], mark: str, chance: random.Random) -> bool:
     """Kill one process of a kind. Return False if there is none now."""
     if victim in ("shim", "host"):
@@ -216,9 +230,11 @@ def kill_one(victim: str, hosts: list[LoadedHost], mark: str, chance: random.Ran
             host.process.stdin.transport.abort()  # its pipes go, as when it is killed
         host.process.send_signal(chance.choice((signal.SIGKILL, signal.SIGTERM)))
         return True
-    # A session that has given up on brokers runs `broker_app alone`: to kill that is to kill its host's process.
-    part = "switchboard_mcp.broker_app /" if victim == "broker" else "echo_child.py"
-    pids = [pid for pid, command in marked(mark).items() if part in command and "reaper.py" not in command]
+    if victim == "broker":
+        pids = brokers(mark)
+    else:
+        commands = marked(mark).items()
+        pids = [pid for pid, command in commands if "echo_child.py" in command and "reaper.py" not in command]
     if not pids:
         return False
     try:

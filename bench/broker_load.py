@@ -1,6 +1,6 @@
-"""Scenario: sessions of one broker under load: what a call costs, fairness, an upgrade, and sessions that come and go.
+"""Scenario: sessions of one broker: what a start and a call cost, fairness, an upgrade, sessions that come and go.
 
-`python -m bench.broker_load speed|fairness|upgrade|joins [COUNT]` runs one of them; exit code 1 if a goal is missed.
+`python -m bench.broker_load start|speed|fairness|upgrade|joins [COUNT]` runs one; exit code 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.broker import Server
-from bench.broker_kills import MARK, REPO, SWITCHBOARD, Counts, LoadedHost, marked
+from bench.broker_kills import MARK, REPO, SWITCHBOARD, Counts, LoadedHost, brokers, marked
 from bench.client import Client, expected
 from bench.contestants import SUITE, Contestant, make_workspace
 
 BLOCKS, SEQUENTIAL, SEQUENTIAL_S, WIDTH = 15, 600, 0.4, 50
 CROWD = 1000
 MODULE = [sys.executable, "-P", "-m", "switchboard_mcp"]
-BROKER = "switchboard_mcp.broker_app /"
+AT_ONCE = 3
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def workspace(**env: str) -> Iterator[tuple[Path, dict[str, str], str]]:
 
 
 def broker_of(mark: str) -> int:
-    (pid,) = [pid for pid, command in marked(mark).items() if BROKER in command]
+    (pid,) = brokers(mark)
     return pid
 
 
@@ -57,6 +57,41 @@ def client(folder: Path, env: dict[str, str]) -> Client:
 def cpu_us(pid: int) -> float:
     tasks = Path(f"/proc/{pid}/task")
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1000
+
+
+async def _start(count: int) -> dict[str, list[float]]:
+    seen: dict[str, list[float]] = {}
+    with workspace() as (folder, own, mark):
+        env = {**os.environ, **own}
+        alone = {**env, "SWITCHBOARD_BROKER": "off"}
+
+        async def started(way: str, env: dict[str, str], sessions: int) -> list[Server]:
+            begin = time.perf_counter()
+            servers = await asyncio.gather(
+                *(Server.start([SWITCHBOARD], folder, env) for _ in range(sessions))
+            )
+            seen.setdefault(way, []).append((time.perf_counter() - begin) * 1000)
+            return servers
+
+        for _ in range(count + 1):  # the first fills the cache
+            for way, sessions in (("", 1), (f", {AT_ONCE} at once", AT_ONCE)):
+                servers = await started("alone" + way, alone, sessions)
+                servers += await started("cold" + way, env, sessions)
+                servers += await started("warm" + way, env, sessions)
+                await asyncio.gather(*(server.stop() for server in servers))
+                while marked(mark):  # noqa: ASYNC110 - processes send no event
+                    await asyncio.sleep(0.02)
+    return {way: times[1:] for way, times in seen.items()}
+
+
+def start(count: int) -> bool:
+    """Compare the time to `tools/list`: alone, with a broker to be started, and with one that runs."""
+    middle = {way: statistics.median(times) for way, times in asyncio.run(_start(count)).items()}
+    for way, taken in middle.items():
+        kind, _, _ = way.partition(",")
+        alone = middle[way.replace(kind, "alone")]
+        print(f"{way}: {taken:.0f} ms to tools/list of the last, {taken / alone:.2f} of alone")
+    return middle["cold"] <= 1.5 * middle["alone"]
 
 
 def speed(count: int) -> bool:
@@ -218,6 +253,7 @@ def joins(count: int) -> bool:
 
 
 SCENARIOS: dict[str, tuple[Callable[[int], bool], int]] = {
+    "start": (start, 12),
     "speed": (speed, BLOCKS),
     "fairness": (fairness, 3000),
     "upgrade": (upgrade, 20),

@@ -1,6 +1,6 @@
 """Runs the broker: one background process that serves the stdio sessions of a workspace with one set of children.
 
-Started by the process of a host (`broker.shim`), which has bound the socket and holds the lock that this process
+Forked from the process of a host (`broker.shim`), which has bound the socket and holds the lock that this process
 inherits. Everything that a session may differ in is checked when it joins: sessions of one broker have the same user,
 sandbox, environment and config, so a child is started identically for all of them.
 """
@@ -35,9 +35,9 @@ from switchboard_mcp.app import (
     uses_broker,
 )
 from switchboard_mcp.broker.address import is_noise, without_noise
-from switchboard_mcp.broker.again import ALONE
 from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
-from switchboard_mcp.broker.peers import check_peer
+from switchboard_mcp.broker.peers import check_peer, peer_of
+from switchboard_mcp.broker.shim import BACKLOG
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.serve_flags import parse_flags
@@ -122,6 +122,7 @@ class Broker:
         for number in END_SIGNALS:
             self._loop.add_signal_handler(number, self._stop_now)
         self._listener.setblocking(False)
+        self._listener.listen(BACKLOG)  # from now on, clients see that they are connected to this process
         self._loop.add_reader(self._listener.fileno(), self._accept)
         self._wait_for_sessions()
         await self._done.wait()
@@ -191,6 +192,7 @@ class Broker:
     async def _read_hello(self, connection: socket.socket, descriptors: list[int]) -> Hello:
         if sys.platform != "linux":
             raise OSError("This needs Linux.")
+        problem = check_peer(connection)  # at once, as the number of a process that has ended is used again
         await _readable(connection)
         space = socket.CMSG_SPACE(HOST_DESCRIPTORS * 4)
         head, attached, flags, _ = connection.recvmsg(4, space, socket.MSG_CMSG_CLOEXEC)
@@ -208,7 +210,6 @@ class Broker:
             if not part:
                 raise RefusedError("the message is not complete")
             data += part
-        problem = check_peer(connection)
         hello = decode_hello(data)
         if problem or hello is None:
             raise RefusedError(problem or "the message is none of this protocol")
@@ -261,7 +262,7 @@ class Broker:
             log.info("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
             for warning in switchboard.workspace.warnings:
                 log.warning("config.warning", problem=str(warning))
-        session = BrokerSession(host, options, _peer_pid(connection), time.time(), log, stderr)
+        session = BrokerSession(host, options, peer_of(connection)[0], time.time(), log, stderr)
         # The process that the host has started is as old as the session, however often brokers were replaced.
         if began := started_at(session.pid):
             session.started_at = began / 1000
@@ -447,13 +448,6 @@ async def _readable(connection: socket.socket) -> None:
         loop.remove_reader(connection.fileno())
 
 
-def _peer_pid(connection: socket.socket) -> int:
-    if sys.platform != "linux":
-        raise OSError("This needs Linux.")
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(peer[:4], sys.byteorder)
-
-
 async def serve_broker(
     workspace: Workspace,
     log: Log,
@@ -516,17 +510,12 @@ def _require_no_noise(workspace: Workspace) -> None:
             raise RefusedError(f"child '{spec.name}' refers to {names[0]}, which differs between sessions")
 
 
-def main() -> int:
-    """Run a broker, or continue one session without."""
-    if sys.argv[1] == ALONE:
-        return _continue_alone(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
-    path, listener_fd, lock_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def serve_sessions(path: str, listener_fd: int, lock_fd: int, arguments: list[str]) -> int:
+    """Run a broker. The lock stays open for as long as this process lives."""
     for descriptor in (listener_fd, lock_fd):
         os.set_inheritable(descriptor, False)
     listener = socket.socket(fileno=listener_fd)
-    os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, b"%d" % os.getpid(), 0)  # for `broker restart --force`, if this process hangs
-    flags = parse_flags(sys.argv[4:]) or {}
+    flags = parse_flags(arguments) or {}
     flags.pop("profile", None)  # the sessions have one each
     options = CommandOptions(**flags)  # type: ignore[arg-type]  # checked by the parser
     redactor = Redactor()
@@ -580,4 +569,4 @@ def _continue_alone(journal: int, reason: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_continue_alone(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

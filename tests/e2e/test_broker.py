@@ -105,6 +105,13 @@ def broker_pid(desk: Path) -> int:
     return pid
 
 
+def socket_path(desk: Path) -> str:
+    """The socket of the broker for hosts with the environment of this process."""
+    folder = address.runtime_folder(os.environ, create=True)
+    name = address.broker_name(os.path.realpath(desk), None, os.environ, reload=True)
+    return os.path.join(folder, name)
+
+
 def say(host: Host, subtool: str, **args: str) -> str:
     result = host.call("kid_suite", subtool, **args)
     text: str = result["content"][0]["text"]
@@ -301,10 +308,8 @@ def test_a_restart_lets_calls_finish_and_keeps_the_sessions(
 
 
 def test_many_starts_at_once_make_one_broker(desk: Path, hosts: ExitStack) -> None:
-    runtime = address.runtime_folder(os.environ, create=True)
-    name = address.broker_name(os.path.realpath(desk), None, os.environ, reload=True)
     with socket.socket(socket.AF_UNIX) as stale:  # left by a broker that was killed
-        stale.bind(os.path.join(runtime, name))
+        stale.bind(socket_path(desk))
     started = [hosts.enter_context(switchboard(desk)) for _ in range(12)]
     for host in started:
         host.initialize()
@@ -319,10 +324,7 @@ def test_many_starts_at_once_make_one_broker(desk: Path, hosts: ExitStack) -> No
 def test_a_broker_that_refuses_is_a_line_in_the_log_and_a_session_that_works(
     desk: Path, hosts: ExitStack, reply: str, reason: str
 ) -> None:
-    path = os.path.join(
-        address.runtime_folder(os.environ, create=True),
-        address.broker_name(os.path.realpath(desk), None, os.environ, reload=True),
-    )
+    path = socket_path(desk)
     answer = (
         "import os,socket,sys\ns=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()\nprint()\n"
     )
@@ -597,7 +599,30 @@ def test_a_process_with_fewer_rights_is_served_alone(desk: Path, hosts: ExitStac
     (report,) = reports(desk)
     assert report["pid"] == pid
     assert len(report["sessions"]) == 1
-    assert "rights differ" in limited.stderr
+    assert "perhaps in a sandbox" in limited.stderr
+
+
+def test_a_process_in_a_sandbox_that_takes_the_place_of_the_broker_gets_nothing_of_a_session(
+    desk: Path, hosts: ExitStack, tmp_path: Path
+) -> None:
+    path, received = socket_path(desk), tmp_path / "received"
+    thief = (
+        "import ctypes,socket,sys\nctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\ns=socket.socket(socket.AF_UNIX)\n"
+        "s.bind(sys.argv[1]); s.listen()\nprint()\n"
+        "while 1:\n c,_=s.accept(); got=c.recv(1<<20)\n if got: open(sys.argv[2],'wb').write(got); c.sendall(b'ok\\n')"
+    )
+    script = [sys.executable, "-u", "-c", thief, path, str(received)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE) as fake:
+        try:
+            assert fake.stdout is not None
+            fake.stdout.readline()
+            host = joined(hosts, desk)
+            assert say(host, "who")
+            assert "NoNewPrivs" in host.stderr
+            assert not received.exists()
+        finally:
+            fake.kill()
+            os.unlink(path)
 
 
 def test_a_newer_version_replaces_the_broker_and_the_sessions_go_on(

@@ -11,6 +11,8 @@ import stat
 import sys
 from collections.abc import Mapping
 
+from switchboard_mcp.broker.peers import hard_limits
+
 try:
     from _blake2 import blake2b
 except ImportError:  # pragma: no cover - a build of Python without it
@@ -91,7 +93,7 @@ def broker_name(workspace: str, config: str | None, environ: Mapping[str, str], 
     os.umask(mask)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables = [f"{name}={value}" for name, value in sorted(without_noise(environ).items())]
-    own = _hash([package, f"{mask:o}", str(reload), *variables])[:16]
+    own = _hash([package, f"{mask:o}", str(reload), *hard_limits(), *variables])[:16]
     return broker_names(workspace, config) + own
 
 

@@ -11,9 +11,6 @@ import sys
 from switchboard_mcp.broker.joining import BROKER, PYTHON, start_and_join
 from switchboard_mcp.broker.shim import CONTROL_FD, JOURNAL_FD, NoBrokerError
 
-# The first argument of `broker_app` if it is to serve the session of this process only.
-ALONE = "alone"
-
 
 def main() -> int:
     """Join a broker, or become the server of the session."""
@@ -22,7 +19,7 @@ def main() -> int:
     try:
         return start_and_join(arguments, os.environ, JOURNAL_FD)
     except NoBrokerError as problem:
-        os.execv(PYTHON[0], [*PYTHON, "-m", BROKER, ALONE, str(JOURNAL_FD), str(problem), *arguments])
+        os.execv(PYTHON[0], [*PYTHON, "-m", BROKER, str(JOURNAL_FD), str(problem), *arguments])
 
 
 if __name__ == "__main__":

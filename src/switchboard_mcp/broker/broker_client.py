@@ -61,12 +61,20 @@ def ask_broker(path: str, kind: str, arguments: Sequence[str] = ()) -> str | Non
 
 
 def broker_pid(path: str) -> int:
-    """Return the process that has written its number to the lock of a broker, if it is one; 0 if not."""
+    """Return the process that has written its number to the lock of a broker, if it has it open; 0 if not."""
     try:
         with open(f"{path}.lock", "rb") as file:
             pid = int(file.read(20))
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(65_536).split(b"\0")
+            lock = os.fstat(file.fileno())
+        folder = f"/proc/{pid}/fd"
+        is_open = any(_is_same(f"{folder}/{name}", lock) for name in os.listdir(folder))
     except (OSError, ValueError):
         return 0
-    return pid if os.fsencode(path) in words else 0
+    return pid if is_open else 0
+
+
+def _is_same(path: str, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), file)
+    except OSError:
+        return False  # closed meanwhile

@@ -9,9 +9,11 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import address, shim
+from switchboard_mcp.broker.peers import IN_SANDBOX, is_confined
 from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.config.workspace_folder import served_workspace
 
@@ -59,6 +61,8 @@ def start_and_join(arguments: list[str], environ: Mapping[str, str], journal: in
     options = parse_flags(arguments)
     assert options is not None
     try:
+        if is_confined():
+            raise shim.NoBrokerError(IN_SANDBOX)
         return _join(os.path.join(folder, _name(options, environ)), arguments, environ, journal)
     except OSError as problem:
         raise shim.NoBrokerError(str(problem)) from None
@@ -80,9 +84,13 @@ def _join(
     if sys.platform != "linux":
         raise OSError("This needs Linux.")
 
+    def serve(listener: int, lock: int) -> int:
+        if not sys.flags.safe_path and sys.path[:1] in ([""], [os.getcwd()]):
+            del sys.path[0]
+        return int(import_module(BROKER).serve_sessions(path, listener, lock, arguments))
+
     def start_broker() -> bool:
-        command = [*PYTHON, "-m", BROKER, path]
-        return shim.start_broker(path, place, command, arguments, address.without_noise(environ))
+        return shim.start_broker(path, place, serve, address.without_noise(environ))
 
     if journal < 0:
         journal = os.memfd_create("switchboard", os.MFD_CLOEXEC)

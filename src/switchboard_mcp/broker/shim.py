@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from os import _exit
 
+from switchboard_mcp.broker.peers import check_peer, peer_of
+
 PROTOCOL = "1"
 # Descriptors of the waiting process, which a shell can name with one digit.
 JOURNAL_FD, CONTROL_FD = 8, 9
@@ -32,10 +34,14 @@ JOIN_TIMEOUT_S = 30.0
 MAX_STARTS = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
 MAX_REPLY_BYTES = 4096
-UCRED_BYTES = 12  # pid, uid and gid
 BACKLOG = 4096
 
+# The name of the process in `ps`, since it keeps the command line of the one that has started it.
+PROCESS_NAME = "sb-broker"
+
 Starter = Callable[[], bool]
+# Serves as the broker with a listener and a lock, and returns the exit code.
+Serve = Callable[[int, int], int]
 
 
 class NoBrokerError(Exception):
@@ -51,14 +57,11 @@ def encode_hello(kind: str, version: str, arguments: Sequence[str], environ: Map
 
 def connect(address: str) -> _socket.socket:
     """Connect to a broker of this user. Raises OSError if there is none."""
-    if sys.platform != "linux":
-        raise OSError("This needs Linux.")
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.settimeout(JOIN_TIMEOUT_S)
         connection.connect(address)
-        peer = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, UCRED_BYTES)
-        if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid():
+        if peer_of(connection)[1] != os.getuid():
             raise NoBrokerError("the socket belongs to another user")
     except BaseException:
         connection.close()
@@ -96,7 +99,7 @@ def join(
     deadline, pause, starts = time.monotonic() + JOIN_TIMEOUT_S, FIRST_PAUSE_S, 0
     while time.monotonic() < deadline:
         try:
-            connection = connect(address)
+            connection = _connect_to_equal(address)
         except (FileNotFoundError, ConnectionRefusedError):
             if start is None:
                 raise NoBrokerError("none is running") from None
@@ -120,6 +123,18 @@ def join(
         time.sleep(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE_S)
     raise NoBrokerError(f"it did not answer within {JOIN_TIMEOUT_S:.0f} s")
+
+
+def _connect_to_equal(address: str) -> _socket.socket:
+    """Connect to a broker with the rights of this process: it gets the pipes and the environment of the host."""
+    connection = connect(address)
+    try:
+        if problem := check_peer(connection):
+            raise NoBrokerError(problem)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _hand_over(connection: _socket.socket, hello: bytes, journal: int) -> str:
@@ -176,9 +191,7 @@ def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
     return int(line)
 
 
-def start_broker(
-    path: str, address: str, command: Sequence[str], arguments: Sequence[str], environ: Mapping[str, str]
-) -> bool:
+def start_broker(path: str, address: str, serve: Serve, environ: Mapping[str, str]) -> bool:
     """Start a broker that listens at `path`. Return False if another process is starting or running one.
 
     Only the holder of the lock binds or removes the socket, and the broker holds it for as long as it lives. Clients
@@ -202,8 +215,7 @@ def start_broker(
             finally:
                 os.umask(mask)
             listener.listen(BACKLOG)
-            kept = (listener.fileno(), lock)
-            _spawn([*command, *map(str, kept), *arguments], environ, path, kept)
+            _spawn(serve, environ, path, (listener.fileno(), lock))
         finally:
             listener.close()
     finally:
@@ -219,12 +231,17 @@ def _is_file(descriptor: int, path: str) -> bool:
         return False
 
 
-def _spawn(command: list[str], environ: Mapping[str, str], path: str, kept: tuple[int, int]) -> None:
-    """Start a process that is nobody's child and belongs to no terminal."""
+def _spawn(serve: Serve, environ: Mapping[str, str], path: str, kept: tuple[int, int]) -> None:
+    """Serve in a process that is nobody's child and belongs to no terminal.
+
+    It is forked and runs no new program: what this process has imported need not be imported again, which takes as
+    long as the rest of a start.
+    """
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
+    code = 127
     try:
         os.setsid()
         if os.fork():
@@ -241,8 +258,14 @@ def _spawn(command: list[str], environ: Mapping[str, str], path: str, kept: tupl
                     os.close(int(name))
                 except OSError:
                     pass  # the folder itself
-        for descriptor in kept:
-            os.set_inheritable(descriptor, True)
-        os.execve(command[0], command, dict(environ))
+        os.ftruncate(kept[1], 0)
+        os.pwrite(kept[1], b"%d" % os.getpid(), 0)  # for `broker restart --force`, if this process hangs
+        with open("/proc/self/comm", "w", encoding="utf-8") as name_file:
+            name_file.write(PROCESS_NAME)
+        os.environ.clear()
+        os.environ.update(environ)
+        code = serve(*kept)
+    except BaseException:  # noqa: BLE001 - nothing may return to the code of the host's process
+        sys.excepthook(*sys.exc_info())
     finally:
-        _exit(127)
+        _exit(code)

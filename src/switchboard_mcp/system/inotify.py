@@ -5,11 +5,14 @@ Not aware of what is watched and why.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
 
 CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
 DELETE_SELF, MOVE_SELF, OVERFLOW, IGNORED, IS_FOLDER = 0x400, 0x800, 0x4000, 0x8000, 0x4000_0000
@@ -30,7 +33,7 @@ def open_inotify() -> int:
 
 def add_watch(descriptor: int, path: str, mask: int) -> int:
     """Return the number of a new watch; negative on failure, see `last_error`."""
-    return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), ctypes.c_uint32(mask)))
+    return int(_libc().inotify_add_watch(descriptor, os.fsencode(path), mask))
 
 
 def remove_watch(descriptor: int, watch: int) -> None:
@@ -40,6 +43,8 @@ def remove_watch(descriptor: int, watch: int) -> None:
 
 def last_error() -> int:
     """Return the errno of the last failed call."""
+    import ctypes
+
     return ctypes.get_errno()
 
 
@@ -58,4 +63,6 @@ def read_events(descriptor: int) -> Iterator[Event]:
 
 
 def _libc() -> ctypes.CDLL:
+    import ctypes  # takes 4 ms, and a host waits for what is loaded before the first watch
+
     return ctypes.CDLL(None, use_errno=True)

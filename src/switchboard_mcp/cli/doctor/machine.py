@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from switchboard_mcp import __version__
-from switchboard_mcp.broker.address import runtime_folder
+from switchboard_mcp.broker.address import runtime_folder, without_noise
 from switchboard_mcp.broker.broker_client import broker_pid, find_brokers
 from switchboard_mcp.cli.broker import broker_memory, headline, memory_line, read_brokers
 from switchboard_mcp.cli.console import plural
@@ -84,7 +84,8 @@ def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Findi
     if len(variables) > 1:
         names = {name for one in variables for name in one}
         differing = sorted(name for name in names if len({one.get(name) for one in variables}) > 1)
-        message = f"{len(variables)} brokers run for this workspace, since sessions differ in {', '.join(differing)}."
+        reason = ", ".join(differing) or "their umask, their limits (ulimit -H), or --no-reload"
+        message = f"{len(variables)} brokers run for this workspace, since sessions differ in {reason}."
         yield Finding(NOTE, message, "Start hosts with the same values, and they share children.")
     alone = [info for info in stdio_info.read_all(workspace.folder, environ) if info.alone]
     for reason, count in sorted(Counter(info.alone for info in alone).items()):
@@ -103,14 +104,14 @@ def _broker(report: BrokerReport) -> Iterator[Finding]:
         yield Finding(NOTE, message, "Replace it, its sessions go on: switchboard broker restart")
 
 
-def _variables(pid: int) -> dict[str, bytes]:
-    """Return the environment of a process; empty if it cannot be read."""
+def _variables(pid: int) -> dict[str, str]:
+    """Return the environment of a broker; empty if it cannot be read. What does not count is left out."""
     try:
         with open(f"{PROC}/{pid}/environ", "rb") as file:
-            entries = [entry.partition(b"=") for entry in file.read().split(b"\0") if entry]
+            entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
     except OSError:
         return {}
-    return {os.fsdecode(name): value for name, _, value in entries}
+    return without_noise({name: value for name, _, value in entries})
 
 
 def _sandboxes(workspace: Workspace) -> Iterator[Finding]:
