@@ -49,14 +49,20 @@ CREATE TABLE IF NOT EXISTS folder (boot TEXT, stamp INTEGER, listed_at REAL, mes
 CREATE TABLE IF NOT EXISTS waiting (
   name BLOB PRIMARY KEY, ord INTEGER, id TEXT, inode INTEGER, sender TEXT, rank INTEGER
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_order ON waiting (ord);
-CREATE INDEX IF NOT EXISTS by_sender ON waiting (sender, ord);
-CREATE INDEX IF NOT EXISTS by_rank ON waiting (rank) WHERE rank != 1;
+DROP INDEX IF EXISTS by_order;
+DROP INDEX IF EXISTS by_sender;
+DROP INDEX IF EXISTS by_rank;
 CREATE INDEX IF NOT EXISTS by_id ON waiting (id);
+CREATE INDEX IF NOT EXISTS normal_by_order ON waiting (ord) WHERE rank = 1;
+CREATE INDEX IF NOT EXISTS normal_by_sender ON waiting (sender, ord) WHERE rank = 1;
+CREATE INDEX IF NOT EXISTS others_by_order ON waiting (rank, ord) WHERE rank != 1;
+CREATE INDEX IF NOT EXISTS others_by_sender ON waiting (rank, sender, ord) WHERE rank != 1;
 """
 # The rank of a file that was dropped and is not delivered yet, and of one that was not read yet.
 DROPPED = -1
 UNREAD = -2
+# The ranks of messages with another priority than normal.
+SPECIAL = (0, 2, 3)
 _NO_LIMIT = 2**63 - 1
 # The name of a log ends so.
 LOG_SUFFIX = ".changes"
@@ -89,12 +95,16 @@ def _values(row: IndexRow) -> tuple[bytes, int, str, int, str, int]:
 
 
 _STATE = (
-    "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1), messages "
+    "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY others_by_order WHERE rank != 1), "
+    "messages "
     "FROM folder"
 )
-_ORDERED = "SELECT ord, name FROM waiting WHERE (ord, name) > (?, ?) ORDER BY ord, name LIMIT ?"
+_ORDERED = (
+    "SELECT ord, name FROM waiting INDEXED BY normal_by_order WHERE rank = 1 AND (ord, name) > (?, ?) "
+    "ORDER BY ord, name LIMIT ?"
+)
 _FIRST_UNREAD = (
-    "SELECT ord FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank = -2 ORDER BY name LIMIT 1"
+    "SELECT ord FROM waiting INDEXED BY others_by_order WHERE rank != 1 AND rank = -2 ORDER BY ord LIMIT 1"
 )
 _READ = "UPDATE waiting SET ord = ?, id = ?, inode = ?, sender = ?, rank = ? WHERE name = ? AND rank = -2"
 _INSERT = "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?, ?)"
@@ -189,6 +199,21 @@ class OpenIndex:
         return self.connection.execute(_ORDERED, (start[0], os.fsencode(start[1]), limit))
 
 
+class _Bounds(Struct, frozen=True):
+    """Up to which order the messages of a sender are as urgent as this, because of a later one; 0 if none is."""
+
+    urgent: int
+    high: int
+    normal: int
+
+
+def _of(rank: int) -> str:
+    """Return the index of the messages of a rank by sender, and the condition that chooses them."""
+    if rank == 1:
+        return "normal_by_sender WHERE rank = 1"
+    return f"others_by_sender WHERE rank != 1 AND rank = {rank}"
+
+
 class InboxView:
     """The contents of an inbox at one moment, read from its index.
 
@@ -207,8 +232,8 @@ class InboxView:
     def unread(self, limit: int) -> list[tuple[str, int]]:
         """Return the name and inode of the first files that were not read yet."""
         query = (
-            "SELECT name, inode FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank = -2 "
-            "ORDER BY name LIMIT ?"
+            "SELECT name, inode FROM waiting INDEXED BY others_by_order WHERE rank != 1 AND rank = -2 "
+            "ORDER BY ord LIMIT ?"
         )
         return [(os.fsdecode(name), inode) for name, inode in self._rows(query, (limit,))]
 
@@ -216,21 +241,8 @@ class InboxView:
         """Return the names of dropped files."""
         if self._plain:
             return []
-        return [
-            os.fsdecode(name)
-            for (name,) in self._rows(
-                "SELECT name FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank = -1"
-            )
-        ]
-
-    def has_special(self) -> bool:
-        """Return True if a message has another priority than normal."""
-        return not self._plain and bool(
-            self._rows(
-                "SELECT 1 FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank >= 0 AND ord < ? LIMIT 1",
-                (self._before,),
-            ).fetchone()
-        )
+        query = "SELECT name FROM waiting INDEXED BY others_by_order WHERE rank != 1 AND rank = -1"
+        return list(self._names(query))
 
     def count(self) -> int:
         """Return the number of messages."""
@@ -240,68 +252,109 @@ class InboxView:
         """Return the highest order number; 0 if there is no message."""
         if self._plain:
             return self._newest_plain()
-        return int(
-            self._rows("SELECT MAX(ord) FROM waiting WHERE ord < ?", (self._before,)).fetchone()[0] or 0
-        )
+        newest = "SELECT MAX(ord) FROM waiting INDEXED BY normal_by_order WHERE rank = 1 AND ord < ?"
+        found = [self._rows(newest, (self._before,)).fetchone()[0] or 0]
+        for rank in SPECIAL:
+            newest = "SELECT MAX(ord) FROM waiting INDEXED BY others_by_order WHERE rank != 1 AND rank = ? AND ord < ?"
+            found.append(self._rows(newest, (rank, self._before)).fetchone()[0] or 0)
+        return int(max(found))
 
     def _newest_plain(self) -> int:
-        stored = self._rows("SELECT ord, name FROM waiting ORDER BY ord DESC")
+        stored = self._rows(
+            "SELECT ord, name FROM waiting INDEXED BY normal_by_order WHERE rank = 1 ORDER BY ord DESC"
+        )
         left = next((order for order, name in stored if os.fsdecode(name) not in self._changes.hidden), 0)
         return max(left, *(each.order for each in self._changes.added()), 0)
 
-    def ordered(self) -> Iterator[str]:
-        """Return the names of the messages in claim order."""
-        if self._plain:
-            yield from (name for _, name in self._index.ordered())
-            return
-        if not self.has_special():
-            query = "SELECT name FROM waiting WHERE rank = 1 AND ord < ? ORDER BY ord"
-            yield from self._names(query, (self._before,))
-            return
-        taken: set[str] = set()
-        for rank in (3, 2):
-            for name in self._raised(rank):
-                if name not in taken:
-                    taken.add(name)
-                    yield name
-        last = list(
-            self._names(
-                "SELECT name FROM waiting AS low INDEXED BY by_rank WHERE rank != 1 AND rank = 0 AND ord < ?1 "
-                "AND NOT EXISTS (SELECT 1 FROM waiting AS later WHERE later.sender = low.sender "
-                "AND later.ord > low.ord AND later.ord < ?1 AND later.rank >= 1) ORDER BY ord",
-                (self._before,),
-            )
-        )
-        skipped = {*taken, *last}
-        query = "SELECT name FROM waiting WHERE rank >= 0 AND ord < ? ORDER BY ord"
-        for name in self._names(query, (self._before,)):
-            if name not in skipped:
-                yield name
-        yield from (name for name in last if name not in taken)
+    def ordered(self, after: int = 0) -> Iterator[str]:
+        """Yield the names of the messages in claim order, without those up to an order.
 
-    def _raised(self, rank: int) -> list[str]:
-        """Return the messages that go with one of this rank: it, and earlier ones from its sender."""
-        # The two ranks by name, so that the partial index is used.
-        ranks = "(3)" if rank == 3 else "(2, 3)"
-        senders = self._rows(
-            f"SELECT sender, MAX(ord) FROM waiting INDEXED BY by_rank WHERE rank != 1 AND rank IN {ranks} "
-            "AND ord < ? GROUP BY sender",
-            (self._before,),
-        ).fetchall()
-        found: list[tuple[int, bytes]] = []
-        for sender, order in senders:
-            found += self._rows(
-                "SELECT ord, name FROM waiting WHERE sender = ? AND ord <= ?", (sender, order)
-            )
-        return [os.fsdecode(name) for _, name in sorted(found)]
+        Reads no more than is asked for, however many messages wait: each part of the order is one range of an index.
+        """
+        if self._plain:
+            yield from (name for _, name in self._index.ordered(after))
+            return
+        bounds = self._bounds()
+        ranges = [(sender, after, each.urgent) for sender, each in bounds.items()]
+        yield from self._in_order(self._of_sender(*each) for each in ranges)
+        ranges = [(sender, max(after, each.urgent), each.high) for sender, each in bounds.items()]
+        yield from self._in_order(self._of_sender(*each) for each in ranges)
+        # A message of low priority goes with a later one of normal priority from its sender.
+        raised = [
+            self._of_rank(0, sender, max(after, each.high), each.normal)
+            for sender, each in bounds.items()
+            if each.normal > each.high
+        ]
+        yield from self._in_order([self._normal(after, bounds), *raised])
+        yield from self._in_order(
+            self._of_rank(0, sender, max(after, each.normal), self._before - 1)
+            for sender, each in bounds.items()
+        )
+
+    def _bounds(self) -> dict[str, _Bounds]:
+        """Return up to which order the messages of a sender have which priority, for senders with other than normal."""
+        found = {}
+        for sender in {sender for rank in SPECIAL for sender in self._senders(rank)}:
+            urgent = self._last(3, sender)
+            high = max(urgent, self._last(2, sender))
+            found[sender] = _Bounds(urgent, high, max(high, self._last(1, sender)))
+        return found
+
+    def _senders(self, rank: int) -> Iterator[str]:
+        query = (
+            "SELECT MIN(sender) FROM waiting INDEXED BY others_by_sender "
+            "WHERE rank != 1 AND rank = ? AND sender > ?"
+        )
+        sender = ""
+        while (sender := self._rows(query, (rank, sender)).fetchone()[0]) is not None:
+            yield sender
+
+    def _last(self, rank: int, sender: str) -> int:
+        query = f"SELECT MAX(ord) FROM waiting INDEXED BY {_of(rank)} AND sender = ? AND ord < ?"
+        return int(self._rows(query, (sender, self._before)).fetchone()[0] or 0)
+
+    def _of_sender(self, sender: str, after: int, until: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the messages of a sender in a range of orders."""
+        if until <= after:
+            return iter(())
+        return merge(*(self._of_rank(rank, sender, after, until) for rank in (*SPECIAL, 1)))
+
+    def _of_rank(self, rank: int, sender: str, after: int, until: int) -> Iterator[tuple[int, bytes]]:
+        query = (
+            f"SELECT ord, name FROM waiting INDEXED BY {_of(rank)} AND sender = ? AND ord > ? AND ord <= ? "
+            "ORDER BY ord"
+        )
+        return self._rows(query, (sender, after, until))
+
+    def _normal(self, after: int, bounds: dict[str, _Bounds]) -> Iterator[tuple[int, bytes]]:
+        """Yield the messages of normal priority that no later one has raised."""
+        query = (
+            "SELECT ord, name, sender FROM waiting INDEXED BY normal_by_order "
+            "WHERE rank = 1 AND ord > ? AND ord < ? ORDER BY ord"
+        )
+        for order, name, sender in self._rows(query, (after, self._before)):
+            if sender not in bounds or order > bounds[sender].high:
+                yield order, name
+
+    @staticmethod
+    def _in_order(ranges: Iterable[Iterator[tuple[int, bytes]]]) -> Iterator[str]:
+        return (os.fsdecode(name) for _, name in merge(*ranges))
 
     def since(self, order: int) -> list[str]:
         """Return the names of the messages with a higher order number."""
         if self._plain:
             return [name for _, name in self._index.ordered(order)]
-        return list(
-            self._names("SELECT name FROM waiting WHERE ord > ? AND rank >= 0 ORDER BY ord", (order,))
+        query = (
+            "SELECT ord, name FROM waiting INDEXED BY normal_by_order WHERE rank = 1 AND ord > ? ORDER BY ord"
         )
+        ranges: list[Iterator[tuple[int, bytes]]] = [self._rows(query, (order,))]
+        for rank in SPECIAL:
+            query = (
+                "SELECT ord, name FROM waiting INDEXED BY others_by_order WHERE rank != 1 AND rank = ? AND ord > ? "
+                "ORDER BY ord"
+            )
+            ranges.append(self._rows(query, (rank, order)))
+        return list(self._in_order(ranges))
 
     def with_ids(self, ids: Iterable[str]) -> list[str]:
         """Return the names of the messages with these ids."""
@@ -333,7 +386,15 @@ class InboxView:
         """Return the name of the first message by order."""
         if self._plain:
             return next(self.ordered(), None)
-        return next(self._names("SELECT name FROM waiting WHERE rank >= 0 ORDER BY ord LIMIT 1"), None)
+        query = "SELECT ord, name FROM waiting INDEXED BY normal_by_order WHERE rank = 1 ORDER BY ord LIMIT 1"
+        found: list[tuple[int, bytes]] = self._rows(query).fetchall()
+        for rank in SPECIAL:
+            query = (
+                "SELECT ord, name FROM waiting INDEXED BY others_by_order WHERE rank != 1 AND rank = ? "
+                "ORDER BY ord LIMIT 1"
+            )
+            found += self._rows(query, (rank,))
+        return os.fsdecode(min(found)[1]) if found else None
 
     def _visible(self, names: Iterable[str]) -> Iterator[str]:
         return (name for name in names if name not in self._changes.hidden)
@@ -648,6 +709,6 @@ def first_names(
 ) -> list[MessageFile]:
     """Return the first messages in claim order, without those up to an order or with these ids."""
     skipped = set(exclude)
-    entries = (entry for name in view.ordered() if (entry := parse("inbox", name)) is not None)
-    wanted = (entry for entry in entries if entry.stem.order > after and entry.stem.id not in skipped)
+    entries = (entry for name in view.ordered(after) if (entry := parse("inbox", name)) is not None)
+    wanted = (entry for entry in entries if entry.stem.id not in skipped)
     return list(islice(wanted, max(0, limit)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -230,6 +231,80 @@ def test_messages_come_from_the_index_in_claim_order(tmp_path: Path) -> None:
         expected = [rows[place].name for place in claim_order(positions)]
         assert [entry.name for entry in first_names(view, 100)] == expected
         index.close_thread()
+
+
+def _priorities(shape: str, count: int) -> list[tuple[str, str]]:
+    """The sender and priority of so many messages, in order."""
+    normal = [("a", "normal")] * count
+    return {
+        "all normal": normal,
+        "an urgent one after many from its sender": [*normal, ("a", "urgent")],
+        "an urgent one from another sender": [*normal, ("b", "urgent")],
+        "many low ones before a normal one": [("a", "low")] * count + [("b", "normal")],
+        "many low ones that a normal one raises": [("a", "low")] * count + [("a", "normal")],
+        "a high one after many low ones": [("a", "low")] * count + [("a", "high")],
+        "many urgent ones": [("a", "urgent")] * count,
+    }[shape]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "all normal",
+        "an urgent one after many from its sender",
+        "an urgent one from another sender",
+        "many low ones before a normal one",
+        "many low ones that a normal one raises",
+        "a high one after many low ones",
+        "many urgent ones",
+    ],
+)
+def test_the_first_messages_cost_the_same_however_many_wait_and_whatever_their_priorities(
+    tmp_path: Path, shape: str
+) -> None:
+    steps: dict[int, dict[str, int]] = {}
+    for count in (600, 6_000):
+        index = InboxIndex(str(tmp_path / str(count)), "boot")
+        described = _priorities(shape, count)
+        rows = [
+            IndexRow(waiting_name(Stem(order, f"{order:016x}")), order, sender, priority)
+            for order, (sender, priority) in enumerate(described, start=1)
+        ]
+        index.write("coder", 1, rows)
+        view = index.view("coder", 1)
+        assert view is not None
+        positions = [QueuedPosition(order, *each) for order, each in enumerate(described, start=1)]
+        expected = [rows[place].name for place in claim_order(positions)]
+        # The index whose instructions are counted: the time of an act is in proportion to them.
+        opened = index._opened("coder")
+        assert opened is not None
+        connection, done = opened.connection, [0]
+        first, later = functools.partial(first_names, view, 5), count - 10
+
+        def count_step(done: list[int] = done) -> int:
+            done[0] += 1
+            return 0
+
+        connection.set_progress_handler(count_step, 1)
+        steps[count] = {}
+        acts: dict[str, Callable[[], object]] = {
+            "first": first,
+            "page": functools.partial(first, after=later),
+            "newest": view.newest,
+            "oldest": view.oldest,
+        }
+        for name, act in acts.items():
+            done[0] = 0
+            act()
+            steps[count][name] = done[0]
+        connection.set_progress_handler(None, 0)
+        assert [entry.name for entry in first()] == expected[:5]
+        page = [name for name in expected if name >= rows[later].name]
+        assert [entry.name for entry in first(after=later)] == page[:5]
+        index.close_thread()
+    few, many = steps[600], steps[6_000]
+    # Some instructions more: what was read ahead may suffice in one case and not in the other.
+    assert [name for name in few if many[name] > 2 * few[name] + 200] == []
 
 
 def test_an_index_is_not_used_for_another_state_boot_or_after_long(tmp_path: Path) -> None:
