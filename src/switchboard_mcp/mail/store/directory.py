@@ -25,8 +25,9 @@ from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.disk import commit_journal, day_segments
 from switchboard_mcp.mail.store.disk.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
-from switchboard_mcp.mail.store.filenames import MessageFile
+from switchboard_mcp.mail.store.filenames import MessageFile, parse_receipt_name
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
+from switchboard_mcp.mail.store.index.recent_receipts import RecentReceipts
 from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import write_gitignore
 
@@ -261,6 +262,8 @@ class Transaction:
         self._trusted: dict[str, int] = {}
         # Open indexes of segments, by place and agent.
         self.segment_indexes: dict[tuple[str, str], sqlite3.Connection] = {}
+        # Where receipts of a sender are noted; -1 if they are not.
+        self._recent: dict[str, int] = {}
 
     def close(self) -> None:
         """Remove unpublished temporary files and close the folders."""
@@ -276,6 +279,9 @@ class Transaction:
             pass
         for index in self.segment_indexes.values():
             index.close()
+        for descriptor in self._recent.values():
+            if descriptor >= 0:
+                os.close(descriptor)
         for descriptor in self._folders.values():
             os.close(descriptor)
 
@@ -383,14 +389,32 @@ class Transaction:
         `row` describes a message that is published to an inbox.
         """
         self._before_change(folder)
+        self._before_receipt(folder, name)
         file_operations.move(self.folder("tmp"), file.name, folder, name)
         self._published(file, folder, name)
         self._note_change(folder, added=name, row=row)
 
     def put(self, file: TempFile, folder: int, name: str) -> None:
         """Move a temporary file to its final name, replacing any existing file."""
+        self._before_receipt(folder, name)
         file_operations.replace(self.folder("tmp"), file.name, folder, name)
         self._published(file, folder, name)
+
+    def _before_receipt(self, folder: int, name: str) -> None:
+        """Note a receipt for a sender that has very many."""
+        parts = self._parts[folder]
+        if len(parts) != 2 or parts[0] != "outbox" or (receipt := parse_receipt_name(name)) is None:
+            return
+        recent = self.recent_receipts(parts[1])
+        descriptor = self._recent.get(parts[1])
+        if descriptor is None:
+            descriptor = self._recent[parts[1]] = recent.open()
+        if descriptor >= 0:
+            recent.append(descriptor, receipt[0])
+
+    def recent_receipts(self, sender: str) -> RecentReceipts:
+        """Return the newest receipts of a sender."""
+        return RecentReceipts(self.directory.path, self.clocks.boot, sender)
 
     def _published(self, file: TempFile, folder: int, name: str) -> None:
         self._temp_files.remove(file)

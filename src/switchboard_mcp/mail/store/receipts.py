@@ -5,7 +5,9 @@ Receipts are never changed once written, so no reader sees a partial one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -13,10 +15,14 @@ from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail.messages import OUTCOMES, MailMessage, Receipt
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import TempFile, Transaction
+from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import Outcome, parse_receipt_name, receipt_name
 
 MAX_RECEIPT_BYTES = 65_536
 MAX_SUMMARY_CHARS = 2_000
+# A folder of this size has had about a thousand receipts, and segments of this size as many.
+LARGE_FOLDER_BYTES = 65_536
+LARGE_SEGMENT_BYTES = 262_144
 _decoder = msgspec.json.Decoder(Receipt)
 
 
@@ -86,13 +92,22 @@ def outcomes_by_message(tx: Transaction, sender: str) -> dict[str, set[Outcome |
 
 def newest(tx: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
     """Return the latest receipt of each requested message; without ids, the most recent first."""
+    limit = max(0, limit)
     if ids is None:
-        ids = _ids_by_latest(tx, sender)
-    latest_receipts = (latest(tx, sender, each) for each in ids[: max(0, limit)])
-    return [receipt for receipt in latest_receipts if receipt is not None]
+        ids = tx.recent_receipts(sender).newest(limit) or _ids_by_latest(tx, sender)
+    else:
+        ids = ids[:limit]
+    # One that was noted may be missing: its process ended before it was written.
+    latest_receipts = (latest(tx, sender, each) for each in ids)
+    return list(islice((receipt for receipt in latest_receipts if receipt is not None), limit))
 
 
 def _ids_by_latest(tx: Transaction, sender: str) -> list[str]:
+    """List the outbox; notes the newest ones if there are very many."""
+    recent = tx.recent_receipts(sender)
+    many = not tx.directory.read_only and _is_large(tx, sender)
+    if many:
+        recent.begin()
     dated = []
     for message_id, outcomes in outcomes_by_message(tx, sender).items():
         folder = tx.folder("outbox", sender)
@@ -100,7 +115,18 @@ def _ids_by_latest(tx: Transaction, sender: str) -> list[str]:
             file_operations.mtime(folder, receipt_name(message_id, outcome)) or 0.0 for outcome in outcomes
         ]
         dated.append((max(changed), message_id))
-    return [message_id for _, message_id in sorted(dated, reverse=True)]
+    ids = [message_id for _, message_id in sorted(dated, reverse=True)]
+    if many:
+        recent.write(ids)
+    return ids
+
+
+def _is_large(tx: Transaction, sender: str) -> bool:
+    """Return True if an outbox has many files or segments, without listing it."""
+    if not tx.has("outbox", sender):
+        return False
+    size = os.fstat(tx.folder("outbox", sender)).st_size
+    return size > LARGE_FOLDER_BYTES or day_segments.total_bytes(tx, "outbox", sender) > LARGE_SEGMENT_BYTES
 
 
 def delivered_receipt(message_id: str, recipient: str, at: str) -> Receipt:
