@@ -69,7 +69,7 @@ async def measure(options: Options) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(folder)
-        engine = HelperEngine(launcher, store.snapshot_key, limits)
+        engine = HelperEngine(launcher, limits)
         try:
             began = time.perf_counter()
             await engine.check("1", [])
@@ -133,7 +133,7 @@ async def _wait_many(engine: HelperEngine, limits: Limits, found: dict[str, list
             most = max(most, len(engine.helpers))
             await asyncio.sleep(0.02)
             step = await engine.resume(
-                step.snapshot, RUN_MODULES, {step.pending[0]: Settled(value=b"1")}, limits
+                step.suspension, RUN_MODULES, {step.pending[0]: Settled(value=b"1")}, limits
             )
         if not isinstance(step, Finished):
             raise RuntimeError(step)

@@ -1,7 +1,7 @@
 """The types between the parts of programs: limits, modules, calls, steps, and the engine that checks and runs code.
 
-An engine runs a program one step at a time. A step ends when the program waits for calls, has ended, or has failed; a
-program that waits is a snapshot in bytes and holds no process. Pure.
+An engine runs a program one step at a time. A step ends when the program waits for calls, has ended, or has failed. A
+program that waits stays in the memory of a process until another program needs that, and is then a snapshot. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Raised = Literal[
     "TypeError",
     "ValueError",
 ]
-FailureKind = Literal["syntax", "error", "limit", "value", "crash", "snapshot"]
+FailureKind = Literal["syntax", "error", "limit", "value", "crash", "snapshot", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,19 @@ class Settled:
     message: str = ""
 
 
+@dataclass(slots=True, eq=False)
+class Suspension:
+    """A program that waits. Until its snapshot was taken it is in the memory of an engine's process only."""
+
+    snapshot: bytes = b""
+    failure: Failed | None = None  # it could not be kept
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The program waits for at least one call. `calls` are those made in this step, `pending` all that are open."""
 
-    snapshot: bytes
+    suspension: Suspension
     calls: Sequence[ProgramCall]
     pending: Sequence[int]
     printed: str = ""
@@ -161,12 +169,20 @@ class Engine(Protocol):
         """Run a program to its first step. `input` is a JSON value, or empty if there is none."""
 
     async def resume(
-        self, snapshot: bytes, modules: Sequence[Module], settled: Mapping[int, Settled], limits: Limits
+        self,
+        suspension: Suspension,
+        modules: Sequence[Module],
+        settled: Mapping[int, Settled],
+        limits: Limits,
+        made: int = 0,
     ) -> Step:
-        """Run on from a snapshot, with the outcome of at least one pending call.
+        """Run on with the outcome of at least one pending call; `made` is the number of all calls so far.
 
-        `limits.calls` is the number of calls that the program may still make.
+        A failure of the kind `lost` means that the process of the suspension has ended before its snapshot was taken.
         """
+
+    async def take_snapshot(self, suspension: Suspension) -> None:
+        """Take the snapshot of a program that waits; its process is then free. Without success it has none."""
 
     async def close(self) -> None:
         """End all processes of the engine."""

@@ -1,8 +1,10 @@
 """The log of a run: what a program has done, appended before it goes on, so that another process can continue the run.
 
 One file per run in the user's state folder, which only the user can read: it holds code, arguments and results in clear
-text. Records are `start`, `wait` (a snapshot, and the calls that were made), `sent` before a call leaves, `result`, and
-`end`. Each line is signed together with the line before it, so nothing can be put in without the key of the workspace.
+text. Records are `start`, `wait` (the calls that were made), `sent` before a call leaves, `snapshot` if the call is
+slow, `result`, and `end`. A line holds one or more records and is signed together with the line before it, so nothing
+can be put in without the key of the workspace. A run without a snapshot is replayed from its results, since programs
+are deterministic.
 The process that executes a run holds a lock on its file.
 """
 
@@ -20,7 +22,7 @@ from contextlib import contextmanager
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.programs.engine import Failed, Limits, Module, ProgramCall, Settled, Waiting
+from switchboard_mcp.programs.engine import Failed, Limits, Module, ProgramCall, Settled
 from switchboard_mcp.system import work_thread
 from switchboard_mcp.system.user_key import read_private, user_key
 
@@ -52,14 +54,20 @@ class StartRecord(Struct, tag="start", frozen=True):
     note: dict[str, str] = {}
 
 
-class WaitRecord(Struct, tag="wait", frozen=True):
-    """A step that ended in a wait: the outcomes it began with, the calls it made, and the snapshot if it is small."""
+class WaitRecord(Struct, tag="wait"):
+    """A step that ended in a wait: the outcomes it began with, the calls it made, and the snapshot if there is one."""
 
     settled: list[int]
-    calls: list[ProgramCall]
-    pending: list[int]
-    snapshot: bytes
+    calls: Sequence[ProgramCall]
+    pending: Sequence[int]
     printed: str
+    snapshot: bytes = b""
+
+
+class SnapshotRecord(Struct, tag="snapshot", frozen=True):
+    """The snapshot of the last wait."""
+
+    snapshot: bytes
 
 
 class SentRecord(Struct, tag="sent", frozen=True):
@@ -86,8 +94,10 @@ class EndRecord(Struct, tag="end", frozen=True):
     cancelled: bool = False
 
 
-Record = StartRecord | WaitRecord | SentRecord | ResultRecord | EndRecord
-_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+Record = StartRecord | WaitRecord | SnapshotRecord | SentRecord | ResultRecord | EndRecord
+# Logs of older versions hold one record in a line, and no list.
+_decoder: msgspec.json.Decoder[list[Record] | Record] = msgspec.json.Decoder(list[Record] | Record)
+_encode = msgspec.json.Encoder().encode
 
 
 class RecordedRun(Struct):
@@ -115,23 +125,29 @@ class RunLog:
         self._size = size
 
     def write(self, *records: Record) -> None:
-        """Append records. Raises `OSError`. They survive the end of this process at once, a power cut after `sync`."""
-        lines = []
-        for record in records:
-            body = msgspec.json.encode(record)
-            self._previous = _mac(self._key, self._previous, body)
-            lines.append(self._previous + b" " + body + b"\n")
-        data = b"".join(lines)
+        """Append records as one line: all of them are kept, or none. Raises `OSError`.
+
+        They survive the end of this process at once, a power cut after `sync`.
+        """
+        body = _encode(records)
+        self._previous = _mac(self._key, self._previous, body)
+        data = self._previous + b" " + body + b"\n"
         self._size += len(data)
         view = memoryview(data)
         while view:
             view = view[os.write(self._descriptor, view) :]
 
-    def wait(self, step: Waiting, settled: Sequence[int]) -> WaitRecord:
-        """Return the record of a step that ended in a wait."""
-        fits = len(step.snapshot) <= MAX_SNAPSHOT_BYTES and self._size <= MAX_SNAPSHOTS_FILE_BYTES
-        snapshot = step.snapshot if fits else b""
-        return WaitRecord(list(settled), list(step.calls), list(step.pending), snapshot, step.printed)
+    def has_room(self, snapshot: bytes) -> bool:
+        """Return True for a snapshot that is worth its place in the file."""
+        return 0 < len(snapshot) <= MAX_SNAPSHOT_BYTES and self._size <= MAX_SNAPSHOTS_FILE_BYTES
+
+    async def read(self) -> RecordedRun:
+        """Return the run as it is recorded. Raises `OSError` or `RunLogError`."""
+        return await work_thread.run(self._read)
+
+    def _read(self) -> RecordedRun:
+        data = os.pread(self._descriptor, MAX_FILE_BYTES, 0)
+        return assemble(_parse(data, self._key, self.run)[0])
 
     async def sync(self) -> None:
         """Wait until all records are on the disk. Raises `OSError`."""
@@ -152,11 +168,6 @@ class RunStore:
         self._secret = b""
         # Set when the gateway stops: runs that end because of that are continued by the next one.
         self.is_stopping = False
-
-    @property
-    def snapshot_key(self) -> bytes:
-        """The key for snapshots. Raises `OSError`."""
-        return self._key(b"snapshots")
 
     def create(self, run: str, start: StartRecord) -> RunLog:
         """Create the log of a run, and remove old ones. Raises `OSError`."""
@@ -247,23 +258,28 @@ class RunStore:
         data = read_private(self._path(run), MAX_FILE_BYTES)
         if data is None:
             raise OSError(errno.ENOENT, f"There is no run {run!r}.")
-        key, previous, size = self._key(b"log"), b"", 0
-        records: list[Record] = []
-        for line in data.splitlines(keepends=True):
-            if not line.endswith(b"\n"):
-                break
-            body = line[_MAC_CHARS + 1 : -1]
-            mac = _mac(key, previous, body)
-            if not hmac.compare_digest(mac, line[:_MAC_CHARS]):
-                raise RunLogError(f"The log of the run {run} was changed. It is not continued.")
-            try:
-                records.append(_decoder.decode(body))
-            except msgspec.MsgspecError:
-                raise RunLogError(
-                    f"The log of the run {run} is of another version. It is not continued."
-                ) from None
-            previous, size = mac, size + len(line)
-        return records, previous, size
+        return _parse(data, self._key(b"log"), run)
+
+
+def _parse(data: bytes, key: bytes, run: str) -> tuple[list[Record], bytes, int]:
+    """Return the records in the whole lines of a log, the signature of the last line, and the size of all of them."""
+    previous, size = b"", 0
+    records: list[Record] = []
+    for line in data.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
+        body = line[_MAC_CHARS + 1 : -1]
+        mac = _mac(key, previous, body)
+        if not hmac.compare_digest(mac, line[:_MAC_CHARS]):
+            raise RunLogError(f"The log of the run {run} was changed. It is not continued.")
+        try:
+            decoded = _decoder.decode(body)
+        except msgspec.MsgspecError:
+            message = f"The log of the run {run} is of another version. It is not continued."
+            raise RunLogError(message) from None
+        records += decoded if isinstance(decoded, list) else [decoded]
+        previous, size = mac, size + len(line)
+    return records, previous, size
 
 
 def assemble(records: Sequence[Record]) -> RecordedRun:
@@ -274,6 +290,9 @@ def assemble(records: Sequence[Record]) -> RecordedRun:
     for record in records[1:]:
         if isinstance(record, WaitRecord):
             run.waits.append(record)
+        elif isinstance(record, SnapshotRecord):
+            if run.waits:
+                run.waits[-1].snapshot = record.snapshot
         elif isinstance(record, SentRecord):
             run.sent.update(record.ids)
         elif isinstance(record, ResultRecord):

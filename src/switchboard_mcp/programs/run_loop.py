@@ -1,8 +1,9 @@
 """Runs a program: the steps of the engine, its calls within their limits, and the log that makes it durable.
 
-A call is written to the log before it leaves, and its result before the program sees it. So a run can be continued
-after a crash: a call with a result is not made again, one without is made again only if it may be repeated, and
-otherwise it raises in the program and is reported as uncertain.
+A call that may not be repeated is in the log before it leaves, with all before it, and its result is written at once.
+Calls that only read are written later, several together. So a run can be continued after a crash: a call with a result
+is not made again, one without is made again only if it may be repeated, and otherwise it raises in the program and is
+reported as uncertain.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ from switchboard_mcp.programs.engine import (
     ProgramCall,
     Settled,
     Step,
+    Suspension,
     Waiting,
 )
 from switchboard_mcp.programs.run_log import (
     EndRecord,
+    Record,
     RecordedRun,
     ResultRecord,
     RunLog,
+    RunLogError,
     RunStore,
     SentRecord,
+    SnapshotRecord,
     StartRecord,
     WaitRecord,
     new_run_id,
@@ -48,6 +53,11 @@ CallOutcome = Literal["open", "ok", "error", "cancelled", "uncertain"]
 # Calls that are under way when the program ends are waited for, since they may have effects.
 LINGER_S = 5.0
 MAX_PRINTED_STEPS = 64
+# A program that waits for longer gives its process to others, and its snapshot goes to the log. A dump takes 0.1 ms.
+SLOW_S = 0.02
+# Reads that are not in the log yet are made again after a crash: so many at most, or what was made in this time.
+MAX_UNWRITTEN = 100
+UNWRITTEN_S = 0.1
 CANCELLED = Settled(raised="RuntimeError", message="The call was cancelled.")
 
 
@@ -174,7 +184,9 @@ class _Run:
         self._done: dict[int, Settled] = {}  # outcomes that the program has not seen
         self._began: dict[int, float] = {}
         self._recorded: RecordedRun | None = None  # until a run that is continued has made its first step
-        self._unwritten: list[WaitRecord | SentRecord] = []  # records that go to the log together
+        self._unwritten: list[Record] = []  # they go to the log together
+        self._write_due = 0.0
+        self._snapshotting: asyncio.Task[None] | None = None
         self._bytes = 0
         self._printed: deque[str] = deque(maxlen=MAX_PRINTED_STEPS)
 
@@ -184,7 +196,7 @@ class _Run:
             step = await self._finish(await begin())
             await self._linger()
             outcome = self._outcome(step)
-            self._write_end(outcome)
+            self._write(EndRecord(outcome.value, outcome.printed, outcome.failure))
             return outcome
         except BaseException:
             await self._cancel_calls()
@@ -231,7 +243,7 @@ class _Run:
     async def _last_wait(self, recorded: RecordedRun, version: str) -> Step:
         last = recorded.waits[-1]
         if last.snapshot and version == recorded.start.version:
-            return Waiting(last.snapshot, (), last.pending)
+            return Waiting(Suspension(last.snapshot), (), last.pending)
         return await self._replay(recorded)
 
     async def _replay(self, recorded: RecordedRun) -> Step:
@@ -246,7 +258,11 @@ class _Run:
                 settled = {
                     one: recorded.results[one].settled for one in wait.settled if one in recorded.results
                 }
-                step = await self._engine.resume(step.snapshot, program.modules, settled, self._left(seen))
+                step = await self._engine.resume(
+                    step.suspension, program.modules, settled, self._limits, seen
+                )
+            if isinstance(step, Failed) and step.kind in ("crash", "limit", "lost"):
+                return step
             if not isinstance(step, Waiting) or list(step.calls) != wait.calls:
                 return Failed(
                     "snapshot",
@@ -275,11 +291,19 @@ class _Run:
 
     async def _finish(self, step: Step) -> Step:
         """Make calls and run on until the program ends."""
+        loop = asyncio.get_running_loop()
         while isinstance(step, Waiting):
-            await self._send()
-            while not self._done:
-                await self._wait_for_a_call()
-            await self._send()
+            slow = loop.call_later(SLOW_S, self._start_snapshot, step.suspension)
+            try:
+                await self._send()
+                while not self._done:
+                    await self._wait_for_a_call()
+                await self._send()
+            finally:
+                slow.cancel()
+            if self._snapshotting is not None:
+                await self._snapshotting
+                self._snapshotting = None
             if self._bytes > self._limits.memory_mb * 1024 * 1024:
                 return self._exceeded(
                     "memory_mb", "The results of the program's calls are too large together."
@@ -288,16 +312,36 @@ class _Run:
             step = self._take(await self._resume(step, settled), list(settled))
         return step
 
+    def _start_snapshot(self, suspension: Suspension) -> None:
+        self._snapshotting = asyncio.ensure_future(self._take_snapshot(suspension))
+
+    async def _take_snapshot(self, suspension: Suspension) -> None:
+        await self._engine.take_snapshot(suspension)
+        fits = self._log is not None and self._log.has_room(suspension.snapshot)
+        self._write(*[SnapshotRecord(suspension.snapshot)] if fits else [])
+
     async def _resume(self, step: Waiting, settled: dict[int, Settled]) -> Step:
-        left = self._left(len(self._made))
-        following = await self._engine.resume(step.snapshot, self._program.modules, settled, left)
-        if isinstance(following, Failed) and following.kind == "snapshot" and self._recorded is not None:
-            again = await self._replay(self._recorded)
+        resume, modules, made = self._engine.resume, self._program.modules, len(self._made)
+        following = await resume(step.suspension, modules, settled, self._limits, made)
+        if isinstance(following, Failed) and following.kind in ("lost", "snapshot"):
+            again = await self._replay_last(following)
             if not isinstance(again, Waiting):
                 return again
-            following = await self._engine.resume(again.snapshot, self._program.modules, settled, left)
+            following = await resume(again.suspension, modules, settled, self._limits, made)
         self._recorded = None
         return following
+
+    async def _replay_last(self, failed: Failed) -> Step:
+        """Return to the last wait from the results of the run; return the failure if they are not recorded."""
+        if self._recorded is not None:
+            return await self._replay(self._recorded)
+        if self._log is None:
+            return failed
+        self._write()
+        try:
+            return await self._replay(await self._log.read())
+        except (OSError, RunLogError):
+            return failed
 
     def _take(self, step: Step, settled: list[int]) -> Step:
         """Take what a step has made: calls to queue, printed text, and its record."""
@@ -308,8 +352,9 @@ class _Run:
                     return Failed("crash", f"The helper of programs asked for {one.module}.{one.function}.")
                 self._register(one)
                 self._queue.append(one)
-            if self._log is not None:
-                self._unwritten.append(self._log.wait(step, settled))
+            if len(self._made) > self._limits.calls:  # the helper is not trusted
+                return self._exceeded("calls", "The program makes too many calls.")
+            self._unwritten.append(WaitRecord(settled, step.calls, step.pending, step.printed))
         elif isinstance(step, Finished):
             for one in step.calls:
                 self._register(one)
@@ -317,9 +362,6 @@ class _Run:
             exceeded = self._exceeded("calls", "The program makes too many calls.")
             return replace(exceeded, line=step.line, traceback=step.traceback)
         return step
-
-    def _left(self, made: int) -> Limits:
-        return replace(self._limits, calls=max(0, self._limits.calls - made))
 
     def _subtool(self, one: ProgramCall) -> str:
         """Return the subtool of a call, empty if it is not in the manifest: the helper is not trusted."""
@@ -334,13 +376,12 @@ class _Run:
         """Start calls from the queue, as many as may be under way at once. They are in the log before they leave."""
         room = self._limits.at_once - len(self._tasks)
         leaving = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
-        if leaving and self._log is not None:
+        if leaving:
             self._unwritten.append(SentRecord([one.id for one in leaving]))
-        if self._log is not None and self._unwritten:
-            self._log.write(*self._unwritten)
-            self._unwritten.clear()
-            if not all(self._may_repeat(one.module, self._subtool(one)) for one in leaving):
-                await self._log.sync()
+            if not all(map(self._is_repeatable, leaving)):
+                self._write()
+                if self._log is not None:
+                    await self._log.sync()
         if len(leaving) == 1 and not self._tasks and not self._done:
             await self._call_here(leaving[0])
             return
@@ -348,6 +389,9 @@ class _Run:
             self._began[one.id] = time.monotonic()
             task = asyncio.ensure_future(self._call(one.module, self._subtool(one), one.arguments))
             self._tasks[task] = one.id
+
+    def _is_repeatable(self, one: ProgramCall) -> bool:
+        return self._may_repeat(one.module, self._subtool(one))
 
     async def _call_here(self, one: ProgramCall) -> None:
         """Make the only call that is open. A task of its own would cost three turns of the event loop."""
@@ -387,8 +431,13 @@ class _Run:
         made.ms, made.bytes, made.outcome, made.message = ms, _size(settled), outcome, settled.message
         self._bytes += made.bytes
         self._done[number] = settled
-        if self._log is not None:
-            self._log.write(ResultRecord(number, settled, ms, outcome))
+        self._unwritten.append(ResultRecord(number, settled, ms, outcome))
+        if (
+            len(self._unwritten) >= MAX_UNWRITTEN
+            or time.monotonic() >= self._write_due
+            or not self._may_repeat(made.module, made.subtool)
+        ):
+            self._write()
         if self._on_progress is not None:
             self._on_progress(made)
 
@@ -401,6 +450,10 @@ class _Run:
         await self._cancel_calls()
 
     async def _cancel_calls(self) -> None:
+        if self._snapshotting is not None:
+            self._snapshotting.cancel()
+            await asyncio.gather(self._snapshotting, return_exceptions=True)
+            self._snapshotting = None
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -430,14 +483,19 @@ class _Run:
         value = getattr(self._limits, limit)
         return Failed("limit", f"{message} The setting {LIMIT_SETTINGS[limit]} is {value:g}.", limit=limit)
 
-    def _write_cancelled(self) -> None:
-        if self._log is not None and not self._is_stopping():
-            with suppress(OSError):  # the log itself may be what failed
-                self._log.write(EndRecord(b"", self._text(), None, cancelled=True))
+    def _write(self, *records: Record) -> None:
+        """Write all records to the log that are not there yet, and these."""
+        unwritten, self._unwritten = [*self._unwritten, *records], []
+        self._write_due = time.monotonic() + UNWRITTEN_S
+        if self._log is not None and unwritten:
+            self._log.write(*unwritten)
 
-    def _write_end(self, outcome: Outcome) -> None:
-        if self._log is not None:
-            self._log.write(EndRecord(outcome.value, outcome.printed, outcome.failure))
+    def _write_cancelled(self) -> None:
+        with suppress(OSError):  # the log itself may be what failed
+            if self._is_stopping():
+                self._write()
+            else:
+                self._write(EndRecord(b"", self._text(), None, cancelled=True))
 
 
 def _size(settled: Settled) -> int:

@@ -163,7 +163,7 @@ async def test_a_wrapper_in_a_sandbox_is_always_this_program(launchers: list[Fak
 
 STARTS = {
     # The helper of programs: our own interpreter with our own module.
-    "launcher.spawn": {"children/launch.py", "programs/helper_engine.py"},
+    "launcher.spawn": {"children/launch.py", "programs/helper_pool.py"},
     "dial": {"children/remote_transport.py"},
     # The program that stands between us and every child, and that program itself.
     "Popen": {"transport/process/launcher.py"},

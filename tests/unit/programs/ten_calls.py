@@ -72,7 +72,8 @@ class CrashingLog:
         self._before = before
         self._crash = crash
         self.run = log.run
-        self.wait = log.wait
+        self.has_room = log.has_room
+        self.read = log.read
         self.close = log.close
 
     async def sync(self) -> None:
@@ -92,7 +93,7 @@ class CrashingLog:
 async def opened(folder: str) -> AsyncIterator[tuple[RunStore, HelperEngine]]:
     store = RunStore(folder)
     launcher = Launcher(asyncio.get_running_loop())
-    engine = HelperEngine(launcher, store.snapshot_key, LIMITS)
+    engine = HelperEngine(launcher, LIMITS)
     try:
         yield store, engine
     finally:

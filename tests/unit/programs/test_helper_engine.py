@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from switchboard_mcp.programs import helper_engine
+from switchboard_mcp.programs import helper_client, helper_pool
 from switchboard_mcp.programs.engine import Failed, Finished, Limits, Module, Settled, Step, Waiting
 from switchboard_mcp.programs.helper import frames
-from switchboard_mcp.programs.helper_engine import MAX_HELPERS, HelperEngine
+from switchboard_mcp.programs.helper_engine import HelperEngine
+from switchboard_mcp.programs.helper_pool import MAX_HELPERS
 from switchboard_mcp.transport.process.launcher import Launcher
 from tests.patience import PATIENCE_S
 from tests.unit.programs.hostile_programs import ESCAPES, EXHAUSTIONS
 
-KEY = b"k" * 32
 MODULES = [
     Module(
         "m",
@@ -39,7 +39,7 @@ QUICK = Limits(seconds=0.05, memory_mb=32, calls=20)
 @asynccontextmanager
 async def opened_engine() -> AsyncIterator[HelperEngine]:
     launcher = Launcher(asyncio.get_running_loop())
-    engine = HelperEngine(launcher, KEY, Limits())
+    engine = HelperEngine(launcher, Limits())
     try:
         yield engine
     finally:
@@ -73,10 +73,8 @@ async def test_a_program_waits_for_its_calls_and_ends_with_its_last_expression(e
     [call] = step.calls
     assert (call.module, call.function, call.arguments) == ("m", "f", b'{"a":[1,{"k":null}]}')
     settled = {call.id: Settled(value=b'{"r": 2}')}
-    end = await engine.resume(step.snapshot, MODULES, settled, Limits())
+    end = await engine.resume(step.suspension, MODULES, settled, Limits())
     assert end == Finished(b"2", "after\n", [], [])
-    # The session of the snapshot is gone by now: it is loaded from its bytes.
-    assert await engine.resume(step.snapshot, MODULES, settled, Limits()) == end
 
 
 async def test_calls_made_together_may_be_settled_one_by_one(engine: HelperEngine) -> None:
@@ -87,7 +85,7 @@ async def test_calls_made_together_may_be_settled_one_by_one(engine: HelperEngin
     for number, one in enumerate(ids):
         assert isinstance(step, Waiting)
         assert list(step.pending) == ids[number:]
-        step = await engine.resume(step.snapshot, MODULES, {one: Settled(text=str(number))}, Limits())
+        step = await engine.resume(step.suspension, MODULES, {one: Settled(text=str(number))}, Limits())
     assert step == Finished(b'["0","1","2"]', "", [], [])
 
 
@@ -95,7 +93,7 @@ async def test_an_outcome_may_be_an_exception_that_the_program_catches(engine: H
     code = "import m\ntry:\n    await m.f(a=1)\nexcept PermissionError as problem:\n    x = str(problem)\nx"
     step = await waiting(engine, code)
     settled = {step.pending[0]: Settled(raised="PermissionError", message="not yours")}
-    assert await engine.resume(step.snapshot, MODULES, settled, Limits()) == Finished(
+    assert await engine.resume(step.suspension, MODULES, settled, Limits()) == Finished(
         b'"not yours"', "", [], []
     )
 
@@ -186,7 +184,7 @@ async def test_time_used_before_a_wait_counts(engine: HelperEngine) -> None:
     limits = Limits(seconds=0.3, calls=1000)
     step = await start(engine, code, limits)
     while isinstance(step, Waiting):
-        step = await engine.resume(step.snapshot, MODULES, {step.pending[0]: Settled(text="")}, limits)
+        step = await engine.resume(step.suspension, MODULES, {step.pending[0]: Settled(text="")}, limits)
     assert isinstance(step, Failed)
     assert step.limit == "seconds"
 
@@ -199,17 +197,37 @@ async def test_clock_and_random_numbers_follow_the_seed(engine: HelperEngine) ->
     assert b"2001-09-09" in first.value
 
 
-async def test_a_changed_snapshot_is_not_loaded(engine: HelperEngine) -> None:
-    step = await waiting(engine, "import m\nawait m.f(a=1)")
-    settled = {step.pending[0]: Settled(text="")}
-    for at in (0, 31, 32, 40, len(step.snapshot) - 1):
-        changed = bytearray(step.snapshot)
-        changed[at] ^= 1
-        end = await engine.resume(bytes(changed), MODULES, settled, Limits())
-        assert isinstance(end, Failed)
-        assert end.kind == "snapshot"
-    for short in (b"", step.snapshot[:10], step.snapshot[32:]):
-        assert isinstance(await engine.resume(short, MODULES, settled, Limits()), Failed)
+async def test_a_program_that_another_displaces_goes_on_from_its_snapshot() -> None:
+    async with opened_engine() as engine:
+        code = "import m\nx = await m.f(a=1)\ny = await m.f(a=2)\n[x, y]"
+        first = await waiting(engine, code)
+        assert first.suspension.snapshot == b""  # nothing else needs the helper
+        second = await waiting(engine, code)
+        assert first.suspension.snapshot != b""
+        await engine.take_snapshot(second.suspension)
+        assert second.suspension.snapshot != b""
+        assert len(engine.helpers) == 1
+        for step in (first, second):
+            following = await engine.resume(step.suspension, MODULES, {1: Settled(text="x")}, Limits())
+            assert isinstance(following, Waiting)
+            end = await engine.resume(following.suspension, MODULES, {2: Settled(text="y")}, Limits())
+            assert end == Finished(b'["x","y"]', "", [], [])
+
+
+async def test_a_program_is_lost_with_its_helper_unless_there_is_a_snapshot() -> None:
+    async with opened_engine() as engine:
+        for victim, taken in (("pid", False), ("worker", False), ("pid", True), ("worker", True)):
+            step = await waiting(engine, "import m\nawait m.f(a=1)")
+            [helper] = engine.helpers
+            if taken:
+                await engine.take_snapshot(step.suspension)
+            os.kill(getattr(helper, victim), signal.SIGKILL)
+            end = await engine.resume(step.suspension, MODULES, {1: Settled(text="x")}, Limits())
+            if taken:
+                assert end == Finished(b'"x"', "", [], [])
+            else:
+                assert isinstance(end, Failed)
+                assert end.kind == "lost"
 
 
 @pytest.fixture
@@ -285,17 +303,17 @@ async def test_the_first_step_after_a_death_works() -> None:
 async def test_a_helper_that_has_grown_and_one_that_is_not_needed_are_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(helper_engine, "IDLE_S", 0.0)
+    monkeypatch.setattr(helper_pool, "IDLE_S", 0.0)
     async with opened_engine() as engine:
         await asyncio.gather(*[start(engine, "1") for _ in range(4)])
         async with asyncio.timeout(PATIENCE_S):
             while len(engine.helpers) > 1:  # noqa: ASYNC110 -- a timer ends it
                 await asyncio.sleep(0)
         [kept] = engine.helpers
-        monkeypatch.setattr(helper_engine, "RECYCLE_CHECK_EVERY", 1)
+        monkeypatch.setattr(helper_pool, "RECYCLE_CHECK_EVERY", 1)
         assert await start(engine, "2") == Finished(b"2", "", [], [])
         assert engine.helpers == [kept]
-        monkeypatch.setattr(helper_engine, "RECYCLE_BYTES", 1)
+        monkeypatch.setattr(helper_pool, "RECYCLE_BYTES", 1)
         assert await start(engine, "3") == Finished(b"3", "", [], [])
         assert engine.helpers == []
         assert await start(engine, "4") == Finished(b"4", "", [], [])
@@ -311,7 +329,7 @@ async def test_a_hundred_programs_that_wait_hold_no_process() -> None:
             for _ in range(2):
                 assert isinstance(step, Waiting)
                 settled = {step.pending[0]: Settled(value=str(number).encode())}
-                step = await engine.resume(step.snapshot, MODULES, settled, Limits())
+                step = await engine.resume(step.suspension, MODULES, settled, Limits())
             return step
 
         ends = await asyncio.gather(*[finish(step, number) for number, step in enumerate(steps)])
@@ -340,8 +358,8 @@ async def test_a_helper_that_was_taken_over_gets_nothing_but_a_failure(
     for name, data in GARBAGE.items():
         script = f"import os; os.write(1, {data!r}); os.read(0, 10); os.write(1, b'x' * 100)"
         argv = [sys.executable, "-IS", "-c", script]
-        monkeypatch.setattr(helper_engine, "_argv", lambda memory_mb, argv=argv: argv)
-        monkeypatch.setattr(helper_engine, "START_TIMEOUT_S", PATIENCE_S if data else 0.1)
+        monkeypatch.setattr(helper_pool, "_argv", lambda memory_mb, argv=argv: argv)
+        monkeypatch.setattr(helper_client, "START_TIMEOUT_S", PATIENCE_S if data else 0.1)
         async with opened_engine() as engine:
             report = await asyncio.wait_for(engine.check("1", MODULES), PATIENCE_S)
             assert report.failure is not None, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from switchboard_mcp.programs.engine import (
     ProgramCall,
     Settled,
     Step,
+    Suspension,
     Waiting,
 )
 from switchboard_mcp.programs.run_log import RunLogError, RunStore
@@ -110,6 +112,47 @@ async def test_a_call_that_may_be_repeated_is_sent_again(tmp_path: Path) -> None
         assert json.loads(outcome.value) == WANTED
         assert server.effects == [0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9]
         assert outcome.uncertain == []
+
+
+async def test_a_run_whose_helper_died_goes_on_from_its_log(tmp_path: Path) -> None:
+    async with ten_calls.opened(str(tmp_path)) as (store, engine):
+        for may_repeat in (True, False):
+            server, victims = Server(), ["pid", "worker", "pid"]
+
+            async def call(
+                module: str, subtool: str, arguments: bytes, server: Server = server, victims: Any = victims
+            ) -> Settled:
+                settled = await server.call(module, subtool, arguments)
+                if victims and len(server.effects) in (1, 4, 7):
+                    os.kill(getattr(engine.helpers[0], victims.pop()), signal.SIGKILL)
+                return settled
+
+            log = ten_calls.begin(store, engine)
+            outcome = await run(
+                engine,
+                ten_calls.PROGRAM,
+                call,
+                log,
+                Limits(),
+                may_repeat=lambda *_, allowed=may_repeat: allowed,
+            )
+            assert json.loads(outcome.value) == WANTED, outcome
+            assert server.effects == list(range(10))
+            assert not victims
+
+
+async def test_a_call_that_is_slow_leaves_a_snapshot_and_no_process(tmp_path: Path) -> None:
+    async with ten_calls.opened(str(tmp_path)) as (store, engine):
+        gauge = Gauge()
+        log = open_log(store, Program("import m\n(await m.f(a=5))['a']", MODULES), Limits(), engine.version)
+        program = Program("import m\n(await m.f(a=5))['a']", MODULES)
+        task = asyncio.create_task(run(engine, program, gauge.call, log, Limits()))
+        async with asyncio.timeout(PATIENCE_S):
+            while not store.read(log.run).waits or not store.read(log.run).waits[-1].snapshot:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert [one.held for one in engine.helpers] == [None]
+        gauge.gate.set()
+        assert (await task).value == b"5"
 
 
 def run_process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -300,11 +343,16 @@ class LyingEngine:
 
     async def start(self, *arguments: Any) -> Step:
         return Waiting(
-            b"snapshot", [ProgramCall(1, "m", "f", b"{}"), ProgramCall(2, "m", "delete_all", b"{}")], [1, 2]
+            Suspension(b"snapshot"),
+            [ProgramCall(1, "m", "f", b"{}"), ProgramCall(2, "m", "delete_all", b"{}")],
+            [1, 2],
         )
 
     async def resume(self, *arguments: Any) -> Step:
         return Finished(b"1")
+
+    async def take_snapshot(self, suspension: Suspension) -> None:
+        return None
 
     async def close(self) -> None:
         return None
@@ -316,4 +364,22 @@ async def test_a_call_outside_of_the_manifest_is_not_made_whatever_the_helper_sa
     outcome = await run(LyingEngine(), Program("", MODULES), gauge.call, None, Limits())
     assert outcome.failure is not None
     assert "m.delete_all" in outcome.failure.message
+    assert gauge.total == 0
+
+
+class GreedyEngine(LyingEngine):
+    """An engine whose helper does not keep to the limit of calls."""
+
+    async def start(self, *arguments: Any) -> Step:
+        return Waiting(
+            Suspension(b"snapshot"), [ProgramCall(n, "m", "f", b"{}") for n in range(3)], [0, 1, 2]
+        )
+
+
+async def test_calls_beyond_the_limit_are_not_made_whatever_the_helper_says() -> None:
+    gauge = Gauge()
+    gauge.gate.set()
+    outcome = await run(GreedyEngine(), Program("", MODULES), gauge.call, None, Limits(calls=2))
+    assert outcome.failure is not None
+    assert outcome.failure.limit == "calls"
     assert gauge.total == 0

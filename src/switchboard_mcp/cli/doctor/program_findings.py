@@ -13,7 +13,8 @@ from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.programs.engine import Limits
-from switchboard_mcp.programs.helper_engine import HelperEngine, HelperLostError, HelperTimeoutError
+from switchboard_mcp.programs.helper_client import HelperLostError, HelperTimeoutError
+from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.system.installation import install_hint
 from switchboard_mcp.transport.process.launcher import Launcher, SpawnError
 
@@ -70,7 +71,7 @@ def confinement(held: Sequence[str]) -> Finding:
 
 async def _held_parts(memory_mb: int) -> list[str]:
     async with aclosing(Launcher(asyncio.get_running_loop())) as launcher:
-        engine = HelperEngine(launcher, b"", Limits(memory_mb=memory_mb))
+        engine = HelperEngine(launcher, Limits(memory_mb=memory_mb))
         try:
             return await engine.confine()
         finally:

@@ -63,16 +63,6 @@ class ProgramRuns:
         self._store = RunStore(folder) if os.path.isabs(folder) else None
         self._version = version("pydantic-monty")
 
-    @property
-    def snapshot_key(self) -> bytes:
-        """The key for snapshots; without a state folder it is valid until the server stops."""
-        try:
-            return os.urandom(32) if self._store is None else self._store.snapshot_key
-        except OSError as problem:
-            self._context.log.warning("programs.no_key", problem=str(problem))
-            self._store = None
-            return os.urandom(32)
-
     def stop(self) -> None:
         """Let runs that are cancelled from now on stay unfinished."""
         if self._store is not None:

@@ -7,6 +7,7 @@ and has it approved; what it calls goes through `program_calls`.
 from __future__ import annotations
 
 import os
+import time
 from asyncio import Task
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
@@ -64,6 +65,8 @@ MAX_REMEMBERED = 100
 # A larger value is refused by the engine; of one above `limits.answerKb` the host gets a head and a handle.
 MAX_VALUE_KB = 4_096
 MAX_INPUT_BYTES = 1024 * 1024
+# A program may make a thousand calls in a second, more than anyone reads.
+PROGRESS_S = 0.1
 
 
 class StubsArgs(Struct, forbid_unknown_fields=True):
@@ -160,7 +163,7 @@ class ProgramServer:
             recursion=settings.limits.recursion,
         )
         self.runs = ProgramRuns(self.limits, context)
-        self.engine: Engine = HelperEngine(context.launcher, self.runs.snapshot_key, self.limits)
+        self.engine: Engine = HelperEngine(context.launcher, self.limits)
         self.types = context.result_types = LearnedTypes(context.catalog, context.pins)
         self.checker = ProgramChecker(self.engine, self.types)
         self._context = context
@@ -333,12 +336,15 @@ async def run_program(session: ProgramSession, args: RunArgs, request: ToolReque
     prepared = admitted.program
     if prepared is None:
         return failure("internal", "The program was not prepared.")
-    made = 0
+    made, due = 0, 0.0
 
     def on_progress(call: CallMade) -> None:
-        nonlocal made
+        nonlocal made, due
         made += 1
-        request.progress(made, server.limits.calls, f"{call.module}.{call.subtool} ({call.outcome})")
+        now = time.monotonic()
+        if now >= due:
+            due = now + PROGRESS_S
+            request.progress(made, server.limits.calls, f"{call.module}.{call.subtool} ({call.outcome})")
 
     host = admitted.request
     run_id, outcome = await server.runs.execute(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, Raised, Waiting
+from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall, Raised
 
 HEADER_BYTES = 4
 # Copying a snapshot takes the gateway 2 ms for each MiB, and it must not stop serving for that.
@@ -56,7 +56,7 @@ class CheckRequest(Struct, tag="check", frozen=True):
 
 
 class StartRequest(Struct, tag="start", frozen=True):
-    """Run a program to its first step."""
+    """Run a program to its first step. The answer has a snapshot if `dump`."""
 
     code: str
     modules: list[ModuleFrame]
@@ -64,19 +64,24 @@ class StartRequest(Struct, tag="start", frozen=True):
     limits: LimitsFrame
     seed: int
     clock: float
+    dump: bool = False
 
 
 class ResumeRequest(Struct, tag="resume", frozen=True):
-    """Run on from a snapshot. It is empty if the helper still holds the session with this number."""
+    """Run on with outcomes. The snapshot is empty if the helper still holds the program."""
 
-    session: int
     snapshot: bytes
     modules: list[ModuleFrame]
     settled: list[SettledFrame]
     limits: LimitsFrame
+    dump: bool = False
 
 
-Request = CheckRequest | StartRequest | ResumeRequest
+class DumpRequest(Struct, tag="dump", frozen=True):
+    """Take the snapshot of the program that the helper holds, and let go of it."""
+
+
+Request = CheckRequest | StartRequest | ResumeRequest | DumpRequest
 
 
 class Checked(Struct, tag="checked"):
@@ -88,12 +93,27 @@ class Checked(Struct, tag="checked"):
     failure: Failed | None = None
 
 
-class Stepped(Struct, tag="stepped"):
-    """The end of a step. `session` is the number under which the helper holds it, until its next operation."""
+class WaitingFrame(Struct, array_like=True, frozen=True):
+    """A program that waits for calls. The helper holds it until its next operation, or there is a snapshot."""
 
-    session: int = 0
-    waiting: Waiting | None = None
+    calls: list[ProgramCall]
+    pending: list[int]
+    printed: str
+    snapshot: bytes
+
+
+class Stepped(Struct, tag="stepped"):
+    """The end of a step."""
+
+    waiting: WaitingFrame | None = None
     finished: Finished | None = None
+    failed: Failed | None = None
+
+
+class Dumped(Struct, tag="dumped"):
+    """The snapshot of a program that waits."""
+
+    snapshot: bytes = b""
     failed: Failed | None = None
 
 
@@ -107,7 +127,7 @@ class Ready(Struct, tag="ready"):
 class Answer(Struct, array_like=True):
     """A response. The helper ends after it if `retires`, since its worker has died."""
 
-    body: Checked | Stepped | Ready
+    body: Checked | Stepped | Dumped | Ready
     retires: bool = False
 
 
@@ -132,7 +152,7 @@ def encode(message: object) -> bytes:
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
-def decode_answer(body: bytes) -> Answer:
+def decode_answer(body: bytes | memoryview) -> Answer:
     """Return the answer in a frame. Raises `msgspec.MsgspecError`."""
     return _answers.decode(body)
 

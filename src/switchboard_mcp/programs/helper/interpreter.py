@@ -1,7 +1,7 @@
 """Checks and runs programs with Monty, inside the helper process.
 
-The synchronous snapshot API is used throughout: the asynchronous one aborts the interpreter at exit. A program that
-waits is dumped at once; its session stays open until the next operation, which spares the load if that resumes it.
+The synchronous snapshot API is used throughout: the asynchronous one aborts the interpreter at exit. The session of a
+program that waits stays open until the next operation, which spares a dump and a load if that resumes it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from typing import Any
 import pydantic_monty as monty
 
 from switchboard_mcp.programs.checking import manifest
-from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall, Waiting
+from switchboard_mcp.programs.engine import Diagnostic, Failed, Finished, ProgramCall
 from switchboard_mcp.programs.helper import json_values
 from switchboard_mcp.programs.helper.frames import (
     Checked,
     CheckRequest,
+    Dumped,
     LimitsFrame,
     ModuleFrame,
     ResumeRequest,
     SettledFrame,
     StartRequest,
     Stepped,
+    WaitingFrame,
     max_snapshot_bytes,
 )
 
@@ -60,8 +62,13 @@ class CallLimitError(Exception):
     """The program made more calls than it may."""
 
 
+class NotHeldError(Exception):
+    """The program that the gateway wants to go on with is not held here."""
+
+
 PROGRAM_ERRORS = (
     monty.MontyError, ValueError, RuntimeError, MemoryError, CallLimitError, SnapshotRefusedError, SnapshotSizeError,
+    NotHeldError,
 )  # fmt: skip
 
 
@@ -99,10 +106,13 @@ class Interpreter:
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
-        self._number = 0
         self._session: Any = None
         self._snapshot: Any = None
         self._printed: Printed | None = None
+        self._memory_mb = 0
+        self._pending: list[int] = []  # of the snapshot
+        # The failure of work that was done after an answer; it is the answer to the next request.
+        self._failed: Failed | None = None
 
     # Checks
 
@@ -169,11 +179,14 @@ class Interpreter:
         begin = lambda: self._open(session).feed_start(  # noqa: E731 -- runs where its failures are handled
             request.code, inputs={"input": value}, print_callback=self._printed
         )
-        return self._run(begin, request.modules, limits)
+        return self._run(begin, request.modules, limits, dump=request.dump)
 
     def resume(self, request: ResumeRequest) -> Stepped:
         """Run on from a snapshot, or from the session that is open."""
-        if request.snapshot or request.session != self._number or self._snapshot is None:
+        failed, self._failed = self._failed, None
+        if failed is not None and not request.snapshot:
+            return Stepped(failed=failed)
+        if request.snapshot:
             self._drop()
             self._printed = Printed(request.limits.answer_kb * 1024)
             session = self._pool.checkout(external_modules=_modules(request.modules))
@@ -181,8 +194,48 @@ class Interpreter:
         else:
             assert self._printed is not None
             self._printed.restart()
-            begin = lambda: _settle(self._snapshot, request.settled)  # noqa: E731
-        return self._run(begin, request.modules, request.limits)
+            begin = lambda: self._settle(request.settled)  # noqa: E731
+        return self._run(begin, request.modules, request.limits, dump=request.dump)
+
+    def dump(self) -> Dumped:
+        """Return the snapshot of the program that is held, and let go of it."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            return Dumped(failed=failed)
+        try:
+            return Dumped(self._dump())
+        except monty.MontyCrashedError as problem:
+            raise WorkerLostError(_lost(problem)) from problem
+        except PROGRAM_ERRORS as problem:
+            _raise_if_lost(problem)
+            return Dumped(failed=_failed(problem, ""))
+        finally:
+            self._drop()
+
+    def work_after_answer(self) -> None:
+        """Let a call that was announced early become one that is awaited, while the gateway makes it."""
+        if not isinstance(self._snapshot, monty.FunctionSnapshot):
+            return
+        try:
+            self._snapshot = self._snapshot.resume({"future": ...})
+        except monty.MontyCrashedError:  # the next operation finds out
+            self._drop()
+        except PROGRAM_ERRORS as problem:
+            self._failed = _failed(problem, "")
+            self._drop()
+
+    def _dump(self) -> bytes:
+        if self._snapshot is None:
+            raise NotHeldError
+        dump: bytes = self._snapshot.dump()
+        if len(dump) > max_snapshot_bytes(self._memory_mb):
+            raise SnapshotSizeError
+        return dump
+
+    def _settle(self, settled: Iterable[SettledFrame]) -> Any:
+        if self._snapshot is None:
+            raise NotHeldError
+        return self._resume(self._snapshot, settled)
 
     def _load(self, session: Any, request: ResumeRequest) -> Any:
         opened = self._open(session)
@@ -192,39 +245,49 @@ class Interpreter:
             raise
         except (monty.MontyError, ValueError, RuntimeError) as problem:
             raise SnapshotRefusedError(str(problem)) from problem
-        return _settle(snapshot, request.settled)
+        return self._resume(snapshot, request.settled)
 
-    def _run(self, begin: Callable[[], Any], modules: list[ModuleFrame], limits: LimitsFrame) -> Stepped:
+    def _run(
+        self, begin: Callable[[], Any], modules: list[ModuleFrame], limits: LimitsFrame, *, dump: bool
+    ) -> Stepped:
         """Run to the end of a step, and turn each failure into a value."""
         assert self._printed is not None
         printed = self._printed
         calls: list[ProgramCall] = []
+        self._memory_mb = limits.memory_mb
         try:
-            snapshot = self._drive(begin(), modules, limits, calls)
+            self._snapshot = snapshot = self._drive(begin(), modules, limits, calls, early=not dump)
             if isinstance(snapshot, monty.MontyComplete):
                 budget = max(MAX_VALUE_BYTES, limits.answer_kb * 1024)
                 value = json_values.encode(snapshot.output, budget, lenient=True)
                 finished = Finished(value, printed.text(), calls)
                 self._drop()
                 return Stepped(finished=finished)
-            dump = snapshot.dump()
-            if len(dump) > max_snapshot_bytes(limits.memory_mb):
-                raise SnapshotSizeError
+            data = self._dump() if dump else b""
         except monty.MontyCrashedError as problem:
             raise WorkerLostError(_lost(problem)) from problem
         except PROGRAM_ERRORS as problem:
             _raise_if_lost(problem)
             self._drop()
             return Stepped(failed=_failed(problem, printed.text()))
-        self._number += 1
-        self._snapshot = snapshot
-        waiting = Waiting(dump, calls, sorted(snapshot.pending_call_ids), printed.text())
-        return Stepped(session=self._number, waiting=waiting)
+        is_early = isinstance(snapshot, monty.FunctionSnapshot)
+        self._pending = [calls[0].id] if is_early else sorted(snapshot.pending_call_ids)
+        return Stepped(waiting=WaitingFrame(calls, self._pending, printed.text(), data))
 
     def _drive(
-        self, snapshot: Any, modules: list[ModuleFrame], limits: LimitsFrame, calls: list[ProgramCall]
+        self,
+        snapshot: Any,
+        modules: list[ModuleFrame],
+        limits: LimitsFrame,
+        calls: list[ProgramCall],
+        *,
+        early: bool,
     ) -> Any:
-        """Answer what the program asks for, up to its end or to a wait."""
+        """Answer what the program asks for, up to its end or to a wait.
+
+        With `early`, a call is also an end if it is awaited at once and is the only one that is open: the interpreter
+        has nothing else to do then, and becomes a program that waits in `work_after_answer`.
+        """
         known = {f"{one.name}.{function}" for one in modules for function in one.functions}
         while True:
             if isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
@@ -235,10 +298,26 @@ class Interpreter:
                 ours = snapshot.function_name == "import"
                 snapshot = snapshot.resume_auto() if ours else snapshot.resume_not_handled()
             elif snapshot.function_name in known:
-                snapshot = snapshot.resume(_announce(snapshot, limits, calls))
+                answer = _announce(snapshot, limits, calls)
+                if early and len(calls) == 1 and "future" in answer and self._awaits_only(snapshot):
+                    return snapshot
+                snapshot = snapshot.resume(answer)
             else:
                 text = f"name '{snapshot.function_name}' is not defined"
                 snapshot = snapshot.resume({"exc_type": "NameError", "message": text})
+
+    def _awaits_only(self, snapshot: Any) -> bool:
+        return snapshot.allow_eager_await and not self._pending
+
+    def _resume(self, snapshot: Any, settled: Iterable[SettledFrame]) -> Any:
+        if not isinstance(snapshot, monty.FutureSnapshot):
+            raise ValueError("the snapshot does not wait for calls")
+        pending = set(snapshot.pending_call_ids)
+        outcomes: dict[int, Any] = {one.id: _outcome(one) for one in settled if one.id in pending}
+        if not outcomes:
+            raise ValueError("none of the calls is pending")
+        self._pending = sorted(pending.difference(outcomes))
+        return snapshot.resume(outcomes)
 
     # The session
 
@@ -249,6 +328,7 @@ class Interpreter:
     def _drop(self) -> None:
         """Leave the session. The worker is then free."""
         session, self._session, self._snapshot = self._session, None, None
+        self._pending = []
         if session is not None:
             try:
                 session.__exit__(None, None, None)
@@ -284,16 +364,6 @@ def _exception(kind: str, message: str) -> dict[str, Any]:
     return {"exc_type": kind, "message": message}
 
 
-def _settle(snapshot: Any, settled: Iterable[SettledFrame]) -> Any:
-    if not isinstance(snapshot, monty.FutureSnapshot):
-        raise ValueError("the snapshot does not wait for calls")
-    pending = set(snapshot.pending_call_ids)
-    outcomes: dict[int, Any] = {one.id: _outcome(one) for one in settled if one.id in pending}
-    if not outcomes:
-        raise ValueError("none of the calls is pending")
-    return snapshot.resume(outcomes)
-
-
 def _outcome(settled: SettledFrame) -> dict[str, Any]:
     if settled.raised is not None:
         return _exception(settled.raised, settled.message)
@@ -316,6 +386,8 @@ def _failed(problem: BaseException, printed: str) -> Failed:
         return Failed("value", f"The value of the program {problem}.", printed=printed)
     if isinstance(problem, CallLimitError):
         return Failed("limit", "The program makes too many calls.", printed=printed, limit="calls")
+    if isinstance(problem, NotHeldError):
+        return Failed("lost", "The helper process does not hold the program.")
     if isinstance(problem, SnapshotSizeError):
         return Failed(
             "limit", "The program holds too much while it waits.", printed=printed, limit="memory_mb"

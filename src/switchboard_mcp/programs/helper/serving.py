@@ -14,6 +14,8 @@ from switchboard_mcp.programs.helper.frames import (
     Answer,
     Checked,
     CheckRequest,
+    Dumped,
+    DumpRequest,
     ModuleFrame,
     Ready,
     StartRequest,
@@ -23,6 +25,7 @@ from switchboard_mcp.programs.helper.interpreter import Interpreter, WorkerLostE
 
 # The gateway ends a helper that does not answer in its time; the client then no longer matters.
 REQUEST_TIMEOUT_S = 300
+READ_BYTES = 64 * 1024
 WARM_STUB = "async def f(*, a: str) -> dict[str, int]: ...\n"
 
 
@@ -40,10 +43,12 @@ def serve(source: int, target: int, memory_mb: int) -> None:
         _write(target, frames.encode(Answer(Ready(held, worker))))
         while (body := _read(source)) is not None:
             answer = handle(interpreter, body)
-            answer.retires = answer.retires or not _is_alive(worker)
+            # A worker that answered lives; one that is dead fails every operation.
+            answer.retires = answer.retires or (_has_failed(answer) and not _is_alive(worker))
             _write(target, frames.encode(answer))
             if answer.retires:  # this process may not start another worker
                 return
+            interpreter.work_after_answer()
 
 
 def _warm(pool: Any, interpreter: Interpreter) -> int:
@@ -54,6 +59,10 @@ def _warm(pool: Any, interpreter: Interpreter) -> int:
     with pool.checkout() as session:
         session.feed_run("1")
         return int(session.worker_pid or 0)
+
+
+def _has_failed(answer: Answer) -> bool:
+    return not isinstance(answer.body, Stepped) or answer.body.failed is not None
 
 
 def _is_alive(worker: int) -> bool:
@@ -67,18 +76,23 @@ def _is_alive(worker: int) -> bool:
 def handle(interpreter: Interpreter, body: bytes) -> Answer:
     """Answer one request."""
     request = frames.decode_request(body)
-    is_check = isinstance(request, CheckRequest)
     try:
         if isinstance(request, CheckRequest):
             return Answer(interpreter.check(request))
         if isinstance(request, StartRequest):
             return Answer(interpreter.start(request))
+        if isinstance(request, DumpRequest):
+            return Answer(interpreter.dump())
         return Answer(interpreter.resume(request))
     except WorkerLostError as problem:
         failed = _worker_lost(str(problem))
     except MemoryError:
         failed = Failed("limit", "The program used too much memory.", limit="memory_mb")
-    return Answer(Checked(failure=failed) if is_check else Stepped(failed=failed), retires=True)
+    if isinstance(request, CheckRequest):
+        return Answer(Checked(failure=failed), retires=True)
+    if isinstance(request, DumpRequest):
+        return Answer(Dumped(failed=failed), retires=True)
+    return Answer(Stepped(failed=failed), retires=True)
 
 
 def _worker_lost(reason: str) -> Failed:
@@ -91,18 +105,15 @@ def _worker_lost(reason: str) -> Failed:
 
 def _read(source: int) -> bytes | None:
     """Return the next frame without its header, or None at the end."""
-    header = _read_exactly(source, frames.HEADER_BYTES)
-    return None if header is None else _read_exactly(source, int.from_bytes(header, "big"))
-
-
-def _read_exactly(source: int, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        part = os.read(source, min(size - len(data), 1 << 20))
-        if not part:
-            return None
-        data += part
-    return bytes(data)
+    data = os.read(source, READ_BYTES)  # the gateway sends a request after the answer to the last one
+    header = frames.HEADER_BYTES
+    if header <= len(data) == header + int.from_bytes(data[:header], "big"):
+        return data[header:]
+    whole = bytearray(data)
+    while data and (len(whole) < header or len(whole) < header + int.from_bytes(whole[:header], "big")):
+        data = os.read(source, READ_BYTES)
+        whole += data
+    return bytes(whole[header:]) if data else None
 
 
 def _write(target: int, data: bytes) -> None:
