@@ -12,6 +12,7 @@ import platform
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -29,6 +30,7 @@ PLATFORM = f"{sys.platform}-{ARCHITECTURES.get(platform.machine().lower(), platf
 # What a host gives Switchboard for its start, where it would otherwise be five seconds.
 PATIENCE_MS = 30_000
 PROMPT = "Use the tool."
+RETRIES = 4
 # Nobody listens there; port 9 was once for throwing away what came.
 NOWHERE = "http://127.0.0.1:9"
 
@@ -86,6 +88,15 @@ class HostProgram(ABC):
     @abstractmethod
     def prompt(self) -> Told:
         """Let its model use the suite, and end."""
+
+    def prompt_until(self, called: Callable[[Told], object]) -> Told:
+        """Prompt until its model has called: on a busy machine a host may ask its model before its server is there."""
+        told = self.prompt()
+        for _ in range(RETRIES):
+            if called(told):
+                break
+            told = self.prompt()
+        return told
 
     def variables(self) -> dict[str, str]:
         """What it needs in its environment."""

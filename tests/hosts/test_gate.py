@@ -54,7 +54,7 @@ def use(host: HostProgram, workspace: Path, **gate: object) -> str:
     configure(workspace, {"gate": {"rules": [RULE], **gate}})
     with scripted("mock_suite", ADD) as model:
         host.configure(Stdio([*SWITCHBOARD, "--workspace", str(workspace)]), model.url)
-        told = host.prompt()
+        told = host.prompt_until(lambda _: model.results)
     assert model.results, told
     return model.results[-1]
 

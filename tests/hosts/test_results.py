@@ -63,11 +63,7 @@ def test_a_model_sees_what_was_selected_or_shortened_once(
     arguments = {"action": "call", "subtool": "echo", "args": {"message": str(case.rows)}, **case.more}
     with scripted_model("rows_suite", arguments) as model:
         host.configure(Stdio([*SWITCHBOARD, "--workspace", str(workspace)]), model.url)
-        told = None
-        for _ in range(3):  # on a busy machine a host may ask its model before the server is connected
-            told = host.prompt()
-            if model.results:
-                break
+        told = host.prompt_until(lambda _: model.results)
     seen = "".join(model.results)
     assert seen, (told, model.tools)
     assert {text: seen.count(text) for text in case.seen} == dict.fromkeys(case.seen, 1), seen[:2000]
