@@ -68,10 +68,11 @@ def claim(
         for entry in candidates:
             lease = new_lease(tx.next_number(), tx.clocks.now(), _ms(lease_s))
             if not claimed:
-                lease_record.note(tx, lease)
+                lease_record.note(tx, lease, _ms(lease_s))
             name = claimed_name(entry.stem, lease, entry.returns)
             # The name may come back: it is to be checked again then.
-            tx.directory.verified.get(agent, {}).pop(entry.name, None)
+            for known in (tx.directory.verified, tx.directory.published):
+                known.get(agent, {}).pop(entry.name, None)
             try:
                 tx.move(source, entry.name, target, name)
             except FileNotFoundError:
@@ -170,7 +171,7 @@ def renew(tx: Transaction, agent: str, message_id: str, fence: int, lease_s: flo
         entry = _find_held(tx, agent, message_id, fence)
         folder = tx.folder("claimed", agent)
         lease = new_lease(entry.fence, tx.clocks.now(), _ms(lease_s))
-        lease_record.note(tx, lease)
+        lease_record.note(tx, lease, _ms(lease_s))
         name = claimed_name(entry.stem, lease, entry.returns)
         if name != entry.name:
             tx.move(folder, entry.name, folder, name)

@@ -25,7 +25,7 @@ from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.disk import commit_journal, day_segments
 from switchboard_mcp.mail.store.disk.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
-from switchboard_mcp.mail.store.filenames import MessageFile, parse_receipt_name
+from switchboard_mcp.mail.store.filenames import MessageFile, Now, parse, parse_receipt_name
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.index.recent_receipts import RecentReceipts
 from switchboard_mcp.mail.store.ordering import Counter, reserve
@@ -41,6 +41,8 @@ COUNTER = "order"
 REMOTE_AGENTS = "elsewhere"
 SIGNING_KEY = "seal.key"
 _COUNTER_BYTES = 256
+# Messages of which other processes may have taken some: at some point all are forgotten.
+MAX_PUBLISHED = 20_000
 # Higher numbers were not issued here; continuing from them would use up the digits.
 _HIGHEST = 8_000_000_000_000_000
 
@@ -58,6 +60,7 @@ class TempFile(Struct):
     """A file without a public name yet."""
 
     name: str
+    inode: int
     descriptor: int = -1
     data: bytes = b""
 
@@ -85,6 +88,11 @@ class StoreDirectory:
         self.verified: dict[str, dict[str, VerifiedMessage]] = {}
         # The signing key, and the state of its file before it was read.
         self._key: tuple[tuple[int, ...], bytes] | None = None
+        # The record of the next expiry, by the state of its file before it was read.
+        self.next_expiry: dict[tuple[int, ...], Now] = {}
+        # Messages that this process has published to inboxes without an index, by agent and file name.
+        self.published: dict[str, dict[str, VerifiedMessage]] = {}
+        self._published_count = 0
         # Files without a valid signature that were found by an incomplete listing: their inodes by agent and name.
         self.unsigned: dict[str, dict[str, int]] = {}
         # File under which a message was claimed, by agent and id. A hint only: other processes move files too.
@@ -170,6 +178,13 @@ class StoreDirectory:
         """Remember the key until its file changes."""
         self._key = (state, key) if state else None
 
+    def remember_published(self, agent: str, message: VerifiedMessage) -> None:
+        """Remember a message that was written just now, so that it needs not be read to be listed."""
+        if self._published_count >= MAX_PUBLISHED:
+            self.published, self._published_count = {}, 0
+        self.published.setdefault(agent, {})[message.entry.name] = message
+        self._published_count += 1
+
     def stay_alive(self, tx: Transaction) -> None:
         """Lock again if the lock file was deleted: other processes would remove our temporary files."""
         if self._alive >= 0 and not file_operations.exists(tx.folder("tmp"), f"{self.writer}.lock"):
@@ -204,15 +219,6 @@ class StoreDirectory:
             tx = Transaction(self, root, numbers, journaled=journaled)
             stack.callback(tx.close)
             yield tx
-
-
-def _state_of(root: int) -> tuple[int, ...]:
-    """Return what changes with the file of the signing key; empty if there is none."""
-    try:
-        info = os.stat(SIGNING_KEY, dir_fd=root, follow_symlinks=False)
-    except FileNotFoundError:
-        return ()
-    return info.st_ino, info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
 class VerifiedMessage(Struct, frozen=True):
@@ -351,7 +357,8 @@ class Transaction:
             self.directory.stay_alive(self)
         name = self.directory.next_temporary()
         kept = data if self._journaled and len(data) <= commit_journal.MAX_DATA_BYTES else b""
-        file = TempFile(name, file_operations.create(self.folder("tmp"), name, data), kept)
+        descriptor = file_operations.create(self.folder("tmp"), name, data)
+        file = TempFile(name, os.fstat(descriptor).st_ino, descriptor, kept)
         self._temp_files.append(file)
         return file
 
@@ -392,7 +399,15 @@ class Transaction:
         self._before_receipt(folder, name)
         file_operations.move(self.folder("tmp"), file.name, folder, name)
         self._published(file, folder, name)
-        self._note_change(folder, added=name, row=row)
+        row = replace(row, inode=file.inode) if row is not None else None
+        if not self._note_change(folder, added=name, row=row) and row is not None:
+            self._remember_published(folder, row)
+
+    def _remember_published(self, folder: int, row: IndexRow) -> None:
+        agent, entry = self._inboxes.get(folder), parse("inbox", row.name)
+        if agent is not None and entry is not None:
+            message = VerifiedMessage(entry, row.inode, row.sender, row.priority)
+            self.directory.remember_published(agent, message)
 
     def put(self, file: TempFile, folder: int, name: str) -> None:
         """Move a temporary file to its final name, replacing any existing file."""
@@ -483,10 +498,11 @@ class Transaction:
 
     def _note_change(
         self, folder: int, *, added: str = "", removed: str = "", row: IndexRow | None = None
-    ) -> None:
+    ) -> bool:
+        """Note a change for the index; returns False if there is none that is right."""
         changes = self._changes.get(self._inboxes.get(folder, ""))
         if changes is None or not changes.trusted:
-            return
+            return False
         if removed:
             changes.removed.add(removed)
             changes.added.pop(removed, None)
@@ -495,7 +511,9 @@ class Transaction:
                 # Only a publisher knows its message; the next reader lists the folder.
                 changes.trusted = False
             else:
-                changes.added[added] = replace(row, inode=file_operations.inode(folder, added))
+                inode = row.inode or file_operations.inode(folder, added)
+                changes.added[added] = replace(row, inode=inode)
+        return True
 
     def _update_index(self) -> None:
         """Apply the changes to the indexes, before the locks are released."""
@@ -644,7 +662,7 @@ class Transaction:
         """Return the key used to sign messages."""
         if self._key is not None:
             return self._key
-        state = _state_of(self.root)
+        state = file_operations.state(self.root, SIGNING_KEY)
         self._key = self.directory.known_key(state)
         if self._key is None:
             content = file_operations.read(self.root, SIGNING_KEY, 1024)

@@ -202,11 +202,12 @@ def _list(tx: Transaction, agent: str, most: int) -> _Listing:
     before = tx.directory.verified.get(agent)
     if before is None:
         before = _from_index(tx.directory.index.known(agent))
+    published = tx.directory.published.pop(agent, {})
     elsewhere = _OtherPlaces(tx, agent)
     # Until all files are read, so that the next piece has others.
     unsigned = tx.directory.unsigned.setdefault(agent, {})
     for name, inode in sorted(file_operations.entries(tx.folder("inbox", agent))):
-        known = before.get(name)
+        known = before.get(name) or published.get(name)
         if known is None or known.inode != inode:
             if name.startswith(".") or name.endswith(".tmp"):
                 continue

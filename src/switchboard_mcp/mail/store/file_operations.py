@@ -221,6 +221,15 @@ def links(folder: int, name: str) -> int:
         return 0
 
 
+def state(folder: int, name: str) -> tuple[int, ...]:
+    """Return what changes with a file; empty if there is none."""
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return ()
+    return info.st_ino, info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
 def is_removed(descriptor: int) -> bool:
     """Return True if an open file has no name any more."""
     return os.fstat(descriptor).st_nlink == 0
@@ -269,9 +278,13 @@ def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
         unfit = _rejection(info, limit)
         if unfit is not None:
             return unfit
-        data = b""
-        while len(data) <= limit and (more := os.read(descriptor, limit + 1 - len(data))):
-            data = data + more if data else more
+        data = os.read(descriptor, min(info.st_size, limit) + 1)
+        # A file that is being written may have more by now.
+        while len(data) != info.st_size and len(data) <= limit:
+            more = os.read(descriptor, limit + 1 - len(data))
+            if not more:
+                break
+            data += more
         if len(data) > limit:
             return _too_large(limit)
     except OSError as problem:

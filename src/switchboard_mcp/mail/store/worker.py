@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from asyncio import AbstractEventLoop, Future, get_running_loop
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
@@ -51,8 +51,8 @@ class StoreWorker:
 
     def __init__(self, directory: StoreDirectory, name: str = "switchboard-mail") -> None:
         self._directory = directory
-        self._waiting: deque[WorkerJob] = deque()
-        self._ready = threading.Condition()
+        # None ends the thread.
+        self._waiting: SimpleQueue[WorkerJob | None] = SimpleQueue()
         self._closing = False
         self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
         self._thread.start()
@@ -67,38 +67,26 @@ class StoreWorker:
 
     async def _submit(self, work: Callable[[Transaction], Any], *, durable: bool, numbers: int) -> Any:
         job = WorkerJob(get_running_loop(), work, durable, numbers)
-        with self._ready:
-            if self._closing:
-                raise refused("shutting_down", "The message store is closed.")
-            self._waiting.append(job)
-            self._ready.notify()
+        if self._closing:
+            raise refused("shutting_down", "The message store is closed.")
+        self._waiting.put(job)
         return await job.answer
 
     def start(self, work: Callable[[Transaction], T], done: Callable[[T | None], None]) -> None:
         """Run a function in the background; `done` gets its result, or None if it failed, on the event loop."""
         job = WorkerJob(get_running_loop(), work, durable=False, numbers=0)
         job.answer.add_done_callback(lambda answer: done(None if answer.exception() else answer.result()))
-        with self._ready:
-            if not self._closing:
-                self._waiting.append(job)
-                self._ready.notify()
+        if not self._closing:
+            self._waiting.put(job)
 
     async def close(self) -> None:
         """Finish the queued jobs and stop."""
-        with self._ready:
-            self._closing = True
-            self._ready.notify()
+        self._closing = True
+        self._waiting.put(None)
         await get_running_loop().run_in_executor(None, self._thread.join)
 
     def _run_jobs(self) -> None:
-        while True:
-            with self._ready:
-                while not self._waiting and not self._closing:
-                    self._ready.wait()
-                if not self._waiting:
-                    self._directory.index.close_thread()
-                    return
-                jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+        while jobs := self._next_jobs():
             single = [job for job in jobs if not job.durable]
             self._run_short([job for job in single if job.numbers])
             for job in single:
@@ -109,6 +97,20 @@ class StoreWorker:
             if group:
                 self._run_group(group)
                 _post_results(group)
+        self._directory.index.close_thread()
+
+    def _next_jobs(self) -> list[WorkerJob]:
+        """Wait for a job, and return it with those that came with it; none at the end."""
+        jobs = []
+        job = self._waiting.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == MAX_GROUP or self._waiting.empty():
+                return jobs
+            job = self._waiting.get()
+        if jobs:
+            self._waiting.put(None)
+        return jobs
 
     def _run_short(self, jobs: list[WorkerJob]) -> None:
         if not jobs:

@@ -38,21 +38,29 @@ class NextExpiry(Struct):
         if left < 0:
             self.uptime, self.clock = self.uptime + left, self.clock + left
 
-    def has_passed(self, now: Now) -> bool:
-        """Return True if a claim may have expired."""
-        return now.boot != self.boot or now.uptime >= self.uptime
-
 
 def is_due(tx: Transaction) -> bool:
     """Return True if a claim may have expired."""
-    # Without the lock: a record that is just being written cannot be parsed, or is as good as before.
-    content = file_operations.read(tx.folder("locks"), RECORD, _BYTES)
-    known = None if isinstance(content, file_operations.RejectedFile) else _decode(content.data)
-    return known is None or known.has_passed(tx.clocks.now())
+    folder = tx.folder("locks")
+    state = file_operations.state(folder, RECORD)
+    # Only exact times show that a file was not written since.
+    expiry = tx.directory.next_expiry.get(state) if state and tx.directory.index.exact else None
+    if expiry is None:
+        # Without the lock: a record that is just being written cannot be parsed, or is as good as before.
+        content = file_operations.read(folder, RECORD, _BYTES)
+        known = None if isinstance(content, file_operations.RejectedFile) else _decode(content.data)
+        if known is None:
+            return True
+        expiry = Now(known.boot, known.uptime, known.clock)
+        tx.directory.next_expiry = {state: expiry}
+    now = tx.clocks.now()
+    return now.boot != expiry.boot or now.uptime >= expiry.uptime
 
 
-def note(tx: Transaction, lease: Lease) -> None:
-    """Record a lease before it is given out."""
+def note(tx: Transaction, lease: Lease, lease_ms: int = 0) -> None:
+    """Record a lease before it is given out. One of at least RELIST_MS is listed before it expires."""
+    if lease_ms >= RELIST_MS:
+        return
     with tx.record(RECORD) as descriptor:
         known = _read(descriptor)
         if known is None:
