@@ -129,19 +129,12 @@ class StoreDirectory:
     def _stay_alive(self, root: int) -> None:
         folder = file_operations.open_folder("tmp", root)
         try:
-            descriptor = file_operations.create(folder, f"{self.writer}.lock", b"")
+            # Locked first: the files of a process without a lock are removed by others.
+            lock = f"{self.writer}.lock"
+            self._alive = file_operations.create_locked(folder, lock, f"{self.path}/tmp")
             self.index.exact = self.index.exact or has_exact_stamps(folder, self.writer)
         finally:
             os.close(folder)
-        try:
-            if not file_operations.try_lock(descriptor):
-                raise refused("mail_not_stored", f"{self.path}/tmp is locked.")
-        except OSError as problem:
-            os.close(descriptor)
-            message = f"The file system of {self.path} does not support file locks: {problem.strerror}."
-            hint = "Put the workspace on a local disk, or mount the file system with locks."
-            raise refused("mail_not_stored", message, hint=hint) from None
-        self._alive = descriptor
 
     def replay_journals(self, root: int) -> int:
         """Finish the group commits of processes that have ended; returns how many files were written again."""

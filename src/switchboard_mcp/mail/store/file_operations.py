@@ -103,6 +103,35 @@ def create(folder: int, name: str, data: bytes) -> int:
     return descriptor
 
 
+def create_locked(folder: int, name: str, path: str) -> int:
+    """Create an empty file that is locked before it has a name; returns its descriptor.
+
+    If there are no files without a name, other processes can see it for a moment before it is locked.
+    """
+    if unnamed := getattr(os, "O_TMPFILE", 0):
+        try:
+            descriptor = os.open(".", os.O_RDWR | unnamed | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            return _lock_new(descriptor, path, lambda: _give_name(descriptor, folder, name))
+        except OSError:
+            pass  # Not every file system has them, and not every container has /proc.
+    return _lock_new(create(folder, name, b""), path)
+
+
+def _give_name(descriptor: int, folder: int, name: str) -> None:
+    os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder)
+
+
+def _lock_new(descriptor: int, path: str, then: Callable[[], None] = lambda: None) -> int:
+    try:
+        if not _acquire(descriptor, path, 0):
+            raise refused("mail_not_stored", f"A file in {path} is locked.")
+        then()
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def sync(descriptor: int) -> None:
     """Sync a file's content or a folder's entries to disk."""
     os.fsync(descriptor)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from switchboard_mcp.mail.messages import Delivery, Draft
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.clocks import system_clocks
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.filenames import Lease
-from switchboard_mcp.mail.store.maintenance import lease_record, sweeper
+from switchboard_mcp.mail.store.maintenance import cleanup, lease_record, sweeper
 from switchboard_mcp.mail.store.maintenance.sweeper import SweeperLock
 from switchboard_mcp.mail.store.store import MessageStore
 from tests import patience
@@ -187,3 +190,31 @@ async def test_the_record_of_leases_is_never_later_than_a_lease(workspace: Path)
             assert lease_record.is_due(tx)
 
         await store.run(work)
+
+
+async def test_a_process_that_starts_is_never_taken_for_one_that_has_ended(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two of its calls, another process looks for what ended processes have left."""
+    async with await MessageStore.open(str(workspace), watch=False) as other:
+        sweeping = other._directory
+
+        def swept(call: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*args: Any, **options: Any) -> Any:
+                with monkeypatch.context() as unwatched:
+                    for name, real in calls.items():
+                        unwatched.setattr(os, name, real)
+                    with sweeping.transaction() as tx:
+                        assert cleanup.remove_stale_temp_files(tx) == []
+                return call(*args, **options)
+
+            return step
+
+        calls = {name: getattr(os, name) for name in ("open", "link", "unlink", "close")}
+        with monkeypatch.context() as watched:
+            for name, call in calls.items():
+                watched.setattr(os, name, swept(call))
+            starting = StoreDirectory(str(workspace), system_clocks())
+            starting.make()
+        assert f"{starting.writer}.lock" in os.listdir(f"{starting.path}/tmp")
+        starting.close()
