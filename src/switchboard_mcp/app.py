@@ -28,7 +28,6 @@ from switchboard_mcp.config.workspace_folder import nearest_workspace, served_wo
 from switchboard_mcp.errors import refused
 from switchboard_mcp.features import (
     StartTask,
-    join_bus,
     observe_requests,
     open_audit,
     open_event_log,
@@ -36,6 +35,7 @@ from switchboard_mcp.features import (
     open_pins,
     open_programs,
     open_telemetry,
+    start_bridges,
 )
 from switchboard_mcp.gateway.factory import (
     Runtime,
@@ -304,7 +304,7 @@ async def serve_stdio(
         reload_on_change(switchboard, options)
         _announce_later(switchboard, front, alone)
         serving = services.start_task(front.run(done))
-        relay = join_bus(switchboard, log, redactor)
+        relay = start_bridges(switchboard, log, redactor)
         await done.wait()
         serving.cancel()
         stdio_info.remove(os.environ)

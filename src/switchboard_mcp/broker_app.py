@@ -43,7 +43,7 @@ from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.config.variables import referenced_variables
 from switchboard_mcp.errors import SwitchboardError, as_text
-from switchboard_mcp.features import join_bus
+from switchboard_mcp.features import start_bridges
 from switchboard_mcp.gateway.reload import isolate
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.status import child_uses, session_statuses
@@ -459,7 +459,7 @@ async def serve_broker(
     """Serve the sessions that join until the last has ended."""
     async with running(workspace, log, redactor, several_hosts=True) as switchboard:
         reload_on_change(switchboard, options)
-        relay = join_bus(switchboard, log, redactor)
+        relay = start_bridges(switchboard, log, redactor)
         broker = Broker(switchboard, listener, path, log)
         await broker.run()
         await broker.close()

@@ -24,7 +24,7 @@ from switchboard_mcp.app import (
     running,
 )
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.features import join_bus, open_replicas
+from switchboard_mcp.features import open_replicas, start_bridges
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import CallLog
@@ -70,7 +70,7 @@ async def serve_http(
         if workspace.config.mail.enabled and workspace.config.mail.a2a:
             front.open_a2a = partial(_open_a2a, switchboard, workspace)
         sweeper = services.start_task(front.sweep())
-        relay = join_bus(switchboard, log, redactor)
+        relay = start_bridges(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
         front.replicas = replicas
         server_info.write(address.folder, address.info)

@@ -80,6 +80,11 @@ class MessageStore:
         """Return the path of `.switchboard`."""
         return self._directory.path
 
+    @property
+    def is_sweeper(self) -> bool:
+        """Return True if this process does the periodic work of the workspace."""
+        return self._sweeper is not None and self._sweeper.elected
+
     @classmethod
     async def open(
         cls,

@@ -91,7 +91,7 @@ class Sweeper:
         self._notify_change = notify_change
         self._timer: TimerHandle | None = None
         self._lock = SweeperLock()
-        self._elected = False
+        self.elected = False  # True while this process sweeps
         self._wanted = WatchedMailboxes()
         # Agents whose inbox must be scanned; an empty name means all.
         self._due = {""}
@@ -106,7 +106,7 @@ class Sweeper:
     def watch(self, wanted: WatchedMailboxes) -> None:
         """Report changes of these mailboxes."""
         self._wanted = wanted
-        self._watcher.watch(replace(wanted, inboxes=self._elected))
+        self._watcher.watch(replace(wanted, inboxes=self.elected))
 
     def stop(self) -> None:
         """Stop watching and the timer."""
@@ -121,7 +121,7 @@ class Sweeper:
     def _on_change(self, change: MailboxChange) -> None:
         # The store's own messages need no delivery; a forged name is detected on the next scan.
         if (
-            self._elected
+            self.elected
             and change.kind == "inbox"
             and (not change.file or parse("inbox", change.file) is None)
         ):
@@ -132,7 +132,7 @@ class Sweeper:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._sweep(expired=True)
-        if self._elected and self._loop.time() >= self._pack_at:
+        if self.elected and self._loop.time() >= self._pack_at:
             self._pack_at = self._loop.time() + PACK_S
             self._pack(("", ""))
 
@@ -159,19 +159,19 @@ class Sweeper:
         self._busy = True
 
         def work(tx: Transaction) -> SweepResult:
-            self._elected, new = self._lock.acquire(tx)
-            if not self._elected:
+            self.elected, new = self._lock.acquire(tx)
+            if not self.elected:
                 return [], set()
             return self._run(tx, {""} if new else due, expired=expired)
 
-        before = self._elected
+        before = self.elected
 
         def done(swept: SweepResult | None) -> None:
             self._busy = False
-            if self._elected != before:
+            if self.elected != before:
                 self.watch(self._wanted)
                 # What came before the watch produced no event.
-                self._due |= {""} if self._elected else set()
+                self._due |= {""} if self.elected else set()
             # Retry failed or incomplete files with the next tick.
             deliveries, settling = swept or ([], due)
             again = bool(self._due)
