@@ -282,6 +282,13 @@ def names(folder: int) -> list[str]:
     return os.listdir(folder)
 
 
+def each_name(folder: int) -> Iterator[str]:
+    """Yield the names in a folder, unordered, without a list of all."""
+    with os.scandir(folder) as iterator:
+        for entry in iterator:
+            yield entry.name
+
+
 def entries(folder: int) -> list[tuple[str, int]]:
     """List the names in a folder with their inodes, unordered."""
     with os.scandir(folder) as iterator:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from switchboard_mcp.mail.messages import Claimed, Draft
-from switchboard_mcp.mail.store import quotas
+from switchboard_mcp.mail.store import file_operations, quotas
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.maintenance import packing, retention
+from switchboard_mcp.mail.store.maintenance.packing import PackingPass
 from switchboard_mcp.mail.store.store import MessageStore
 
 DAY_S = 86_400.0
@@ -138,6 +139,39 @@ async def test_recent_messages_stay_files(store: MessageStore, workspace: Path) 
     await settle(store, "work")
     assert await store.run(lambda tx: packing.pack(tx, "archive", "coder")) == 0
     assert len(files(workspace)) == 3
+
+
+async def test_a_folder_is_listed_once_however_many_pieces_it_is_packed_in_and_not_again_until_it_changes(
+    store: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await settle(store, *map(str, range(7)))
+    for _ in range(9):
+        await store.send(Draft(action="delegate_task", payload="w"), sender="lead", recipient="coder")
+    monkeypatch.setattr(packing, "PIECE", 2)
+    monkeypatch.setattr(packing, "EXAMINED", 3)
+    listed: list[int] = []
+    each_name = file_operations.each_name
+
+    def listing(folder: int) -> Iterator[str]:
+        listed.append(folder)
+        return each_name(folder)
+
+    monkeypatch.setattr(file_operations, "each_name", listing)
+
+    def work(tx: Transaction) -> tuple[int, int, int]:
+        first, states = PackingPass("outbox", "lead", after_s=-1), []
+        while first.pack(tx):
+            pass
+        for _ in range(3):
+            again = PackingPass("outbox", "lead", after_s=-1)
+            assert not again.pack(tx, states[-1] if states else None)
+            states.append(again.quiet)
+        return first.packed, states[0], states[-1]
+
+    packed, before, after = await store.run(work)
+    assert (packed, before) == (14, after)
+    assert len(listed) == 2
+    assert len(files(workspace)) == 7 + 9
 
 
 async def test_a_packed_message_takes_little_room(store: MessageStore, workspace: Path) -> None:

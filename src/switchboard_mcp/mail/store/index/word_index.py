@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS messages (ord INTEGER PRIMARY KEY, id TEXT UNIQUE, sender TEXT, action TEXT);
 CREATE TABLE IF NOT EXISTS segments (name TEXT PRIMARY KEY, bytes INTEGER);
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='', columnsize=0);
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='', columnsize=0, prefix='2 3 4 5 6');
 """
+# A database of another version is written again.
+_VERSION = 2
 _WORD = re.compile(r"\w+")
 MAX_WORDS = 32
+# Beginnings of 2 to 6 letters have an index of their own. Longer ones are merged from their words, which are few.
+_SHORTEST_BEGINNING = 2
 
 
 class IndexedMessage(Struct, frozen=True):
@@ -87,27 +91,47 @@ class WordIndex:
     def search(self, query: str, sender: str | None, action: str | None, limit: int) -> list[tuple[int, str]]:
         """Return order and id of messages with these words, newest first: with all of them, then with any.
 
-        Without words, the newest messages.
+        Whole words come before words that begin alike. Without words, the newest messages. Every part is read from the
+        newest message on and ends with the limit, so the number of messages does not matter.
         """
-        words = [f'"{word}"*' for word in _WORD.findall(query)[:MAX_WORDS]]
-        filters = "(?1 IS NULL OR sender = ?1) AND (?2 IS NULL OR action = ?2)"
-        if not words:
-            rows = self._connection.execute(
-                f"SELECT ord, id FROM messages WHERE {filters} ORDER BY ord DESC LIMIT ?3",
-                (sender, action, limit),
-            )
-            return list(rows)
+        filters = [_phrase(each) for each in (sender, action) if each]
+        words = _WORD.findall(query)[:MAX_WORDS]
         found: dict[str, int] = {}
-        for match in dict.fromkeys((" AND ".join(words), " OR ".join(words))):
-            rows = self._connection.execute(
-                f"SELECT ord, id FROM words JOIN messages ON ord = words.rowid WHERE words MATCH ?4 AND {filters} "
-                "ORDER BY words.rowid DESC LIMIT ?3",
-                (sender, action, limit, match),
-            )
-            found |= {id: order for order, id in rows}
+        for match in _matches(words, filters):
+            for order, id in self._select(match, sender, action, limit):
+                found.setdefault(id, order)
             if len(found) >= limit:
                 break
         return [(order, id) for id, order in found.items()]
+
+    def _select(
+        self, match: str, sender: str | None, action: str | None, limit: int
+    ) -> Iterator[tuple[int, str]]:
+        if not match:
+            query = "SELECT ord, id FROM messages ORDER BY ord DESC LIMIT ?"
+            return self._connection.execute(query, (limit,))
+        return self._connection.execute(
+            "SELECT ord, id FROM words JOIN messages ON ord = words.rowid WHERE words MATCH ?4 "
+            "AND (?1 IS NULL OR sender = ?1) AND (?2 IS NULL OR action = ?2) ORDER BY words.rowid DESC LIMIT ?3",
+            (sender, action, limit, match),
+        )
+
+
+def _phrase(text: str) -> str:
+    """Return the query for this text, as it is in every message it applies to."""
+    escaped = text.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _matches(words: Sequence[str], filters: Sequence[str]) -> Iterator[str]:
+    """Yield the queries for these words, best first."""
+    if not words:
+        yield " AND ".join(filters)
+        return
+    whole = [_phrase(word) for word in words]
+    beginning = [f"{_phrase(word)}*" if len(word) >= _SHORTEST_BEGINNING else _phrase(word) for word in words]
+    joined = (f" {how} ".join(some) for how in ("AND", "OR") for some in (whole, beginning))
+    yield from dict.fromkeys(" AND ".join([*filters, f"({each})"]) for each in joined)
 
 
 @contextmanager
@@ -115,7 +139,7 @@ def opened(path: str, agent: str) -> Iterator[WordIndex | None]:
     """Open the index of an agent, creating it; None if that fails. One that cannot be used is removed."""
     file = os.path.join(path, FOLDER, f"{agent}.words.db")
     try:
-        connection = open_database(file, _SCHEMA, durable=True)
+        connection = _open(file)
     except database_errors() as problem:
         if not is_busy(problem):
             _remove(file)
@@ -129,6 +153,17 @@ def opened(path: str, agent: str) -> Iterator[WordIndex | None]:
         raise
     finally:
         connection.close()
+
+
+def _open(file: str) -> sqlite3.Connection:
+    if os.path.exists(file):
+        connection = open_database(file, "", durable=True)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == _VERSION:
+            return connection
+        connection.close()
+        _remove(file)
+    return open_database(file, f"{_SCHEMA} PRAGMA user_version = {_VERSION};", durable=True)
 
 
 def _remove(file: str) -> None:

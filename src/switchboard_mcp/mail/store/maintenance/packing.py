@@ -6,6 +6,10 @@ It is done in pieces, between which other jobs run.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from itertools import islice
+
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.disk import day_segments
@@ -16,8 +20,9 @@ PACK_AFTER_S = 3_600.0
 # In a folder with more files than this, they are packed after a minute.
 MANY = 5_000
 PACK_MANY_AFTER_S = 60.0
-# Files packed at once: some milliseconds.
+# Files packed at once, and looked at: some milliseconds.
 PIECE = 256
+EXAMINED = 2_000
 
 
 def next_agent(tx: Transaction, after: tuple[str, str]) -> tuple[str, str] | None:
@@ -26,48 +31,69 @@ def next_agent(tx: Transaction, after: tuple[str, str]) -> tuple[str, str] | Non
     return min((each for each in every if each > after), default=None)
 
 
-def pack(tx: Transaction, place: str, agent: str, *, after_s: float | None = None) -> int:
-    """Pack some files of an agent that were settled long ago; returns how many."""
-    if tx.is_remote(agent) or not tx.has(place, agent):
-        return 0  # Its receipts are still to be sent to its machine.
-    names = file_operations.names(tx.folder(place, agent))
-    if after_s is None:
-        after_s = PACK_MANY_AFTER_S if len(names) > MANY else PACK_AFTER_S
-    until = tx.clocks.microseconds() / 1e6 - after_s
-    choose = _old_messages if place == "archive" else _old_receipts
-    days = choose(tx.folder(place, agent), sorted(names), until)
-    if not days:
-        return 0
-    with tx.locked(agent):
-        return day_segments.pack(tx, place, agent, days)
+class PackingPass:
+    """One pass over the folder of an agent: lists it once, and packs its old files in pieces.
 
+    Between two pieces other jobs run, so a file may be gone by then. A folder with nothing to pack later is not listed
+    again until it changes: `quiet` has its state.
+    """
 
-def _old_messages(folder: int, names: list[str], until: float) -> dict[str, str]:
-    """Return the first messages settled before this time, each with its segment."""
-    days: dict[str, str] = {}
-    for name in names:
-        changed = file_operations.mtime(folder, name) if parse("archive", name) else None
-        if changed is not None and changed < until:
-            days[name] = day_segments.day_of(changed)
-            if len(days) >= PIECE:
-                break
-    return days
+    def __init__(self, place: str, agent: str, *, after_s: float | None = None) -> None:
+        self.place = place
+        self.agent = agent
+        self.quiet = -1
+        self.packed = 0
+        self._after_s = after_s
+        self._names: Iterator[str] | None = None
 
+    def pack(self, tx: Transaction, known: int | None = None) -> bool:
+        """Pack some files; returns True if there is more to do. Does nothing if the folder is in the `known` state."""
+        if tx.is_remote(self.agent) or not tx.has(self.place, self.agent):
+            return False  # Its receipts are still to be sent to its machine.
+        folder = tx.folder(self.place, self.agent)
+        if self._names is None:
+            state = os.fstat(folder).st_mtime_ns
+            if state == known:
+                self.quiet = state
+                return False
+            names = [name for name in file_operations.each_name(folder) if self._may_be_packed(name)]
+            self._names = iter(sorted(names))
+            if self._after_s is None:
+                self._after_s = PACK_MANY_AFTER_S if len(names) > MANY else PACK_AFTER_S
+            self.quiet = -1 if names else state
+        until = tx.clocks.microseconds() / 1e6 - (self._after_s or 0.0)
+        days: dict[str, str] = {}
+        examined = 0
+        for name in islice(self._names, EXAMINED):
+            examined += 1
+            changed = file_operations.mtime(folder, name)
+            if changed is not None and changed < until:
+                days |= self._with_day(folder, name, day_segments.day_of(changed))
+                if len(days) >= PIECE:
+                    break
+        if days:
+            with tx.locked(self.agent):
+                self.packed += day_segments.pack(tx, self.place, self.agent, days)
+        return len(days) >= PIECE or examined == EXAMINED
 
-def _old_receipts(folder: int, names: list[str], until: float) -> dict[str, str]:
-    """Return the receipts of messages settled before this time; both receipts of a message are in one segment."""
-    days: dict[str, str] = {}
-    present = set(names)
-    for name in names:
+    def _may_be_packed(self, name: str) -> bool:
+        """Return True for a settled message, or a receipt with an outcome."""
+        if self.place == "archive":
+            return parse("archive", name) is not None
         receipt = parse_receipt_name(name)
-        if receipt is None or receipt[1] is None:
-            continue
-        changed = file_operations.mtime(folder, name)
-        if changed is None or changed >= until:
-            continue
-        days[name] = day_segments.day_of(changed)
-        if (first := receipt_name(receipt[0])) in present:
-            days[first] = days[name]
-        if len(days) >= PIECE:
-            break
-    return days
+        return receipt is not None and receipt[1] is not None
+
+    def _with_day(self, folder: int, name: str, day: str) -> dict[str, str]:
+        """Return a file and its segment; both receipts of a message are in one."""
+        receipt = parse_receipt_name(name) if self.place == "outbox" else None
+        if receipt is not None and file_operations.exists(folder, first := receipt_name(receipt[0])):
+            return {name: day, first: day}
+        return {name: day}
+
+
+def pack(tx: Transaction, place: str, agent: str, *, after_s: float | None = None) -> int:
+    """Pack the files of an agent that were settled long ago; returns how many."""
+    work = PackingPass(place, agent, after_s=after_s)
+    while work.pack(tx):
+        pass
+    return work.packed

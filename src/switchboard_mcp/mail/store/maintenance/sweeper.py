@@ -19,6 +19,7 @@ from switchboard_mcp.mail.store import claims, dropped_files, file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
 from switchboard_mcp.mail.store.maintenance import lease_record, packing
+from switchboard_mcp.mail.store.maintenance.packing import PackingPass
 from switchboard_mcp.mail.store.watcher import MailboxChange, WatchedMailboxes, Watcher
 from switchboard_mcp.mail.store.worker import StoreWorker
 
@@ -97,6 +98,8 @@ class Sweeper:
         self._due = {""}
         self._busy = False
         self._pack_at = self._loop.time() + FIRST_PACK_S
+        # The state of each folder in which there was nothing to pack.
+        self._packed: dict[tuple[str, str], int] = {}
 
     def start(self) -> None:
         """Start watching and the timer."""
@@ -134,19 +137,21 @@ class Sweeper:
         self._sweep(expired=True)
         if self.elected and self._loop.time() >= self._pack_at:
             self._pack_at = self._loop.time() + PACK_S
-            self._pack(("", ""))
+            self._pack(None)
 
-    def _pack(self, after: tuple[str, str]) -> None:
+    def _pack(self, current: PackingPass | None) -> None:
         """Pack a piece of the settled messages; other jobs run before the next one."""
 
-        def work(tx: Transaction) -> tuple[str, str] | None:
-            following = packing.next_agent(tx, after)
-            if following is None:
-                return None
-            more = packing.pack(tx, *following) >= packing.PIECE
-            return after if more else following
+        def work(tx: Transaction) -> PackingPass | None:
+            key = (current.place, current.agent) if current is not None else ("", "")
+            if current is not None:
+                if current.pack(tx, self._packed.get(key)):
+                    return current
+                self._packed[key] = current.quiet
+            following = packing.next_agent(tx, key)
+            return None if following is None else PackingPass(*following)
 
-        def done(following: tuple[str, str] | None) -> None:
+        def done(following: PackingPass | None) -> None:
             if following is not None:
                 self._pack(following)
 

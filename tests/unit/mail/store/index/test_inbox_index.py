@@ -488,3 +488,51 @@ async def test_a_claim_syncs_nothing_and_uses_no_database(
             assert len(await store.claim("coder")) == 1
         assert work == []
         await _is_right(store)
+
+
+@pytest.mark.parametrize(
+    ("query", "sender"),
+    [
+        ("apple", None),
+        ("apple number", None),
+        ("numb", None),
+        ("apple", "rare"),
+        ("", "rare"),
+    ],
+)
+def test_a_search_costs_the_same_however_many_messages_have_its_words(
+    tmp_path: Path, query: str, sender: str | None
+) -> None:
+    steps = []
+    for count in (400, 4_000):
+        with word_index.opened(str(tmp_path / str(count)), "coder") as words:
+            assert words is not None
+            words.add(
+                IndexedMessage(n, f"msg_{n}", who, "execute", f"{who} execute  apple number{n}")
+                for n in range(1, count)
+                for who in ["rare" if n in (1, count - 1) else "lead"]
+            )
+            done = [0]
+
+            def step(done: list[int] = done) -> int:
+                done[0] += 1
+                return 0
+
+            words._connection.set_progress_handler(step, 1)
+            found = words.search(query, sender, None, 20)
+            steps.append(done[0])
+            newest = [count - 1, 1] if sender else list(range(count - 1, 0, -1))[:20]
+            assert [order for order, _ in found] == newest
+    assert steps[1] <= 2 * steps[0] + 200
+
+
+def test_a_word_index_of_an_earlier_version_is_written_again(tmp_path: Path) -> None:
+    (tmp_path / inbox_index.FOLDER).mkdir()
+    old = sqlite3.connect(tmp_path / inbox_index.FOLDER / "coder.words.db")
+    old.execute("CREATE TABLE messages (ord INTEGER PRIMARY KEY)")
+    old.close()
+    os.chmod(tmp_path / inbox_index.FOLDER / "coder.words.db", 0o600)
+    with word_index.opened(str(tmp_path), "coder") as words:
+        assert words is not None
+        words.add([IndexedMessage(1, "msg_1", "lead", "execute", "apples")])
+        assert words.search("appl", None, None, 5) == [(1, "msg_1")]
