@@ -159,7 +159,8 @@ async def test_a_folder_is_listed_once_however_many_pieces_it_is_packed_in_and_n
     monkeypatch.setattr(file_operations, "each_name", listing)
 
     def work(tx: Transaction) -> tuple[int, int, int]:
-        first, states = PackingPass("outbox", "lead", after_s=-1), []
+        states: list[int] = []
+        first = PackingPass("outbox", "lead", after_s=-1)
         while first.pack(tx):
             pass
         for _ in range(3):
