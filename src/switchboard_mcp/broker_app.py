@@ -33,6 +33,7 @@ from switchboard_mcp.app import (
     run,
     running,
     uses_broker,
+    workspace_folder,
 )
 from switchboard_mcp.broker.address import is_noise, without_noise
 from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
@@ -42,6 +43,7 @@ from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.serve_flags import parse_flags
 from switchboard_mcp.config.variables import referenced_variables
+from switchboard_mcp.config.watch_paths import ConfigVersion, config_version
 from switchboard_mcp.errors import SwitchboardError, as_text
 from switchboard_mcp.features import start_bridges
 from switchboard_mcp.gateway.reload import isolate
@@ -68,6 +70,7 @@ HELLO_TIMEOUT_S = 10.0
 # Accepted per readiness of the listener, so that a burst of joins does not stall the sessions.
 ACCEPT_AT_ONCE = 16
 ACCEPT_AGAIN_S = 1.0
+CONFIG_CHANGED = "the config has changed and is not in force there yet; see `switchboard broker restart`"
 NO_DESCRIPTORS = "it has reached its limit of open files (ulimit -n)"
 # A planned restart waits this long for calls in progress; the others are answered by the next broker.
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
@@ -97,10 +100,13 @@ class BrokerSession(Struct, eq=False):
 class Broker:
     """Accepts sessions and serves them until the last one has ended."""
 
-    def __init__(self, switchboard: Switchboard, listener: socket.socket, path: str, log: Log) -> None:
+    def __init__(
+        self, switchboard: Switchboard, listener: socket.socket, path: str, config_file: str | None, log: Log
+    ) -> None:
         self._switchboard = switchboard
         self._listener = listener
         self._path = path
+        self._config_file = config_file
         self._log = log
         self._loop = switchboard.gateway.loop
         self._sessions: list[BrokerSession] = []
@@ -244,6 +250,9 @@ class Broker:
             journal = Journal(os.dup(descriptors[3]))
         except (OSError, ValueError, JournalError) as problem:
             raise RefusedError(str(problem)) from None
+        if journal.is_new and self._config_has_changed():
+            journal.close()
+            raise RefusedError(CONFIG_CHANGED)
         _reply(connection, "ok")
         stdin, stdout, stderr = descriptors[:3]
         switchboard = self._switchboard
@@ -274,6 +283,12 @@ class Broker:
         if self._idle is not None:
             self._idle.cancel()
         return session
+
+    def _config_has_changed(self) -> bool:
+        """Return True if a new session would get a config other than that of the files: it may allow more."""
+        switchboard = self._switchboard
+        current = config_version(switchboard.workspace.folder, self._config_file)
+        return current != switchboard.config_version
 
     def _check(self, hello: Hello, descriptors: list[int]) -> CommandOptions:
         """Return the options of a session that may join."""
@@ -455,12 +470,14 @@ async def serve_broker(
     options: CommandOptions,
     listener: socket.socket,
     path: str,
+    version: ConfigVersion,
 ) -> int:
     """Serve the sessions that join until the last has ended."""
     async with running(workspace, log, redactor, several_hosts=True) as switchboard:
+        switchboard.config_version = version
         reload_on_change(switchboard, options)
         relay = start_bridges(switchboard, log, redactor)
-        broker = Broker(switchboard, listener, path, log)
+        broker = Broker(switchboard, listener, path, options.config, log)
         await broker.run()
         await broker.close()
         if relay is not None:
@@ -521,6 +538,7 @@ def serve_sessions(path: str, listener_fd: int, lock_fd: int, arguments: list[st
     redactor = Redactor()
     log = Log(options.log_level, "json", redactor=redactor, write=_bounded_log())
     try:
+        version = config_version(workspace_folder(options), options.config)  # before anything is read
         workspace = load(options)
         _require_no_noise(workspace)
     except (SwitchboardError, RefusedError) as problem:
@@ -531,7 +549,7 @@ def serve_sessions(path: str, listener_fd: int, lock_fd: int, arguments: list[st
     options = replace(options, workspace=workspace.folder, config=config)
     os.chdir(workspace.folder)
     log.info("broker.started", pid=os.getpid(), workspace=workspace.folder)
-    return run(lambda: serve_broker(workspace, log, redactor, options, listener, path))
+    return run(lambda: serve_broker(workspace, log, redactor, options, listener, path, version))
 
 
 async def serve_continued(

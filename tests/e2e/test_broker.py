@@ -356,6 +356,31 @@ def test_a_config_that_has_become_invalid_is_reported_when_no_broker_can_start(
     assert "switchboard.config.json" in host.stderr
 
 
+def test_a_new_session_is_never_served_with_a_config_that_is_no_longer_that_of_the_files(
+    desk: Path, hosts: ExitStack
+) -> None:
+    first = joined(hosts, desk)
+    for config, reason in (
+        ("{", "is not valid JSON"),
+        ({**ON, "governance": {"mode": "governed"}}, "need an approval"),
+    ):
+        configure(desk, config)
+        late = hosts.enter_context(switchboard(desk))
+        assert late.wait() == 2
+        assert reason in late.stderr
+    configure(desk, {**ON, "dashboard": {"history": False}})  # needs a restart
+    assert "switchboard broker restart" in joined(hosts, desk).stderr
+    configure(desk, {**ON, "limits": {"concurrent": 7}})
+
+    def joins() -> bool:
+        with switchboard(desk) as late:
+            late.initialize()
+            return "broker.joined" in late.stderr
+
+    until(joins, "the broker has applied the config")
+    assert say(first, "who")
+
+
 def test_a_child_that_needs_a_variable_of_the_terminal_is_not_shared(desk: Path, hosts: ExitStack) -> None:
     add_child(desk, "kid", CHILD, env={"SHELL_LEVEL": "${SHLVL}"})
     host = joined(hosts, desk, SHLVL="7")
@@ -602,14 +627,26 @@ def test_a_process_with_fewer_rights_is_served_alone(desk: Path, hosts: ExitStac
     assert "perhaps in a sandbox" in limited.stderr
 
 
-def test_a_process_in_a_sandbox_that_takes_the_place_of_the_broker_gets_nothing_of_a_session(
-    desk: Path, hosts: ExitStack, tmp_path: Path
+@pytest.mark.parametrize(
+    ("becomes", "reason"),
+    [
+        ("ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)", "NoNewPrivs"),
+        pytest.param(
+            "os.setuid(65534)",
+            "another user",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
+        ),
+    ],
+    ids=["in a sandbox", "of another user"],
+)
+def test_a_process_in_a_sandbox_or_of_another_user_that_takes_the_place_of_the_broker_gets_nothing(
+    desk: Path, hosts: ExitStack, tmp_path: Path, becomes: str, reason: str
 ) -> None:
     path, received = socket_path(desk), tmp_path / "received"
     thief = (
-        "import ctypes,socket,sys\nctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\ns=socket.socket(socket.AF_UNIX)\n"
-        "s.bind(sys.argv[1]); s.listen()\nprint()\n"
-        "while 1:\n c,_=s.accept(); got=c.recv(1<<20)\n if got: open(sys.argv[2],'wb').write(got); c.sendall(b'ok\\n')"
+        "import ctypes,os,socket,sys\ns=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])\n"
+        f"out=open(sys.argv[2],'wb',0); {becomes}; s.listen(); print()\n"
+        "while 1:\n c,_=s.accept(); got=c.recv(1<<20); out.write(got)\n if got: c.sendall(b'ok\\n')"
     )
     script = [sys.executable, "-u", "-c", thief, path, str(received)]
     with subprocess.Popen(script, stdout=subprocess.PIPE) as fake:
@@ -618,8 +655,8 @@ def test_a_process_in_a_sandbox_that_takes_the_place_of_the_broker_gets_nothing_
             fake.stdout.readline()
             host = joined(hosts, desk)
             assert say(host, "who")
-            assert "NoNewPrivs" in host.stderr
-            assert not received.exists()
+            assert reason in host.stderr
+            assert received.read_bytes() == b""
         finally:
             fake.kill()
             os.unlink(path)

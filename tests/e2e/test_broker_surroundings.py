@@ -98,6 +98,15 @@ def test_a_full_or_closed_runtime_folder_is_named(
     assert str(problem.strerror) in reason("--workspace", str(workspace))
 
 
+@pytest.mark.parametrize("ending", ["", ".lock", ".log"])
+def test_a_file_that_cannot_be_made_is_named(folder: Path, workspace: Path, ending: str) -> None:
+    name = address.broker_name(os.path.realpath(workspace), None, os.environ, reload=True)
+    blocked = folder / f"{name}{ending}"
+    blocked.mkdir(parents=True)
+    folder.chmod(0o700)
+    assert str(blocked) in reason("--workspace", str(workspace))
+
+
 @pytest.fixture
 def shared(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace whose sessions share a broker, with the mock child."""

@@ -60,17 +60,22 @@ def without_noise(environ: Mapping[str, str]) -> dict[str, str]:
 
 def runtime_folder(environ: Mapping[str, str], *, create: bool = False) -> str:
     """Return the folder for sockets, which only this user can use; empty if there is none."""
-    user = os.getuid()
-    base = environ.get("XDG_RUNTIME_DIR", "")
-    if not (base and _is_private(base, user)):
-        base = f"/run/user/{user}"
-    folder = f"{base}/switchboard" if _is_private(base, user) else f"/tmp/switchboard-{user}"
+    folder = wanted_folder(environ)
     if create:
         try:
             os.mkdir(folder, 0o700)
         except OSError:
             pass  # it exists, or the check below fails
-    return folder if _is_private(folder, user) else ""
+    return folder if _is_private(folder, os.getuid()) else ""
+
+
+def wanted_folder(environ: Mapping[str, str]) -> str:
+    """Return the folder for sockets, also if it does not exist or cannot be used."""
+    user = os.getuid()
+    base = environ.get("XDG_RUNTIME_DIR", "")
+    if not (base and _is_private(base, user)):
+        base = f"/run/user/{user}"
+    return f"{base}/switchboard" if _is_private(base, user) else f"/tmp/switchboard-{user}"
 
 
 def _is_private(folder: str, user: int) -> bool:

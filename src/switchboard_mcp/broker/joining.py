@@ -57,7 +57,8 @@ def start_and_join(arguments: list[str], environ: Mapping[str, str], journal: in
         raise shim.NoBrokerError("stdin and stdout are not pipes")
     folder = address.runtime_folder(environ, create=True)
     if not folder:
-        raise shim.NoBrokerError("there is no private folder for its socket. Set XDG_RUNTIME_DIR")
+        wanted = address.wanted_folder(environ)
+        raise shim.NoBrokerError(f"{wanted} is not a folder of this user with mode 0700. Set XDG_RUNTIME_DIR")
     options = parse_flags(arguments)
     assert options is not None
     try:

@@ -215,7 +215,16 @@ def start_broker(path: str, address: str, serve: Serve, environ: Mapping[str, st
             finally:
                 os.umask(mask)
             listener.listen(BACKLOG)
-            _spawn(serve, environ, path, (listener.fileno(), lock))
+            # Opened here, so that a folder that is full is reported by this process.
+            log = os.open(
+                f"{path}.log",
+                os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+            )
+            try:
+                _spawn(serve, environ, log, (listener.fileno(), lock))
+            finally:
+                os.close(log)
         finally:
             listener.close()
     finally:
@@ -231,7 +240,7 @@ def _is_file(descriptor: int, path: str) -> bool:
         return False
 
 
-def _spawn(serve: Serve, environ: Mapping[str, str], path: str, kept: tuple[int, int]) -> None:
+def _spawn(serve: Serve, environ: Mapping[str, str], log: int, kept: tuple[int, int]) -> None:
     """Serve in a process that is nobody's child and belongs to no terminal.
 
     It is forked and runs no new program: what this process has imported need not be imported again, which takes as
@@ -246,9 +255,6 @@ def _spawn(serve: Serve, environ: Mapping[str, str], path: str, kept: tuple[int,
         os.setsid()
         if os.fork():
             _exit(0)
-        log = os.open(
-            f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600
-        )
         null = os.open(os.devnull, os.O_RDWR)
         for source, target in ((null, 0), (null, 1), (log, 2)):
             os.dup2(source, target)
@@ -258,10 +264,7 @@ def _spawn(serve: Serve, environ: Mapping[str, str], path: str, kept: tuple[int,
                     os.close(int(name))
                 except OSError:
                     pass  # the folder itself
-        os.ftruncate(kept[1], 0)
-        os.pwrite(kept[1], b"%d" % os.getpid(), 0)  # for `broker restart --force`, if this process hangs
-        with open("/proc/self/comm", "w", encoding="utf-8") as name_file:
-            name_file.write(PROCESS_NAME)
+        _note_process(kept[1])
         os.environ.clear()
         os.environ.update(environ)
         code = serve(*kept)
@@ -269,3 +272,14 @@ def _spawn(serve: Serve, environ: Mapping[str, str], path: str, kept: tuple[int,
         sys.excepthook(*sys.exc_info())
     finally:
         _exit(code)
+
+
+def _note_process(lock: int) -> None:
+    """Write the number of this process to the lock, for `broker restart --force` if it hangs, and name it for `ps`."""
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d" % os.getpid(), 0)
+        with open("/proc/self/comm", "w", encoding="utf-8") as name:
+            name.write(PROCESS_NAME)
+    except OSError:
+        pass  # the disk is full: it serves all the same

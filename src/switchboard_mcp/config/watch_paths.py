@@ -14,6 +14,7 @@ from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.secrets_file import SECRETS_FILE
 from switchboard_mcp.system import globs
 
+ConfigVersion = tuple[tuple[int, int, int] | None, ...]
 APPROVALS, LOCK = "switchboard.approvals.json", "switchboard.lock.json"
 
 
@@ -32,6 +33,20 @@ def watched_files(
             if os.path.isdir(os.path.dirname(path)):
                 _add(watched, path)
     return {folder: frozenset(names) for folder, names in watched.items()}
+
+
+def config_version(folder: str, config_file: str | None) -> ConfigVersion:
+    """Return time, size and inode of the files that decide what runs and who may do what; None if there is none."""
+    own = (JSON_NAME, TOML_NAME) if config_file is None else (os.path.abspath(config_file),)
+    return tuple(_version(os.path.join(folder, name)) for name in (*own, APPROVALS, LOCK))
+
+
+def _version(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _own_files(

@@ -22,6 +22,7 @@ from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 if TYPE_CHECKING:
+    from switchboard_mcp.config.watch_paths import ConfigVersion
     from switchboard_mcp.gateway.gate.call_gate import CallGate
     from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware
     from switchboard_mcp.gateway.programs.program_server import ProgramServer
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
 
 
 class Runtime(Struct):
-    """The running components. `profile` applies to every client without a profile of its own."""
+    """The running components. `profile` applies to every client without a profile of its own.
+
+    `config_version` is that of the files whose settings are all in force.
+    """
 
     workspace: Workspace
     registry: ChildRegistry
     gateway: Gateway
     context: ChildContext
     profile: str = ""
+    config_version: ConfigVersion = ()
 
 
 def govern_workspace(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspace | None:

@@ -18,7 +18,7 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import RELOAD, SWITCHBOARD_NAME, ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import REVOKED_PROFILE, Token, token_profiles, token_text
-from switchboard_mcp.config.watch_paths import watched_files
+from switchboard_mcp.config.watch_paths import config_version, watched_files
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway import prompts_resources
 from switchboard_mcp.gateway.factory import (
@@ -75,6 +75,7 @@ class Reloader:
     async def _reload(self) -> None:
         """Load the workspace and apply it. Files are watched before they are read, so no change is missed."""
         await self._watch_files(self._loaded or self.runtime.workspace)
+        version = config_version(self.runtime.workspace.folder, self._config_file)
         try:
             fresh = await asyncio.to_thread(self._load)
             # In governed mode approvals are kept in another file and may have changed too.
@@ -83,6 +84,8 @@ class Reloader:
                 self._warn_restart_needed(fresh)
             self._reload_locks()
             self._loaded, self._last_refusal = fresh, ""
+            if not self._restart_only:
+                self.runtime.config_version = version
             if await self._watch_files(fresh):
                 self._changed.set()  # files may have changed before the new folders were watched
         except SwitchboardError as problem:
