@@ -125,10 +125,12 @@ class Presence:
         except (DecodeError, UnicodeDecodeError):
             return RemotePresence(node="")
 
-    def unclaimed(self, agent: str, unread_warn_s: float) -> UnclaimedMail:
-        """Count the unclaimed messages and check whether a warning is due."""
+    def unclaimed(
+        self, agent: str, unread_warn_s: float, counted: tuple[int, str] | None = None
+    ) -> UnclaimedMail:
+        """Count the unclaimed messages, unless they and the oldest one are known, and check if a warning is due."""
         inbox = os.path.join(self._root, "inbox", agent)
-        unread, oldest = self._count(agent, inbox)
+        unread, oldest = self._count(agent, inbox) if counted is None else counted
         if not unread:
             return UnclaimedMail()
         came = _mtime(os.path.join(inbox, oldest))

@@ -23,7 +23,9 @@ from switchboard_mcp.mail.overseer import OverseerNotes
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
 from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
+from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
 
@@ -85,7 +87,7 @@ class MailServer:
         # Agents that were written to, or whose inbox has changed since it was empty; an empty name means any.
         self._maybe_unread = {""}
         self._watched: set[str] | None = None
-        self.delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
+        self._delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
         self._deadlines: DeadlineWatch | None = None
         self._closed = False
         self.notes = OverseerNotes(self.store, start_task, log)
@@ -171,19 +173,31 @@ class MailServer:
         """Return True if another client of the same principal is connected; both are the same agent."""
         return any(session is not newcomer and session.name == agent for session in self.sessions)
 
-    async def delivery_warning(self, recipient: str) -> str:
-        """Return a warning for the sender if the recipient may not read its mail soon; cached briefly."""
+    def check_recipient(self, recipient: str) -> Callable[[Transaction], None] | None:
+        """Return a check for the thread that stores a message to this recipient; None if it was checked just now."""
         self._maybe_unread.add(recipient)
         now = asyncio.get_running_loop().time()
-        checked_at, warning = self.delivery_warnings.get(recipient, (-WARNING_CACHE_S, ""))
-        if now - checked_at >= WARNING_CACHE_S:
-            self.delivery_warnings[recipient] = (now, warning)  # concurrent callers need not check too
-            warning = await asyncio.to_thread(self._check_recipient, recipient)
-            self.delivery_warnings[recipient] = (now, warning)
-        return warning
+        checked_at, warning = self._delivery_warnings.get(recipient, (-WARNING_CACHE_S, ""))
+        if now - checked_at < WARNING_CACHE_S:
+            return None
+        self._delivery_warnings[recipient] = (now, warning)  # concurrent callers need not check too
 
-    def _check_recipient(self, recipient: str) -> str:
-        waiting = self.presence.unclaimed(recipient, self.unread_warn_s)
+        def check(tx: Transaction) -> None:
+            self._delivery_warnings[recipient] = (now, self._warning_for(tx, recipient))
+
+        return check
+
+    def delivery_warning(self, recipient: str) -> str:
+        """Return a warning for the sender if the recipient may not read its mail soon, as of the last check."""
+        return self._delivery_warnings.get(recipient, (0.0, ""))[1]
+
+    def forget_warning(self, recipient: str) -> None:
+        """Check this recipient again at the next message."""
+        self._delivery_warnings.pop(recipient, None)
+
+    def _warning_for(self, tx: Transaction, recipient: str) -> str:
+        counted = message_lookup.count_waiting(tx, recipient)
+        waiting = self.presence.unclaimed(recipient, self.unread_warn_s, counted)
         if waiting.overdue:
             return unread_warning(recipient, waiting)
         status, _ = self.presence.status(recipient)

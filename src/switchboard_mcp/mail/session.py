@@ -138,7 +138,7 @@ class AgentSession:
             raise refused("mail_name_taken", message)
         self.name, self._lock, self._replaced = name, lock, False
         server.watch_mailboxes()
-        server.delivery_warnings.pop(name, None)
+        server.forget_warning(name)
 
     def release_name(self) -> PresenceLock | None:
         """Give up the name to another connection and return its lock."""
@@ -222,7 +222,7 @@ class AgentSession:
         if self in self.server.sessions:
             self.server.sessions.remove(self)
             self.server.watch_mailboxes()
-        self.server.delivery_warnings.pop(self.name, None)
+        self.server.forget_warning(self.name)
         lock, self._lock = self._lock, None
         if lock is not None:
             heir = next((session for session in self.server.sessions if session.name == self.name), None)

@@ -109,6 +109,15 @@ def inbox_view(tx: Transaction, agent: str) -> InboxView | None:
     )
 
 
+def count_waiting(tx: Transaction, agent: str) -> tuple[int, str]:
+    """Return how many files wait in an inbox, and the name of the oldest message."""
+    view = inbox_view(tx, agent)
+    if view is not None:
+        return view.count(), view.oldest() or ""
+    names = [name for name in tx.names("inbox", agent) if name.startswith("msg_") and name.endswith(".json")]
+    return len(names), min(names, default="")  # names sort by time
+
+
 def locate(
     tx: Transaction, agent: str, order: int, message_id: str, places: Sequence[Place]
 ) -> MessageFile | None:

@@ -7,7 +7,8 @@ answer. Not aware of callers or of how jobs share syncs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b, sha256
 from os import urandom
 
@@ -53,8 +54,9 @@ def send(
     rules: Sequence[DeliveryRule],
     *,
     verified: bool = True,
+    then: Callable[[Transaction], None] | None = None,
 ) -> Job[Sent]:
-    """Send one message. `verified` means that the sender is authenticated."""
+    """Send one message. `verified` means that the sender is authenticated; `then` is called once it is durable."""
     sender = message_lookup.parse_agent_name(sender)
     recipient = message_lookup.require_agent(tx, recipient)
     draft, attached = _attach(tx, draft)
@@ -71,7 +73,11 @@ def send(
     with tx.locked(recipient):
         outgoing.publish()
     yield None
-    return outgoing.finish()
+    sent = outgoing.finish()
+    if then is not None:
+        with suppress(Exception):  # The message is stored, whatever follows.
+            then(tx)
+    return sent
 
 
 class OutgoingMessage:

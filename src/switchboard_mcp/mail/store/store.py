@@ -173,8 +173,11 @@ class MessageStore:
         verified: bool = True,
         from_dashboard: bool = False,
         from_system: bool = False,
+        then: Callable[[Transaction], None] | None = None,
     ) -> Sent:
         """Store one message. `verified` means the caller knows the sender from its connection.
+
+        `then` is called in the writer thread once the message is durable; it must be quick, and its errors are ignored.
 
         Only the dashboard, with `from_dashboard`, sends in the name of the overseer, and only the mail server itself,
         with `from_system`, in its own. Raises `mail_recipient_unknown` (with the nearest names), `mail_identity`,
@@ -183,7 +186,7 @@ class MessageStore:
         if not (from_dashboard or from_system):
             message_lookup.require_unreserved(message_lookup.parse_agent_name(sender))
         return await self._writer.commit(
-            lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified)
+            lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified, then=then)
         )
 
     async def send_to_many(
