@@ -80,7 +80,7 @@ class StoreDirectory:
         self._alive = -1
         self._files = 0
         self.fsync = FsyncBatcher()
-        self.journal = commit_journal.Journal(self.path, self.writer)
+        self.journal = commit_journal.Journal(self.path, self.writer, clocks.boot)
         # Folders that were reported once as not ours alone.
         self.unsafe: set[str] = set()
         self.index = InboxIndex(self.path, clocks.boot)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +19,7 @@ from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory
 from switchboard_mcp.mail.store.disk import commit_journal
 from switchboard_mcp.mail.store.store import MessageStore
+from tests import patience
 
 pytestmark = pytest.mark.skipif(not file_operations.can_sync_all(), reason="there is no syncfs here")
 
@@ -183,3 +189,47 @@ def test_a_short_command_leaves_no_journal(workspace: Path) -> None:
     ]
     tree.close()
     assert journals(workspace) == []
+
+
+def test_processes_that_make_a_checkpoint_at_the_same_time_share_its_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locks").mkdir(mode=0o700)
+    monkeypatch.setattr(commit_journal, "MAX_DIRTY_KB", sys.maxsize)
+    monkeypatch.setattr(commit_journal, "CHECKPOINT_S", 3600.0)
+    syncing, waiting, go_on = threading.Event(), threading.Semaphore(0), threading.Event()
+    synced: list[int] = []
+    lock = file_operations.lock
+
+    def sync(folder: int) -> bool:
+        synced.append(folder)
+        syncing.set()
+        return go_on.wait(patience.PATIENCE_S)
+
+    def watched(*args: Any) -> AbstractContextManager[int]:
+        waiting.release()
+        return lock(*args)
+
+    monkeypatch.setattr(file_operations, "sync_all", sync)
+    monkeypatch.setattr(file_operations, "lock", watched)
+    journals = [commit_journal.Journal(str(tmp_path), str(number), "boot") for number in range(6)]
+    for journal in journals:
+        journal.append([commit_journal.published(("inbox",), "x", b"x")], sync=False)
+    with ThreadPoolExecutor(len(journals)) as threads:
+        first = threads.submit(journals[0].close)
+        assert syncing.wait(patience.PATIENCE_S)
+        others = [threads.submit(journal.close) for journal in journals[1:]]
+        for _ in journals:
+            assert waiting.acquire(timeout=patience.PATIENCE_S)
+        go_on.set()
+        for each in (first, *others):
+            each.result()
+    assert len(synced) == 2, "the second one began when all had closed their journals"
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
+def test_a_sync_of_an_earlier_boot_or_before_the_last_change_is_not_enough() -> None:
+    last = commit_journal.LastSync("boot", 100)
+    assert last.covers("boot", 99)
+    assert not last.covers("boot", 100)
+    assert not last.covers("other", 99)

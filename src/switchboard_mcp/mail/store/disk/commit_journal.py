@@ -3,8 +3,9 @@
 A group commit changes the files first, without syncing them. Then it appends each change, with the content, to the
 journal of its process, `.switchboard/journal/<writer>.<number>.jsonl`, and syncs that one file; processes that sync at
 the same time share the flush of the disk. Some seconds later a checkpoint syncs the file system and removes the
-journal. The journals of processes that ended before that are replayed by the next one: what a power cut took from the
-files is written again. Owns these files; not aware of what messages contain.
+journal; all processes of a workspace do so at the same times and share that sync too. The journals of processes that
+ended before that are replayed by the next one: what a power cut took from the files is written again. Owns these files;
+not aware of what messages contain.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.filenames import PLACES, Place, Stem, parse
 
 FOLDER = "journal"
 LOCK = "journal"
 _SUFFIX = ".jsonl"
-# A checkpoint follows the first change after this time, so the journal holds the changes of a few seconds.
+# A checkpoint follows the first change after about this time, so the journal holds the changes of a few seconds.
 CHECKPOINT_S = 2.0
+# The record of the last sync, in `locks/`.
+CHECKPOINT = "checkpoint"
+_RECORD_BYTES = 128
 # A journal of this size is closed at once; a larger one makes its writer wait for the checkpoint.
 CHECKPOINT_BYTES = 8_388_608
 MAX_BYTES = 8 * CHECKPOINT_BYTES
@@ -87,11 +93,36 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Change)
 
 
+class LastSync(Struct):
+    """When the last sync of the file system began that succeeded, in nanoseconds since this boot."""
+
+    boot: str = ""
+    began: int = 0
+
+    def covers(self, boot: str, changed_at: int) -> bool:
+        """Return True if changes made until this time are durable."""
+        return self.boot == boot and changed_at < self.began
+
+
+def _decode_sync(data: bytes) -> LastSync:
+    try:
+        return msgspec.json.decode(data, type=LastSync)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return LastSync()  # New, or torn by a power cut.
+
+
+def _until_checkpoint(now_s: float) -> float:
+    """Return the seconds until the next common time of all processes that is at least half a period away."""
+    left = CHECKPOINT_S - now_s % CHECKPOINT_S
+    return left if left >= CHECKPOINT_S / 2 else left + CHECKPOINT_S
+
+
 class Journal:
     """The journal of one process. `append` is for one thread; checkpoints run in a thread of their own."""
 
-    def __init__(self, path: str, writer: str) -> None:
+    def __init__(self, path: str, writer: str, boot: str) -> None:
         self._root = path
+        self._boot = boot
         self._path = os.path.join(path, FOLDER)
         self._writer = writer
         self._number = 0
@@ -178,7 +209,7 @@ class Journal:
         while True:
             with self._wake:
                 if not self._closed and not self._stopping:
-                    self._wake.wait(CHECKPOINT_S)
+                    self._wake.wait(_until_checkpoint(time.monotonic()))
                 self._close_file()
                 names = list(self._closed)
                 if self._stopping or not names:
@@ -194,13 +225,14 @@ class Journal:
                 self._wake.notify_all()
 
     def _checkpoint(self, names: Sequence[str]) -> bool:
-        """Sync the file system, then remove these journals."""
+        """Sync the file system, unless another process has done so since these journals were closed; remove them."""
+        closed_at = time.monotonic_ns()
         try:
             folder = file_operations.open_folder(self._path)
         except OSError:
             return False
         try:
-            if not file_operations.sync_all(folder):
+            if not self._sync_once(folder, closed_at):
                 return False
             for name in names:
                 if file_operations.exists(folder, name):
@@ -211,6 +243,25 @@ class Journal:
             return True
         finally:
             os.close(folder)
+
+    def _sync_once(self, folder: int, closed_at: int) -> bool:
+        """Return True if all changes until this time are durable."""
+        with ExitStack() as stack:
+            record = -1
+            with suppress(OSError, SwitchboardError):  # Stalled, or there is no such folder: sync without it.
+                path = os.path.join(self._root, "locks")
+                locks = file_operations.open_folder(path)
+                stack.callback(os.close, locks)
+                record = stack.enter_context(file_operations.lock(locks, CHECKPOINT, path))
+                if _decode_sync(os.pread(record, _RECORD_BYTES, 0)).covers(self._boot, closed_at):
+                    return True
+            begun = LastSync(self._boot, time.monotonic_ns())
+            if not file_operations.sync_all(folder):
+                return False
+            if record >= 0:
+                with suppress(OSError):  # The disk is full: the next process syncs too.
+                    os.pwrite(record, msgspec.json.encode(begun).ljust(_RECORD_BYTES), 0)
+            return True
 
     def close(self) -> None:
         """Make a last checkpoint if it is quick; otherwise the journal stays for the next process."""
