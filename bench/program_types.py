@@ -3,6 +3,9 @@
 BFCL's back ends answer the calls that solve its multi-turn tasks, in order; the recorded runs are LiveMCPBench's. Each
 tool is learned on its own, as `LearnedTypes` does it. A break is a result for which a program would get a TypeError, or
 a RuntimeError for a text in place of JSON. Errors that a tool reports are no results.
+
+Before a type is firm it is a hint, and breaks nothing. All is shown for two halves of the tools, drawn by the hash of
+their names: one to choose that number of results on, one for the goals.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ import gzip
 import importlib
 import json
 import random
+import re
 import sys
 import tempfile
 import types
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -29,6 +35,7 @@ from bench.gate import APIS, TASKS
 from bench.report import Goal, Options, Report, Table
 from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.programs import learned_types
 from switchboard_mcp.programs.engine import Settled
 from switchboard_mcp.programs.learned_types import LearnedTypes
 
@@ -37,6 +44,7 @@ RECORDED = FOLDER / "results" / "trajectories.json.gz"
 AFTER = (1, 3, 10)
 SEEN = ((1, 1), (2, 2), (3, 3), (4, 9), (10, 10**9))
 GOAL_PERCENT = 0.5
+FIRM_CHOICES = (1, 2, 3, 5)
 
 Results = dict[str, list[Settled]]
 
@@ -50,20 +58,28 @@ def run(options: Options) -> Report:
         sets["LiveMCPBench, recorded"] = recorded_results()
     if not sets:
         report.notes.append("Neither BFCL nor recorded results are here (bench/README.md).")
-    rows, typed = [], []
+    rows, typed, choices = [], [], []
     for name, results in sets.items():
-        found = asyncio.run(learn(results))
-        rows.append(found.row(name))
-        typed.append(found.typed_row(name))
-        report.figures[f"types of {name}"] = found.figures()
-        if name.startswith("BFCL"):
-            share = 100 * found.broken / max(found.later, 1)
-            report.goals.append(
-                Goal("later results of BFCL that break a type", share, "at most", GOAL_PERCENT, "%")
+        chosen_on = {tool: listed for tool, listed in results.items() if is_in_first_half(tool)}
+        held_out = {tool: listed for tool, listed in results.items() if not is_in_first_half(tool)}
+        halves: dict[str, Learned] = {}
+        for half, tools in (("to choose on", chosen_on), ("held out", held_out)):
+            found = halves[half] = asyncio.run(learn(tools))
+            rows.append(found.row(f"{name}, {half}"))
+            typed.append(found.typed_row(f"{name}, {half}"))
+            report.figures[f"types of {name}, {half}"] = found.figures()
+            choices.append(
+                [f"{name}, {half}", *(asyncio.run(learn(tools, firm)).share() for firm in FIRM_CHOICES)]
             )
+        judged = halves["held out"]
+        share = 100 * judged.broken / max(judged.later, 1)
+        goal = f"later results of {re.split('[ ,]', name)[0]} that break a type, held-out tools"
+        report.goals.append(Goal(goal, share, "at most", GOAL_PERCENT, "%"))
+    columns = ["set", *(f"firm after {firm}" for firm in FIRM_CHOICES)]
+    report.tables.append(Table("Later results that break a type", columns, choices))
     columns = ["set", "tools", "results", "later", "breaks", *(f"after {low}" for low, _ in SEEN)]
     report.tables.append(Table("Results that break the type learned before", columns, rows))
-    columns = ["set", *(f"{count} calls" for count in AFTER), "every tool"]
+    columns = ["set", *(f"{count} calls" for count in AFTER), "every tool", "firm"]
     report.tables.append(Table("Share of tools with a type, of those called so often", columns, typed))
     return report
 
@@ -72,12 +88,15 @@ class Learned:
     """Figures of one set."""
 
     def __init__(self) -> None:
-        self.tools = self.results = self.later = self.broken = 0
+        self.tools = self.results = self.later = self.broken = self.firm = 0
         self.breaks: Counter[int] = Counter()
         self.places: Counter[int] = Counter()
         self.typed: Counter[int] = Counter()
         self.called: Counter[int] = Counter()
         self.messages: list[str] = []
+
+    def share(self) -> str:
+        return f"{self.broken} of {self.later:,} ({100 * self.broken / max(self.later, 1):.2f} %)"
 
     def row(self, name: str) -> list[str]:
         cells = [
@@ -89,7 +108,8 @@ class Learned:
 
     def typed_row(self, name: str) -> list[str]:
         shares = [f"{100 * self.typed[n] / max(self.called[n], 1):.0f} % of {self.called[n]}" for n in AFTER]
-        return [name, *shares, f"{100 * self.typed[0] / max(self.tools, 1):.0f} %"]
+        every, firm = (100 * count / max(self.tools, 1) for count in (self.typed[0], self.firm))
+        return [name, *shares, f"{every:.0f} %", f"{firm:.0f} %"]
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -101,8 +121,17 @@ class Learned:
         }
 
 
-async def learn(results: Results) -> Learned:
+def is_in_first_half(tool: str) -> bool:
+    return sha256(tool.encode()).digest()[0] < 128
+
+
+async def learn(results: Results, firm: int = learned_types.FIRM_RESULTS) -> Learned:
     """Learn the type of each tool from its results, one after the other."""
+    with patch.object(learned_types, "FIRM_RESULTS", firm):
+        return await _learn(results)
+
+
+async def _learn(results: Results) -> Learned:
     found = Learned()
     spec = ChildSpec(name="bench", kind="stdio", command="bench", source="bench")
     with tempfile.TemporaryDirectory() as folder:
@@ -125,6 +154,7 @@ async def learn(results: Results) -> Learned:
                     found.called[place + 1] += 1
                     found.typed[place + 1] += has_type
             found.typed[0] += has_type
+            found.firm += has_type and types_.known(spec)[name].is_firm
     return found
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.connection import ChildTransport, Connection
-from switchboard_mcp.children.context import ChildContext
+from switchboard_mcp.children.context import ChildContext, ResultTypes
 from switchboard_mcp.children.health import RUNNING, ChildEvent, HealthTracker
 from switchboard_mcp.children.inventory import CHANGES, RESOURCES, TEMPLATES, Inventory
 from switchboard_mcp.children.lifecycle import Action, Health, LifecycleEvent, State
@@ -100,6 +100,11 @@ class Child:
     def name(self) -> str:
         """The child's name."""
         return self.spec.name
+
+    @property
+    def result_types(self) -> ResultTypes | None:
+        """Learns the types of results for programs; None unless they are enabled."""
+        return self._context.result_types
 
     @property
     def pid(self) -> int:

@@ -6,9 +6,9 @@ from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
-from switchboard_mcp.children.catalog import Catalog
+from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.call_record import CallObserver, CallRecord
 from switchboard_mcp.observability.log import Log
@@ -61,6 +61,9 @@ class ResultTypes(Protocol):
 
     def text(self, spec: ChildSpec, subtool: str) -> str:
         """Return the type of a subtool's result and how often it was seen, or an empty text."""
+
+    def sample(self, spec: ChildSpec, tool: Tool, result: Raw | bytes) -> None:
+        """Learn from a result that a host gets, unless enough of them were looked at."""
 
 
 class ChildContext(Struct, kw_only=True):

@@ -39,6 +39,16 @@ class ChildRequest(Struct, frozen=True):
         self.link.send(jsonrpc.error(self.id, code, message))
 
 
+class InputOrigin(Protocol):
+    """What input of a host is for: the request of a child, or a round of a stateless one."""
+
+    def answer(self, result: Raw | bytes) -> None:
+        """Pass the input on."""
+
+    def refuse(self, code: int, message: str) -> None:
+        """Report that there is none."""
+
+
 class PendingClientRequest(Struct):
     """A client request that a legacy host has not answered yet."""
 
@@ -141,6 +151,11 @@ class ClientRequests(Protocol):
     @property
     def suspended(self) -> SuspendedStore:
         """The requests that wait for their hosts."""
+
+    def suspend_run(
+        self, call: OpenRequest, run: OpenRequest, origin: InputOrigin, method: str, params: Raw | UnsetType
+    ) -> None:
+        """Request input for the call of a program in the answer to the request that runs it."""
 
     def send(
         self,

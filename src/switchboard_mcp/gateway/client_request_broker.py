@@ -20,22 +20,24 @@ import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import owner_of
 from switchboard_mcp.gateway.client_request import (
     ChildRequest,
+    InputOrigin,
     KeptResults,
     OpenRequest,
     PendingClientRequest,
 )
+from switchboard_mcp.gateway.held_session import asking_request, hold
 from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.suspended_requests import SuspendedRequests
+from switchboard_mcp.gateway.suspended_requests import SUSPEND_TIMEOUT_S, SuspendedRequests
 from switchboard_mcp.gateway.tasks.own_tasks import OwnTasks
 from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
@@ -43,6 +45,7 @@ from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildHandle
+    from switchboard_mcp.gateway.request import HostRequest
 
 ROOTS = "roots/list"
 ELICITATION = "elicitation/create"
@@ -91,6 +94,11 @@ class ClientRequestBroker:
         if owner is None:
             self._answer_without_host(child, origin, method)
             return
+        if owner.request is not None:
+            asking = asking_request(owner.request)
+            if asking is not owner.request and asking.is_stateless:
+                self._ask_for_program(child, origin, method, message.params, owner.request, asking)
+                return
         missing = client_requests.missing_capability(owner.capabilities, method, message.params)
         if len(owner.session.pending_client_requests) >= MAX_PENDING:
             origin.refuse(INTERNAL_ERROR, "Too many client requests are pending.")
@@ -111,6 +119,34 @@ class ClientRequestBroker:
             if elicitation:
                 self.issued.issue(owner.session, child, IdKind.ELICITATION, elicitation)
             self.send(owner.session, owner.request, method, params, partial(_relay_response, origin), origin)
+
+    def _ask_for_program(
+        self,
+        child: ChildHandle,
+        origin: ChildRequest,
+        method: str,
+        params: Raw | UnsetType,
+        call: HostRequest,
+        run: HostRequest,
+    ) -> None:
+        """Ask a stateless host for input that a child needs for the call of a program: in the answer to its `run`."""
+        missing = client_requests.missing_capability(run.capabilities, method, params)
+        is_open = run.is_awaited or getattr(run, "suspended", None) is not None
+        if missing is not None or not is_open or method not in client_requests.INPUT_REQUEST_METHODS:
+            if missing is not None and method != ROOTS:
+                call.add_missing_capability(missing)
+            self._answer_without_host(child, origin, method)
+            return
+        self.suspend_run(call, run, origin, method, params)
+
+    def suspend_run(
+        self, call: OpenRequest, run: OpenRequest, origin: InputOrigin, method: str, params: Raw | UnsetType
+    ) -> None:
+        """Request input for the call of a program in the answer to the request that runs it."""
+        if run.is_awaited:
+            hold(cast("HostRequest", run))
+        call.extend_deadline(SUSPEND_TIMEOUT_S * 2)
+        self.suspended.suspend(run, origin, method, params)
 
     def send(
         self,

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.held_session import asking_request
 from switchboard_mcp.gateway.request_context import DelegatedWaiter
 from switchboard_mcp.protocol import client_requests, jsonrpc
 from switchboard_mcp.protocol.client_requests import ClientRequest
@@ -39,6 +40,7 @@ class InputRound:
     def begin(self) -> None:
         """Send every input request to the host, or answer with a failure if the host cannot handle one."""
         request, child = self._request, self._request.child.name
+        asking = asking_request(request)
         request.rounds = number = getattr(request, "rounds", 0) + 1
         if number > MAX_ROUNDS:
             request.on_failed(
@@ -56,14 +58,18 @@ class InputRound:
         for client_request in requests.values():
             if (
                 client_requests.missing_capability(
-                    request.capabilities, client_request.method, client_request.params
+                    asking.capabilities, client_request.method, client_request.params
                 )
                 is not None
             ):
                 self._fail(f"it does not support {client_request.method}")
                 return
         for key, client_request in requests.items():
-            self._ask(key, client_request)
+            if asking is not request and asking.is_stateless:  # the call of a program of a stateless host
+                method, params = client_request.method, client_request.params
+                request.session.broker.suspend_run(request, asking, _RoundInput(self, key), method, params)
+            else:
+                self._ask(key, client_request)
         if not requests:
             wait_s = min(FIRST_WAIT_S * 2 ** (number - 1), MAX_WAIT_S)
             request.session.broker.loop.call_later(wait_s, self._retry)
@@ -84,9 +90,20 @@ class InputRound:
         if error is not None:
             self._fail(jsonrpc.parse_error(error).message or "no reason given")
             return
-        self._answers[key] = message.result  # type: ignore[assignment]  # set, since there is no error
+        self.add_answer(key, message.result)  # type: ignore[arg-type]  # set, since there is no error
+
+    def add_answer(self, key: str, result: Raw | bytes) -> None:
+        """Take one answer of the host, and call the child again after the last one."""
+        if self._finished:
+            return
+        self._answers[key] = Raw(result)
         if len(self._answers) == len(self._result.input_requests):
             self._retry()
+
+    def refuse(self, reason: str) -> None:
+        """Fail the request: the host does not answer."""
+        if not self._finished:
+            self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         self._finished = True
@@ -106,6 +123,22 @@ class InputRound:
             if self._result.request_state is not UNSET:
                 extra_params += b',"requestState":' + bytes(self._result.request_state)
             self._request.suite.child.acquire(RetryWaiter(self._request, extra_params))
+
+
+class _RoundInput:
+    """One input of a round, requested in the answer to another request. Implements `InputOrigin`."""
+
+    def __init__(self, round: InputRound, key: str) -> None:
+        self._round = round
+        self._key = key
+
+    def answer(self, result: Raw | bytes) -> None:
+        """Pass the input on."""
+        self._round.add_answer(self._key, result)
+
+    def refuse(self, code: int, message: str) -> None:
+        """Report that there is none."""
+        self._round.refuse(message)
 
 
 class RetryWaiter(DelegatedWaiter):

@@ -82,8 +82,12 @@ class ProgramMark(Protocol):
     def is_approved(self, child: str, subtool: str) -> bool:
         """Return True if the user has allowed the program to call the subtool."""
 
-    def is_run_by(self, request: object) -> bool:
-        """Return True if this request of the host runs the program."""
+    @property
+    def request(self) -> Cancellable:
+        """The request of the host that runs the program."""
+
+    def move_call(self, id: bytes, session: Session) -> None:
+        """Take note that a call of the program belongs to another session now."""
 
 
 class Approver(Protocol):

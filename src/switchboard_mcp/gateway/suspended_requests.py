@@ -14,7 +14,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
-from switchboard_mcp.gateway.client_request import ChildRequest, Encode, OpenRequest, ResumeResult
+from switchboard_mcp.gateway.client_request import (
+    ChildRequest,
+    Encode,
+    InputOrigin,
+    OpenRequest,
+    ResumeResult,
+)
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
@@ -32,7 +38,7 @@ MAX_PENDING_INPUTS = 64
 class PendingInput(Struct):
     """Input requested from the host, and the child's request it answers."""
 
-    origin: ChildRequest
+    origin: InputOrigin
     input_request: dict[str, object]
 
 
@@ -69,11 +75,11 @@ class SuspendedRequests:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._by_state: dict[str, SuspendedRequest] = {}  # by state
-        self._by_origin: dict[ChildRequest, SuspendedRequest] = {}  # by unanswered request
+        self._by_origin: dict[InputOrigin, SuspendedRequest] = {}  # by unanswered request
         self._prefix = ""
 
     def suspend(
-        self, request: OpenRequest, origin: ChildRequest, method: str, params: Raw | UnsetType
+        self, request: OpenRequest, origin: InputOrigin, method: str, params: Raw | UnsetType
     ) -> None:
         """Request input for a child in the middle of a stateless host's request."""
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)

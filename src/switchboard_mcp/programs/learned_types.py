@@ -1,9 +1,10 @@
 """Types of results that no server declares, learned from the results themselves.
 
-Kept per child and subtool beside its entry of the catalog: shapes, never values. A result of another kind than all
-before it is an exception for the program, which has been checked against the earlier type; it widens the type all the
-same, so the next program knows of it. In governed mode the locked type counts, until another is accepted. Only for
-programs: nothing is learned and no result is decoded unless they are enabled.
+Kept per child and subtool beside its entry of the catalog: shapes, never values. A type that was seen once or twice is
+a hint: it is shown, but refuses nothing. Later, a result of another kind than all before it is an exception for the
+program, which has been checked against the earlier type; it widens the type all the same, so the next program knows of
+it. In governed mode the locked type counts, until another is accepted. Learned from the results of programs and from a
+sample of those that hosts get; nothing is learned and no result is decoded unless programs are enabled.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import shell_word
 from switchboard_mcp.programs.engine import Settled
+from switchboard_mcp.programs.result_values import settle_result
 from switchboard_mcp.programs.shapes import (
     Shape,
     bounded,
@@ -34,6 +36,12 @@ from switchboard_mcp.system import work_thread
 TEXT_CHARS = 300
 # After so many texts, a tool that answered with JSON before is one that answers with both.
 MIXED_TEXTS = 3
+# Results from which on a type refuses programs and results. With fewer, one odd result is half of what is known.
+FIRM_RESULTS = 3
+# Results that hosts get: the first ones of a subtool are looked at, then one of many, in a thread, a few at once.
+FIRST_SAMPLES, SAMPLE_EVERY = 20, 50
+MAX_SAMPLE_BYTES = 1024 * 1024
+MAX_SAMPLES_AT_ONCE = 8
 # Counts at which an unchanged type is written again, so that a file is not written at every call.
 WRITTEN_AT = frozenset({1, 2, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000})
 MAX_SUBTOOLS = 2_000
@@ -53,6 +61,11 @@ class LearnedResult(Struct, omit_defaults=True):
     def seen(self) -> int:
         """The number of results that the type is learned from."""
         return self.results or self.texts
+
+    @property
+    def is_firm(self) -> bool:
+        """True if enough results were seen to rely on the type."""
+        return self.seen >= FIRM_RESULTS
 
     @property
     def may_be_text(self) -> bool:
@@ -88,10 +101,15 @@ class _Observation(Struct, frozen=True):
     difference: str = ""
 
 
+class _Content(Struct):
+    content: Raw | UnsetType = UNSET
+
+
 class _Wrapped(Struct, forbid_unknown_fields=True):
     result: Raw
 
 
+_decode_content = msgspec.json.Decoder(_Content).decode
 _decode_kept = msgspec.json.Decoder(_Kept).decode
 _decode_wrapped = msgspec.json.Decoder(_Wrapped).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -104,6 +122,8 @@ class LearnedTypes:
         self._catalog = catalog
         self._pins = pins
         self._known: dict[str, dict[str, LearnedResult]] = {}
+        self._answered: dict[tuple[str, str], int] = {}  # results that hosts got, by child and subtool
+        self._sampling = 0
         self._last: dict[str, tuple[ChildSpec, dict[str, LearnedResult]]] = {}  # by child: a key takes 10 µs
 
     def known(self, spec: ChildSpec) -> Mapping[str, LearnedResult]:
@@ -137,6 +157,8 @@ class LearnedTypes:
         locked = self._locked(spec, subtool)
         if locked:
             against = from_schema(locked)
+        elif known.results < FIRM_RESULTS:
+            against = Shape()
         observe = partial(_observe, settled.value, against, IN_LOCK if locked else "")
         is_small = len(settled.value) <= work_thread.LOOP_BYTES
         found = observe() if is_small else await work_thread.run(observe)
@@ -156,17 +178,40 @@ class LearnedTypes:
             cure = _cure(spec) if learned is not None and learned.may_be_text else ""
             message = f"{name}: the result is a text, JSON {IN_LOCK}: {text[:TEXT_CHARS]}"
             return Settled(raised="RuntimeError", message=message + cure)
-        if known is None or not known.results or known.is_mixed:
+        if known is None or known.results < FIRM_RESULTS or known.is_mixed:
             return Settled(text=text)
-        times = "1 result" if known.results == 1 else f"{known.results} results"
-        message = f"{name}: the result is a text, was JSON in {times}: {text[:TEXT_CHARS]}"
+        message = f"{name}: the result is a text, was JSON in {known.results} results: {text[:TEXT_CHARS]}"
         return Settled(raised="RuntimeError", message=message)
+
+    def sample(self, spec: ChildSpec, tool: Tool, result: Raw | bytes) -> None:
+        """Learn from a result that a host gets, unless enough of them were looked at."""
+        key = spec.name, tool.name
+        count = self._answered.get(key, -1)
+        if count < 0:  # the first in this process
+            learned = self._subtools(spec).get(tool.name)
+            count = min(learned.seen, FIRST_SAMPLES) if learned is not None else 0
+        self._answered[key] = count + 1
+        if count >= FIRST_SAMPLES and count % SAMPLE_EVERY:
+            return
+        if tool.output_schema is not UNSET or self._sampling >= MAX_SAMPLES_AT_ONCE:
+            return
+        if len(memoryview(result)) > MAX_SAMPLE_BYTES:
+            return
+        self._sampling += 1
+        body = bytes(result)
+
+        def done(found: _Observation | Exception | None) -> None:
+            self._sampling -= 1
+            if isinstance(found, _Observation):
+                self._keep(spec, tool.name, found, is_sample=True)
+
+        work_thread.submit(lambda: _observe_result(body), done)
 
     def _locked(self, spec: ChildSpec, subtool: str) -> object:
         return self._pins.result_schema(spec.name, subtool) if self._pins is not None else None
 
-    def _keep(self, spec: ChildSpec, subtool: str, found: _Observation) -> None:
-        """Widen the type of a subtool, and write it if it has changed."""
+    def _keep(self, spec: ChildSpec, subtool: str, found: _Observation, *, is_sample: bool = False) -> None:
+        """Widen the type of a subtool, and write it if it has changed; in a thread for a sample."""
         subtools = self._subtools(spec)
         before = subtools.get(subtool) or LearnedResult()
         if subtool not in subtools and len(subtools) >= MAX_SUBTOOLS:
@@ -175,7 +220,11 @@ class LearnedTypes:
         subtools[subtool] = after
         count = after.results + after.texts
         if count in WRITTEN_AT or after.schema != before.schema:
-            self._catalog.store_learned(spec, msgspec.json.encode(_Kept(subtools=subtools)))
+            store = partial(self._catalog.store_learned, spec, msgspec.json.encode(_Kept(subtools=subtools)))
+            if is_sample:
+                work_thread.submit(store, _ignore)
+            else:
+                store()
 
     def _subtools(self, spec: ChildSpec) -> dict[str, LearnedResult]:
         last = self._last.get(spec.name)
@@ -207,6 +256,23 @@ def _observe(value: bytes, against: Shape, source: str) -> _Observation | None:
     except _UNREADABLE:
         return None
     return _Observation(shape_of(decoded), difference(against, decoded, source))
+
+
+def _observe_result(body: bytes) -> _Observation | None:
+    """Return what a whole tool result shows; None for an error, a task, or a request for input."""
+    try:
+        if _decode_content(body).content is UNSET:
+            return None
+    except _UNREADABLE:
+        return None
+    settled = settle_result(body)
+    if settled.raised is not None:
+        return None
+    return _Observation(None) if settled.text is not None else _observe(settled.value, Shape(), "")
+
+
+def _ignore(outcome: object) -> None:
+    """Leave out a write that failed: the type is learned again."""
 
 
 def _widened(known: LearnedResult, found: _Observation) -> LearnedResult:

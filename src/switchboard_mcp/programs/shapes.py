@@ -250,6 +250,7 @@ def difference(shape: Shape, value: object, source: str = "") -> str:
     """Return where a value has a kind that was never seen there, or an empty text. `source` says where it was seen.
 
     Neither a missing nor an added field is a difference, nor is null: the program's own access fails at the right line.
+    Nor is one more kind where several were seen: a program that was checked against a union looks at the kind itself.
     """
     return next(_differences(shape, value, "result", source, 0, [MAX_VALUES]), "")
 
@@ -263,6 +264,8 @@ def _differences(
     if left[0] < 0 or depth > MAX_DEPTH or shape.is_any or not known or kind == NULL:
         return
     if not _is_known(kind, known):
+        if len(known) > 1 and not source:
+            return
         was = " or ".join(WORDS[one] for one in sorted(known))
         times = "in 1 result" if shape.seen == 1 else f"in {shape.seen} results"
         yield f"{path} is {WORDS[kind]}, was {was} {source or times}"

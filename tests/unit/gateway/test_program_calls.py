@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from switchboard_mcp.config.models import Config, Workspace
-from switchboard_mcp.config.sections import ProgramSettings
+from switchboard_mcp.config.sections import LimitSettings, ProgramSettings
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
 from switchboard_mcp.gateway.programs import program_server
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
+from switchboard_mcp.gateway.suspended_requests import COALESCE_S
 from switchboard_mcp.programs.engine import Settled
 from tests.unit.gateway.board import ECHO, FOLDER, Board, Host
 
@@ -22,10 +23,12 @@ ECHO_OF_KID = frozenset({("kid", "echo")})
 
 
 class Running:
-    """A call that a program of a host has begun."""
+    """A call that a program of a host has begun. `request` runs the program."""
 
-    def __init__(self, host: Host, subtool: str = "echo") -> None:
-        request = cast(PipelineRequest, SimpleNamespace(session=host.session, channel=host.road, meta=UNSET))
+    def __init__(self, host: Host, subtool: str = "echo", request: Any = None) -> None:
+        request = request or SimpleNamespace(
+            session=host.session, channel=host.road, meta=UNSET, is_stateless=False
+        )
         run = ProgramRun("p1", host.board.gateway, request, ECHO_OF_KID, frozenset())
         self.settled: Settled | None = None
 
@@ -94,3 +97,109 @@ def test_without_the_extra_one_error_names_the_command_that_adds_it(
     assert "programs.enabled" in problem.message
     assert "install" in str(problem.hint)
     assert "programs]" in str(problem.hint)
+
+
+DONE = {"content": [{"type": "text", "text": "done"}]}
+
+
+class CountedTypes:
+    """Counts the results that types may be learned from."""
+
+    def __init__(self) -> None:
+        self.results: list[bytes] = []
+
+    def text(self, spec: object, subtool: str) -> str:
+        return ""
+
+    def sample(self, spec: object, tool: object, result: Raw | bytes) -> None:
+        self.results.append(bytes(result))
+
+
+@pytest.mark.parametrize(
+    "limits", [None, LimitSettings(calls_per_minute=1000)], ids=["plain", "with a pipeline"]
+)
+def test_types_are_learned_from_suite_calls_once_each_while_programs_are_enabled(
+    board: Board, limits: LimitSettings | None
+) -> None:
+    kid = board.child(tools=[dict(ECHO)], limits=limits or LimitSettings())
+    host = board.host()
+
+    def answered() -> None:
+        host.call()
+        kid.server.give(kid.server.last(), DONE)
+        board.settle()
+
+    answered()  # with programs off: there is nothing to learn with
+    types = board.services.result_types = CountedTypes()
+    answered()
+    assert [json.loads(result) for result in types.results] == [DONE]
+    Running(host)
+    kid.server.give(kid.server.last(), DONE)
+    board.settle()
+    assert len(types.results) == 1  # a program learns from its own results
+
+
+QUESTION = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+YES = {"action": "accept", "content": {}}
+FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
+
+
+@pytest.mark.parametrize("is_ephemeral", [False, True], ids=["one session", "a session for each request"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_stateless_host_is_asked_in_the_answer_to_its_run(
+    board: Board, era: str, *, is_ephemeral: bool
+) -> None:
+    kid, runner = board.child(era=era, tools=[dict(ECHO)]), board.child("runner", tools=[dict(ECHO)])
+
+    def new_host() -> Host:
+        return board.passer(FORMS) if is_ephemeral else host
+
+    host = board.host(FORMS, modern=True)
+    first = new_host()
+    id = first.call(suite="runner_suite")
+    [run] = first.session.in_flight.values()
+    running = Running(first, request=run)
+    if era == "legacy":
+        kid.server.ask("elicitation/create", QUESTION)
+    else:
+        needed = {"resultType": "input_required", "requestState": "its own"}
+        inputs = {"k": {"method": "elicitation/create", "params": {"mode": "form", **QUESTION}}}
+        kid.server.give(kid.server.last(), {**needed, "inputRequests": inputs})
+    board.advance(COALESCE_S)
+    asked = first.result(id)
+    assert asked["resultType"] == "input_required"
+    [(key, question)] = asked["inputRequests"].items()
+    assert question["params"]["message"] == "Sure?"
+    if is_ephemeral:
+        first.leave()
+    assert not running.task.done()
+
+    second = new_host()
+    again = {"requestState": asked["requestState"], "inputResponses": {key: YES}}
+    id = second.call(suite="runner_suite", params=again)
+    if era == "legacy":
+        assert kid.server.reply() == {"jsonrpc": "2.0", "id": "q", "result": YES}
+    else:
+        params = kid.server.last()["params"]
+        assert (params["inputResponses"], params["requestState"]) == ({"k": YES}, "its own")
+    kid.server.give(kid.server.last(), DONE)
+    board.settle()
+    assert running.settled == Settled(text="done")
+    assert second.answer(id) is None
+    runner.server.give(runner.server.last(), DONE)
+    board.settle()
+    assert second.result(id)["content"] == DONE["content"]
+
+
+def test_a_stateless_host_that_cannot_answer_is_not_asked(board: Board) -> None:
+    kid, _ = board.child(tools=[dict(ECHO)]), board.child("runner", tools=[dict(ECHO)])
+    host = board.passer()
+    id = host.call(suite="runner_suite")
+    [run] = host.session.in_flight.values()
+    Running(host, request=run)
+    kid.server.ask("elicitation/create", QUESTION)
+    board.advance(COALESCE_S)
+    assert host.answer(id) is None
+    reply = kid.server.reply()
+    assert reply is not None
+    assert "error" in reply

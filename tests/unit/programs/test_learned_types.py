@@ -19,11 +19,13 @@ from switchboard_mcp.cli.commands.lock import compare_results
 from switchboard_mcp.config.lockfile import LockedChild, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.observability.log import Log
+from switchboard_mcp.programs import learned_types
 from switchboard_mcp.programs.engine import Settled
 from switchboard_mcp.programs.learned_types import MIXED_TEXTS, LearnedTypes
 from switchboard_mcp.programs.shapes import shape_of, to_schema
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.detail_levels import Level, describe
+from switchboard_mcp.system import work_thread
 
 SPEC = ChildSpec(name="github", kind="stdio", command="github-server", source="test")
 TOOL = Tool("get_issue")
@@ -76,10 +78,10 @@ def test_the_file_is_not_written_at_every_call(tmp_path: Path, types: LearnedTyp
 
 
 def test_a_changed_kind_is_a_typed_error_once(types: LearnedTypes) -> None:
-    settle(types, value({"user": {"login": "a"}}), value({"user": {"login": "b"}}))
+    settle(types, *[value({"user": {"login": name}}) for name in "abc"])
     broken = settle(types, value({"user": "a"}))
     assert broken.raised == "TypeError"
-    assert broken.message == "github.get_issue: result.user is a str, was a record in 2 results."
+    assert broken.message == "github.get_issue: result.user is a str, was a record in 3 results."
     assert settle(types, value({"user": "b"})).raised is None  # the type is wider now
 
 
@@ -90,14 +92,64 @@ def test_missing_added_and_null_fields_are_no_errors(types: LearnedTypes) -> Non
 
 
 def test_a_text_where_json_was_known_is_an_error_with_its_beginning(types: LearnedTypes) -> None:
-    settle(types, value({"a": 1}))
+    settle(types, *[value({"a": 1})] * 3)
     broken = settle(types, Settled(text="Not found. " + "x" * 500))
     assert broken.raised == "RuntimeError"
     assert broken.message.startswith(
-        "github.get_issue: the result is a text, was JSON in 1 result: Not found. xxx"
+        "github.get_issue: the result is a text, was JSON in 3 results: Not found. xxx"
     )
     assert len(broken.message) < 400
-    assert types.text(SPEC, "get_issue") == "{a: integer} (seen once)"
+    assert types.text(SPEC, "get_issue") == "{a: integer} (seen 3 times)"
+
+
+# Results of one tool, and if the last one is an error. A type that was seen less than three times is a hint.
+SEQUENCES = (
+    ([value({"a": 1}), value({"a": "x"})], False),
+    ([value({"a": 1})] * 2 + [value({"a": "x"})], False),
+    ([value({"a": 1})] * 3 + [value({"a": "x"})], True),
+    ([value({"a": 1}), Settled(text="x")], False),
+    ([value({"a": 1})] * 3 + [Settled(text="x")], True),
+    ([value({"a": 1})] * 3 + [value({"a": 1.5})], False),  # numbers are one kind
+    ([value({"a": []})] * 3 + [value({"a": ["x"]})], False),  # nothing is known of items
+    ([value({"a": None})] * 3 + [value({"a": "x"})], False),
+    ([value({"a": 1}), value({"a": "x"}), value({"a": 1}), value({"a": []})], False),  # several kinds
+    ([value({"a": {"2024-01-01": 1}})] * 3 + [value({"a": {"2024-01-02": 2}})], False),  # a map
+    ([value({"a": {"2024-01-01": 1}})] * 3 + [value({"a": {"2024-01-02": "x"}})], True),
+)
+
+
+@pytest.mark.parametrize(("outcomes", "is_error"), SEQUENCES)
+def test_only_a_type_that_was_seen_often_and_alike_refuses_a_result(
+    types: LearnedTypes, outcomes: list[Settled], is_error: bool
+) -> None:
+    assert (settle(types, *outcomes).raised is not None) is is_error
+
+
+def test_a_sample_of_the_results_of_hosts_is_learned_from(types: LearnedTypes) -> None:
+    def result(data: object, **members: object) -> bytes:
+        content = [{"type": "text", "text": msgspec.json.encode(data).decode()}]
+        return msgspec.json.encode({"content": content, **members})
+
+    declared = Tool("declared", output_schema=Raw(b'{"type":"object"}'))
+
+    async def sample() -> None:
+        for number in range(learned_types.FIRST_SAMPLES + learned_types.SAMPLE_EVERY * 2):
+            types.sample(SPEC, TOOL, Raw(result({"id": number})))
+            await drained()
+        types.sample(SPEC, Tool("failing"), result({"id": 1}, isError=True))
+        types.sample(SPEC, Tool("large"), result("x" * learned_types.MAX_SAMPLE_BYTES))
+        types.sample(SPEC, Tool("task"), b'{"task":{"taskId":"1"}}')
+        types.sample(SPEC, Tool("hostile"), b'{"content":[' + b"[" * 100_000)
+        types.sample(SPEC, declared, result({"id": 1}))
+        await drained()
+
+    async def drained() -> None:
+        await work_thread.run(lambda: None)  # work is done in order
+
+    asyncio.run(sample())
+    assert list(types.known(SPEC)) == ["get_issue"]
+    assert types.known(SPEC)["get_issue"].results == learned_types.FIRST_SAMPLES + 2
+    assert types.text(SPEC, "get_issue").startswith("{id: integer} (seen")
 
 
 def test_a_tool_that_answers_with_texts_and_json_has_no_type(types: LearnedTypes) -> None:

@@ -83,6 +83,9 @@ class PipelineRequest(HostRequest):
     selects = False  # the host wants a part of the result, which is taken from the whole
     deliver = HostRequest.finish  # answers the host; `super()` would cost as much as the rest of `finish`
 
+    def sample(self, result: Raw | bytes) -> None:
+        """Let the type of the result be learned: only of suite calls."""
+
     @abstractmethod
     def target(self) -> tuple[str, bytes]:
         """Return the name of what is called, as the child knows it, and the arguments as JSON."""
@@ -204,6 +207,8 @@ class PipelineRequest(HostRequest):
         if not self.outcome:
             # `is_error` looks for this first; doing it here saves a call for nearly every result.
             self.outcome = "error" if body.find(b'"isError"') > 0 and is_error(body) else "ok"
+        if self.child.result_types is not None:
+            self.sample(body)
         pager = self.pipeline.pager
         if pager is not None and len(body) > pager.max_bytes and self.kind == "call" and not self.selects:
             body = pager.first_page(body, self.session, self.target()[0])
@@ -312,6 +317,7 @@ class PipelineCall(PipelineRequest, SubtoolCall):
 
     __slots__ = _STATE
     deliver = SubtoolCall.finish
+    sample = SubtoolCall.sample
 
     def __init__(
         self,

@@ -144,10 +144,13 @@ def _functions(stub: StubModule) -> dict[str, str]:
 def _stub_modules(
     suites: Mapping[str, ChildSuite], words: frozenset[str], learned: Learned
 ) -> list[StubModule]:
-    """Return the modules of suites, for the checker."""
+    """Return the modules of suites, for the checker. A result whose type is a hint may be anything."""
+    firm = {
+        name: {subtool: one for subtool, one in types.items() if one.is_firm}
+        for name, types in learned.items()
+    }
     return [
-        checked(name, suite.source, program_tools(suite, learned[name]), words)
-        for name, suite in suites.items()
+        checked(name, suite.source, program_tools(suite, firm[name]), words) for name, suite in suites.items()
     ]
 
 

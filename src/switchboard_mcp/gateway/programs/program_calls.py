@@ -53,7 +53,8 @@ class ProgramRun:
     ) -> None:
         self.run_id = run_id
         self._gateway = gateway
-        self._request = request
+        self.request = request
+        self._sessions: dict[bytes, Session] = {}  # of the open calls
         self._manifest = manifest
         self._approved = approved
         self._meta = _carried(request.meta)
@@ -63,11 +64,11 @@ class ProgramRun:
     @property
     def session(self) -> Session:
         """The session of the host, or of the task that the run has become."""
-        return self._request.session
+        return self.request.session
 
-    def is_run_by(self, request: object) -> bool:
-        """Return True if this request of the host runs the program."""
-        return request is self._request
+    def move_call(self, id: bytes, session: Session) -> None:
+        """Take note that a call of the program belongs to another session now."""
+        self._sessions[id] = session
 
     def is_approved(self, child: str, subtool: str) -> bool:
         """Return True if the user has allowed the program to call the subtool."""
@@ -95,16 +96,17 @@ class ProgramRun:
         if suite is None or session.closed:
             return None
         id = self._id_prefix + next_id() + b'"'
-        channel = ProgramChannel(self._request)
+        channel = ProgramChannel(self.request)
         session.program_calls[id] = self
+        self._sessions[id] = session
         try:
             suite.begin(session, channel, id, PlainParams(suite.name, call, self._meta))
             return await channel.response
         except CancelledError:
-            self.session.cancel(Raw(id), "The program was cancelled.")
+            self._sessions[id].cancel(Raw(id), "The program was cancelled.")
             raise
         finally:
-            self.session.program_calls.pop(id, None)
+            self._sessions.pop(id).program_calls.pop(id, None)
 
 
 class ProgramChannel:

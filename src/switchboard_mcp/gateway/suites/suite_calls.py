@@ -291,6 +291,8 @@ class SubtoolCall(HostRequest):
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result: as it is, unless it is selected from, compacted or too long."""
         arguments = self.params.arguments
+        if self.child.result_types is not None and self.suite.pipeline is None:
+            self.sample(result)
         if self.meta is UNSET and not arguments.select and not arguments.find:
             # What `HostRequest.finish` does, inlined for small results: the size of the message comes for free, while
             # that of a raw result costs as much as all of this.
@@ -309,6 +311,14 @@ class SubtoolCall(HostRequest):
             self.suite.shaper(session).deliver(arguments, session, client, bytes(result), finish)
         else:
             HostRequest.finish(self, result)
+
+    def sample(self, result: Raw | bytes) -> None:
+        """Let the type of the result be learned, for programs. What a program gets is learned from there."""
+        types, tool = self.child.result_types, self.child.inventory.tools.get(self.arguments.subtool)
+        if self.suite.built_in or types is None or tool is None:
+            return
+        if self.host_id not in self.session.program_calls:
+            types.sample(self.child.spec, tool, result)
 
     def _may_be_shaped(self, result: Raw | bytes) -> bool:
         """Return whether a result may be changed: the call selects from it, or it is large or has two copies."""

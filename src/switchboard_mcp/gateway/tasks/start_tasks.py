@@ -7,7 +7,7 @@ child runs as tasks only becomes one at once, one that it can run as a task afte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import TaskSettings
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.held_session import move_program_calls
 from switchboard_mcp.gateway.incoming import suite_call
 from switchboard_mcp.gateway.tasks.own_tasks import CALL_ID, OwnTask, task_meta, tasks_of
 from switchboard_mcp.protocol import jsonrpc, message_meta
@@ -123,7 +124,7 @@ def _convert(suite: TaskSuite, request: HostRequest, subtool: str, after_s: floa
 
 def _move(request: HostRequest, task: OwnTask, ttl_s: float) -> None:
     channel, host_id, meta = request.channel, request.host_id, request.meta
-    _move_program_calls(request, task.session)
+    move_program_calls(request, task.session)
     del request.session.in_flight[host_id]
     _name_client(task, meta)
     request.session, request.channel, request.host_id = task.session, task.session.channel, CALL_ID
@@ -132,18 +133,6 @@ def _move(request: HostRequest, task: OwnTask, ttl_s: float) -> None:
     request.timeout_s = ttl_s
     request.extend_deadline(ttl_s)
     channel.answer(jsonrpc.result(host_id, task.handle(stateless=True)))
-
-
-def _move_program_calls(request: HostRequest, session: Session) -> None:
-    """Move the open calls of the program that a request runs: its session may end with the answer."""
-    before = request.session
-    for id, program in list(before.program_calls.items()):
-        if program.is_run_by(request):
-            session.program_calls[id] = before.program_calls.pop(id)
-            call = before.in_flight.pop(id, None)
-            if call is not None:
-                session.in_flight[id] = call
-                cast("HostRequest", call).session = session
 
 
 def _name_client(task: OwnTask, meta: message_meta.Meta | msgspec.UnsetType) -> None:
