@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -42,13 +43,23 @@ class Notes(Child):
             {"name": "read", "inputSchema": NAME, "outputSchema": NOTE, **reads},
             {"name": "big", "inputSchema": {"type": "object", "properties": {}}, **reads},
             {"name": "small", "inputSchema": {"type": "object", "properties": {}}, **reads},
+            {"name": "owner", "inputSchema": {"type": "object", "properties": {}}, **reads},
             {"name": "save", "inputSchema": SAVE},
         ]}
+
+    def hear(self, message):
+        name = message["result"]["content"]["name"]
+        self.answer(self.asking, text(json.dumps({"owner": name})))
 
     def call(self, id, params, line):
         with open("made", "a") as file:
             file.write(json.dumps(params["arguments"]) + "\\n")
         name, args = params["name"], params.get("arguments", {})
+        if name == "owner":
+            self.asking = id
+            asked = {"message": "Whose notes?", "requestedSchema": {"type": "object", "properties": {"name": TEXT}}}
+            send({"id": "q", "method": "elicitation/create", "params": asked})
+            return
         if name == "names":
             value = {"names": sorted(kept)}
         elif name == "big":
@@ -144,6 +155,8 @@ async def test_a_program_is_checked_approved_once_and_run(
     answers = iter(["accept", "decline"])
 
     async def elicit(self: Sdk, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        if params.message == "Whose notes?":
+            return types.ElicitResult(action="accept", content={"name": "Ada"})
         questions.append(params.message)
         return types.ElicitResult(action=next(answers))  # type: ignore[arg-type]  # one of the actions
 
@@ -162,6 +175,10 @@ async def test_a_program_is_checked_approved_once_and_run(
             ("notes.read", 3),
         ]
         assert questions == []
+
+        # A child may ask the user in the middle of a program.
+        code = "import notes\nwho = await notes.owner()\n[who['owner'], (await notes.names())['names'][0]]"
+        assert (await ran(host, code))["value"] == ["Ada", "a"]
 
         # A mistake in the last call is found before the first one is made.
         mistake = WRITES + "await notes.read(nam='c')\n"
@@ -202,8 +219,14 @@ async def test_types_that_no_server_declares_are_learned(shared: Sdk) -> None:
     assert (await ran(host, "import notes\n(await notes.small())['id']"))["value"] == 7
     stubs = text_of(await use(host, "stubs", suites=["notes"]))
     assert "id: int" in stubs
+    # Seen once it is a hint; seen three times, also by calls of the suite, it refuses a program.
     wrong = "import notes\n(await notes.small())['idd']"
-    assert "line 2" in await failed(host, wrong)
+    assert "KeyError" in await failed(host, wrong)
+    await host.client.call_tool("notes_suite", {"action": "call", "subtool": "small", "args": {}})
+    async with asyncio.timeout(PATIENCE_S):
+        while "KeyError" in (message := await failed(host, wrong)):
+            pass
+    assert "line 2" in message
 
 
 async def test_an_exception_names_its_line_and_the_calls_that_were_made(shared: Sdk) -> None:
