@@ -39,8 +39,10 @@ class HandedOverHost(StdioServer):
         self._descriptors = descriptors
         self._journal = journal
         self._viewer = viewer
+        self._is_continued = False
         # A host that does not read pauses itself only, since other hosts use the same children.
         super().__init__(gateway, cork, FlowControl(), log)
+        self._is_continued = True
 
     def _open(self, cork: Cork) -> PipeTransport:
         return open_journaled(
@@ -54,8 +56,10 @@ class HandedOverHost(StdioServer):
             open_requests=self._open_requests,
         )
 
-    def _open_requests(self) -> OpenRequests:
-        """Return what will be answered."""
+    def _open_requests(self) -> OpenRequests | None:
+        """Return what will be answered; None while the gateway does not know all requests of an earlier process."""
+        if not self._is_continued:
+            return None
         session = self._session
         established = (
             session.initialized,

@@ -321,11 +321,11 @@ class JournaledPipes:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._link: PipeTransport
-        self._open_requests: Callable[[], OpenRequests] | None
+        self._open_requests: Callable[[], OpenRequests | None] | None
         self._is_pipe: bool
 
     def attach(
-        self, link: PipeTransport, write_fd: int, open_requests: Callable[[], OpenRequests] | None
+        self, link: PipeTransport, write_fd: int, open_requests: Callable[[], OpenRequests | None] | None
     ) -> None:
         """Serve a transport, which was opened with this object."""
         self._link = link
@@ -371,7 +371,7 @@ def open_journaled(
     on_congestion: OnCongestion,
     on_broken: OnClosed,
     on_error: Callable[[Exception], None],
-    open_requests: Callable[[], OpenRequests] | None = None,
+    open_requests: Callable[[], OpenRequests | None] | None = None,
 ) -> PipeTransport:
     """Open a transport to a host, over pipes or sockets, whose messages are in a journal."""
     pipes = JournaledPipes(journal)
