@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -203,15 +203,18 @@ class StoreDirectory:
     @contextmanager
     def transaction(self, numbers: int = 0, *, journaled: bool = False) -> Iterator[Transaction]:
         """Open a transaction and reserve `numbers` order numbers. A `journaled` one syncs the journal alone."""
-        with ExitStack() as stack:
-            try:
-                root = file_operations.open_folder(self.path)
-            except OSError as problem:
-                raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
-            stack.callback(os.close, root)
+        try:
+            root = file_operations.open_folder(self.path)
+        except OSError as problem:
+            raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
+        try:
             tx = Transaction(self, root, numbers, journaled=journaled)
-            stack.callback(tx.close)
-            yield tx
+            try:
+                yield tx
+            finally:
+                tx.close()
+        finally:
+            os.close(root)
 
 
 class VerifiedMessage(Struct, frozen=True):
@@ -231,6 +234,35 @@ class InboxChanges(Struct):
     trusted: bool
     added: dict[str, IndexRow] = {}
     removed: set[str] = set()
+
+
+class _NamedLock:
+    """A lock in `locks/`, for one transaction; a class, since a claim takes three and a generator costs more."""
+
+    def __init__(self, folder: int, path: str, name: str, held: set[str], timeout_s: float) -> None:
+        self._folder, self._path, self._name = folder, path, name
+        self._held = held
+        self._timeout_s = timeout_s
+        self._descriptor = -1
+
+    def __enter__(self) -> int:
+        if self._name in self._held:
+            raise RuntimeError(f"{self._name} is already locked")
+        self._descriptor = file_operations.take_lock(
+            self._folder, self._name, self._path, timeout_s=self._timeout_s
+        )
+        self._held.add(self._name)
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock, if it was taken."""
+        if self._descriptor >= 0:
+            self._held.discard(self._name)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Transaction:
@@ -539,13 +571,18 @@ class Transaction:
     @contextmanager
     def locked(self, *agents: str) -> Iterator[None]:
         """Lock the mailboxes of these agents. Locks are taken in sorted order to avoid deadlocks."""
-        with ExitStack() as stack:
+        locks: list[_NamedLock] = []
+        try:
             for agent in sorted(set(agents)):
-                stack.enter_context(self._lock(f"{agent}.lock"))
+                locks.append(self._lock(f"{agent}.lock"))
+                locks[-1].__enter__()
             try:
                 yield
             finally:
                 self._update_index()
+        finally:
+            for lock in reversed(locks):
+                lock.release()
 
     def holds(self, agent: str) -> bool:
         """Return True if this transaction has locked the mailbox."""
@@ -578,23 +615,12 @@ class Transaction:
                 return
             yield True
 
-    @contextmanager
-    def _lock(self, name: str, timeout_s: float = file_operations.LOCK_TIMEOUT_S) -> Iterator[int]:
-        if name in self._held:
-            raise RuntimeError(f"{name} is already locked")
-        path = f"{self.directory.path}/locks"
-        with file_operations.lock(self.folder("locks"), name, path, timeout_s=timeout_s) as descriptor:
-            self._held.add(name)
-            try:
-                yield descriptor
-            finally:
-                self._held.discard(name)
+    def _lock(self, name: str, timeout_s: float = file_operations.LOCK_TIMEOUT_S) -> _NamedLock:
+        return _NamedLock(self.folder("locks"), f"{self.directory.path}/locks", name, self._held, timeout_s)
 
-    @contextmanager
-    def record(self, name: str) -> Iterator[int]:
+    def record(self, name: str) -> AbstractContextManager[int]:
         """Lock a small record in `locks/`, and yield its descriptor to read and write it."""
-        with self._lock(name) as descriptor:
-            yield descriptor
+        return self._lock(name)
 
     @contextmanager
     def state_locked(self) -> Iterator[None]:

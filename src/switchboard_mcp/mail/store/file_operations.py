@@ -364,6 +364,15 @@ def read_unshared(folder: int, name: str, limit: int) -> FileContent | RejectedF
 @contextmanager
 def lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[int]:
     """Hold a named lock and yield the lock file's descriptor. The lock ends with this process at the latest."""
+    descriptor = take_lock(folder, name, path, timeout_s=timeout_s)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def take_lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S) -> int:
+    """Take a named lock; returns the lock file's descriptor, which holds it until it is closed."""
     descriptor = open_lock(folder, name)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -373,9 +382,10 @@ def lock(folder: int, name: str, path: str, *, timeout_s: float = LOCK_TIMEOUT_S
             raise refused(
                 "mail_not_stored", message, hint="Find the process with `fuser` and resume or stop it."
             )
-        yield descriptor
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def open_lock(folder: int, name: str) -> int:
@@ -393,12 +403,13 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _acquire(descriptor: int, path: str, timeout_s: float) -> bool:
-    until = time.monotonic() + timeout_s
+    until = 0.0
     pause = 0.0001
     while True:
         try:
             if try_lock(descriptor):
                 return True
+            until = until or time.monotonic() + timeout_s
         except OSError as problem:
             message = f"The file system of {path} does not support file locks: {problem.strerror}."
             hint = "Put the workspace on a local disk, or mount the file system with locks."
