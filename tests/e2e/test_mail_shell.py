@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,32 @@ def test_mistakes_are_told_with_what_to_do(shell: Shell, tmp_path: Path) -> None
     assert not (tmp_path / ".switchboard").exists()
     assert "'noon'" in shell.refused("send", "coder", "x", "--priority", "noon", "--as", "lead", code=2)
     assert "`ackBy`" in shell.refused("send", "coder", "x", "--ack-by", "noon", "--as", "lead")
+    typo = shell.run("send", "coder", "x", "--as", "laed")
+    assert "'laed' is no agent here" in typo.stderr
+    assert "mail agents add laed" in typo.stderr
+
+
+def test_a_message_shows_its_subject_and_copies_and_sent_ones_their_recipients(shell: Shell) -> None:
+    shell.say("agents", "add", "tester")
+    shell.say("send", "coder", "Build it", "--subject", "Parser", "--cc", "tester", "--as", "lead")
+    read = shell.say("read", "--as", "coder")
+    assert "subject   Parser\n" in read
+    assert "cc        tester\n" in read
+    assert "to coder\n" in shell.say("read", "--as", "tester")
+    header, first, second = shell.say("search", "--sent", "Build", "--as", "lead").splitlines()[1:]
+    assert header.split()[:2] == ["ID", "TO"]
+    assert {first.split()[1], second.split()[1]} == {"coder", "tester"}
+    shell.say("send", "lead", "x", "--ack-by", "30m", "--as", "tester")
+    [timed] = shell.ask("inbox", "--as", "lead")["messages"]
+    sent_at, due = (timed["message"]["createdAt"], timed["message"]["metadata"]["ackBy"])
+    left = datetime.fromisoformat(due) - datetime.fromisoformat(sent_at)
+    assert abs(left.total_seconds() - 1800) < PATIENCE_S
+    assert "not a duration" in shell.refused("send", "lead", "x", "--ack-by", "30x", "--as", "tester", code=2)
+    [preview] = shell.ask("inbox", "--as", "tester")["messages"]
+    thread = shell.say("thread", preview["message"]["metadata"]["copyOf"], "--as", "tester")
+    assert "coder, lead, tester; 1 message" in thread
+    # Acting in a shell a moment ago is no connection.
+    assert "tester is qa now" in shell.say("agents", "rename", "tester", "qa")
 
 
 def test_the_workspace_is_found_from_a_folder_inside_it(
@@ -402,7 +429,7 @@ def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
     done = shell.ask("prune", "--older", "0d")
     assert (done["dryRun"], done["messages"], done["receipts"]) == (False, 1, 2)
     assert shell.ask("verify")["sound"]
-    assert "not an age" in shell.refused("prune", "--older", "soon", code=2)
+    assert "not a duration" in shell.refused("prune", "--older", "soon", code=2)
     assert "--older missing" in shell.refused("prune", code=2)
 
 

@@ -113,6 +113,17 @@ class Presence:
         departed = bool(pid) or info.st_atime < 1
         return ("online" if recent and not departed else "offline"), info.st_mtime
 
+    def is_connected(self, agent: str) -> bool:
+        """Return True if a process holds the agent's name, here or on another machine; a shell does so briefly."""
+        stay = self.remote(agent)
+        if stay is not None:
+            return stay.here != "offline"
+        try:
+            with self._open(agent, create=False) as file:
+                return _is_locked(file.fd)
+        except OSError:
+            return False
+
     def remote(self, agent: str) -> RemotePresence | None:
         """Return the presence of an agent on another machine; None for a local one."""
         try:

@@ -34,6 +34,8 @@ def summary_view(stored: StoredMessage) -> dict[str, object]:
         "createdAt": message.created_at,
         "order": stored.order,
     }
+    if message.subject:
+        view["subject"] = message.subject[:PREVIEW_CHARS]
     if cut:
         view["chars"] = len(message.payload)
     if stored.place != "inbox":

@@ -101,18 +101,18 @@ PRUNE = Command(
 
 
 def read_age(text: str, flag: str = "--older") -> float:
-    """Parse an age, in seconds.
+    """Parse a duration, in seconds.
 
-    >>> read_age("30d"), read_age("12h"), read_age("0.5d")
-    (2592000.0, 43200.0, 43200.0)
+    >>> read_age("30d"), read_age("12h"), read_age("0.5d"), read_age("30m")
+    (2592000.0, 43200.0, 43200.0, 1800.0)
     """
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dh])", text)
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([dhm])", text)
     if match is None:
         raise usage_error(
-            f"{flag} '{text[:80]}': not an age.",
-            f"For example: {flag} 30d for 30 days, or 12h for 12 hours.",
+            f"{flag} '{text[:80]}': not a duration.",
+            f"For example: {flag} 30d for 30 days, 12h for 12 hours, or 30m for 30 minutes.",
         )
-    return float(match[1]) * {"d": 86_400, "h": 3_600}[match[2]]
+    return float(match[1]) * {"d": 86_400, "h": 3_600, "m": 60}[match[2]]
 
 
 def show_findings(findings: Sequence[StoreFinding], console: Console) -> None:

@@ -133,11 +133,16 @@ async def _add(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
     return 0
 
 
+async def _require_ended(invocation: Invocation, mailbox: Mailbox, name: str) -> None:
+    """Raise `mail_forbidden` if a host or terminal is connected as this agent, unless `--force`."""
+    if not invocation.args.force and await asyncio.to_thread(mailbox.presence.is_connected, name):
+        text = f"A host or terminal is connected as '{name}'."
+        raise refused("mail_forbidden", text, hint="End it first, or use --force.")
+
+
 async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
     name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
-    status, _ = await asyncio.to_thread(mailbox.presence.status, name)
-    if status != "offline" and not invocation.args.force:
-        raise refused("mail_forbidden", f"Agent '{name}' is {status}.", hint="End it first, or use --force.")
+    await _require_ended(invocation, mailbox, name)
     rejected = await mailbox.post.remove_agent(name, force=invocation.args.force)
     text = f"{name} was removed."
     text += f" {plural(rejected, 'message')} rejected; see `switchboard mail dead`." if rejected else ""
@@ -147,9 +152,7 @@ async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
 
 async def _rename(invocation: Invocation, mailbox: Mailbox, old: str, new: str) -> int:
     name = message_lookup.require_unreserved(agent_registry.parse_name(old))
-    status, _ = await asyncio.to_thread(mailbox.presence.status, name)
-    if status != "offline" and not invocation.args.force:
-        raise refused("mail_forbidden", f"Agent '{name}' is {status}.", hint="End it first, or use --force.")
+    await _require_ended(invocation, mailbox, name)
     require_shell_name(agent_registry.parse_name(new), mailbox.config)
     moved = await renaming.rename_agent(mailbox.post, name, new)
     chosen = agent_registry.parse_name(new)

@@ -125,7 +125,8 @@ def run_search(invocation: Invocation) -> int:
         if invocation.as_json:
             invocation.console.out.json({"agent": agent, "messages": messages})
         else:
-            show_list(messages, invocation.console, plural(len(messages), "message"), places=True)
+            title = plural(len(messages), "message")
+            show_list(messages, invocation.console, title, places=True, sent=args.sent)
         return 0
 
     return with_mailbox(invocation, work)

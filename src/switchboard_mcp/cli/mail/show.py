@@ -57,6 +57,12 @@ def show_message(stored: StoredMessage, out: Screen, fence: int = 0, until: str 
         message.sender + ("" if stored.verified else " (unverified)"),
         "bold" if stored.verified else "yellow",
     )
+    metadata = message.metadata
+    is_copy = isinstance(metadata.get("copyOf"), str)
+    row("copy of", f"{metadata['copyOf']} to {metadata.get('to', '')}" if is_copy else "")
+    copies = metadata.get("cc")
+    row("cc", ", ".join(map(str, copies)) if isinstance(copies, list) else "")
+    row("subject", message.subject, "bold")
     row("action", message.action, ACTION_STYLES.get(message.action, ""))
     row("sent", f"{message.created_at} ({format_since(message.created_at)})")
     row("place", _place(stored))
@@ -66,7 +72,7 @@ def show_message(stored: StoredMessage, out: Screen, fence: int = 0, until: str 
     row("priority", "" if message.priority == "normal" else message.priority, "yellow")
     row("ack by", message.ack_by or "")
     row("yours", f"until {until}, fence {fence}" if fence else "", "green")
-    attached = message.metadata.get("attachment")
+    attached = metadata.get("attachment")
     row("attached", f"{FOLDER}/{attached.get('file')}" if isinstance(attached, dict) else "")
     row("persona", message.persona or "", "dim")
     out.line()
@@ -74,24 +80,30 @@ def show_message(stored: StoredMessage, out: Screen, fence: int = 0, until: str 
 
 
 def show_list(
-    messages: Sequence[StoredMessage], console: Console, title: str, *, places: bool = False
+    messages: Sequence[StoredMessage],
+    console: Console,
+    title: str,
+    *,
+    places: bool = False,
+    sent: bool = False,
 ) -> None:
-    """Print a table of messages."""
+    """Print a table of messages; of `sent` ones the recipients instead of the sender."""
     out = console.out
     out.line(title, "bold" if messages else "dim")
-    rows = [_row(stored, places) for stored in messages]
-    header = ("ID", "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
+    rows = [_row(stored, places, sent) for stored in messages]
+    header = ("ID", "TO" if sent else "FROM", "ACTION", "AGE", *(("PLACE",) if places else ()), "")
     if rows:
         out.table(rows, header, optional=(3,), cell_lines=1)
 
 
-def _row(stored: StoredMessage, places: bool) -> list[Cell]:
+def _row(stored: StoredMessage, places: bool, sent: bool) -> list[Cell]:
     message = stored.message
-    sender = Styled(message.sender, "bold") if stored.verified else Styled(f"{message.sender}?", "yellow")
+    other = message.recipient if sent else message.sender
+    person = Styled(other, "bold") if stored.verified or sent else Styled(f"{other}?", "yellow")
     urgent = f"[{message.priority}] " if message.priority != "normal" else ""
     return [
         Styled(short_id(message.id), "cyan"),
-        sender,
+        person,
         Styled(message.action, ACTION_STYLES.get(message.action, "")),
         format_since(message.created_at),
         *([_place(stored)] if places else []),

@@ -11,12 +11,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID
+from switchboard_mcp.cli.mail.check import read_age
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, folder_of, with_mailbox
 from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
@@ -34,6 +36,7 @@ from switchboard_mcp.mail.messages import (
     StoredMessage,
 )
 from switchboard_mcp.mail.roles import read_role
+from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import State
 from switchboard_mcp.mail.workflows.engine import send_pending_notices
 from switchboard_mcp.mail.workspace_files import read_workspace_file
@@ -52,7 +55,7 @@ def run_send(invocation: Invocation) -> int:
         payload=payload,
         reply_to=invocation.args.reply_to or None,
         priority=invocation.args.priority,
-        ack_by=invocation.args.ack_by or None,
+        ack_by=_ack_by(invocation.args.ack_by),
         idempotency_key=invocation.args.key or None,
         metadata=metadata,
     )
@@ -81,9 +84,20 @@ def run_send(invocation: Invocation) -> int:
                 recipients = [*recipients, *copies]
         if "completes" in metadata:
             await send_pending_notices(mailbox.post)
-        return _show_sent(invocation, outcomes, recipients, sender, verified)
+        code = _show_sent(invocation, outcomes, recipients, sender, verified)
+        if sender not in await mailbox.post.agents():
+            text = f"'{sender}' is no agent here, so it has no inbox before somebody answers."
+            invocation.console.warn(f"{text} Add it with `switchboard mail agents add {sender}`.")
+        return code
 
     return with_mailbox(invocation, work)
+
+
+def _ack_by(typed: str) -> str | None:
+    """Return the time of a deadline: `typed` is a time, or how long from now."""
+    if not typed[:-1].isdecimal():
+        return typed or None
+    return stamp(datetime.now(UTC) + timedelta(seconds=read_age(typed, "--ack-by")))
 
 
 async def _addressed(
@@ -126,7 +140,7 @@ SEND = Command(
         option("--subject", "LINE", "a line that may be shown before the message is read"),
         option("--reply-to", "ID", "the message that this answers"),
         choice("--priority", PRIORITIES, "how urgent it is", "normal"),
-        option("--ack-by", "TIME", "ISO 8601: when you expect it to be settled"),
+        option("--ack-by", "TIME", "when you expect it to be settled: 30m, 2h, 1d, or an ISO 8601 time"),
         option("--key", "KEY", "idempotency key: the same key to the same recipient is sent once"),
         repeatable("--meta", "KEY=VALUE", "a metadata entry; JSON or text"),
         flag("--team", "TO is a team, even if an agent has the same name"),

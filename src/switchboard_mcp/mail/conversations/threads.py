@@ -13,6 +13,7 @@ from collections.abc import Collection
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.messages import Draft, MailMessage, StoredMessage
 from switchboard_mcp.mail.store.filenames import PLACES
@@ -151,10 +152,14 @@ async def _collect(
 
 
 def people_of(message: MailMessage) -> set[str]:
-    """Return everybody a message concerns: sender, recipient and those who get a copy."""
+    """Return everybody a message concerns: sender, recipient and those who get a copy; of a copy, also the recipient
+    of the original.
+    """
     copies = message.metadata.get("cc")
     names = [each for each in copies if isinstance(each, str)] if isinstance(copies, list) else []
-    return {message.sender, message.recipient, *names}
+    original = message.metadata.get("to") if "copyOf" in message.metadata else None
+    names += [original] if isinstance(original, str) else []
+    return {message.sender, message.recipient, *filter(is_agent_name, names)}
 
 
 async def search_sent(

@@ -29,6 +29,10 @@ async def test_a_thread_holds_task_copy_question_answer_and_result_and_only_its_
         lead, coder, late, stranger = [await desk.agent(name) for name in ("lead", "coder", "late", "eve")]
         task = await send(lead, "coder", "Write the parser", subject="Parser", cc=["late"])
         assert task["copies"] == ["late"]
+        for reader in (lead, coder, late):
+            thread = await reader.call("read_thread", id=task["id"])
+            assert thread["members"] == ["coder", "late", "lead"]
+            assert [each["action"] for each in thread["messages"]] == ["delegate_task"]  # never the copy
         await take(coder)
         asked = await coder.call("update_message", id=task["id"], state="input-required", note="Which one?")
         question = await take(lead)
