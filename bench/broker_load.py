@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import statistics
 import sys
 import tempfile
@@ -19,24 +18,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import broker_fairness
 from bench.broker import Server
 from bench.broker_kills import MARK, REPO, SWITCHBOARD, Counts, LoadedHost, brokers, marked
-from bench.client import Client, expected
+from bench.client import Client
 from bench.contestants import SUITE, Contestant, make_workspace
 
 BLOCKS, SEQUENTIAL, SEQUENTIAL_S, WIDTH = 15, 600, 0.4, 50
-CROWD = 1000
 MODULE = [sys.executable, "-P", "-m", "switchboard_mcp"]
 AT_ONCE = 3
 
 
 @contextmanager
-def workspace(**env: str) -> Iterator[tuple[Path, dict[str, str], str]]:
+def workspace(isolation: str = "auto", **env: str) -> Iterator[tuple[Path, dict[str, str], str]]:
     """A workspace with the echo child whose broker ends soon, the environment of its hosts, and their mark."""
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="load-") as name:
         folder = make_workspace(Path(name) / "one", 1)
-        settings = {"broker": {"enabled": True, "lingerMs": 200}, "results": {"maxTokens": 0}}
+        settings = {
+            "broker": {"enabled": True, "lingerMs": 200},
+            "results": {"maxTokens": 0},
+            "suites": {"echo": {"isolation": isolation}},
+        }
         (folder / "switchboard.config.json").write_text(json.dumps(settings))
         state = {"XDG_STATE_HOME": f"{name}/state", "XDG_CACHE_HOME": f"{name}/cache"}
         yield folder, {**state, MARK: mark, "SWITCHBOARD_BROKER": "on", **env}, mark
@@ -130,36 +133,7 @@ def speed(count: int) -> bool:
 
 def fairness(count: int) -> bool:
     """Compare calls of one session with and without another that has many calls in flight."""
-    with workspace() as (folder, env, _):
-        quiet = client(folder, env)
-        alone = [taken / 1000 for taken in quiet.sequential(count, 5)]
-        ready, writing = os.pipe()
-        crowd = os.fork()
-        if not crowd:
-            _keep_in_flight(client(folder, env), writing)
-        os.read(ready, 1)
-        time.sleep(0.5)  # until its calls are in flight
-        beside = [taken / 1000 for taken in quiet.sequential(count, 20)]
-        os.kill(crowd, signal.SIGKILL)
-        os.waitpid(crowd, 0)
-        quiet.stop()
-    before, after = statistics.median(alone), statistics.median(beside)
-    print(
-        f"p50 {before:.0f} µs; beside {CROWD} calls in flight of another session {after:.0f} µs: {after / before:.1f} ×"
-    )
-    return after <= 3 * before
-
-
-def _keep_in_flight(busy: Client, ready: int) -> None:
-    """Call for ever. Ids are used again long after their answer."""
-    requests = [busy.contestant.call(number, expected(number)) for number in range(4 * CROWD)]
-    sent = CROWD
-    busy.write(b"".join(requests[:sent]))
-    os.write(ready, b"x")
-    while True:
-        for _ in range(busy.read().count(b"\n")):
-            busy.write(requests[sent % len(requests)])
-            sent += 1
+    return broker_fairness.run(workspace, client, count)
 
 
 async def _upgrade(sessions: int) -> Counts:

@@ -1,11 +1,13 @@
 """The child behind every contestant: a stdio MCP server with one tool, `echo`, as fast as Python goes.
 
-Owns nothing but speed: it trusts its client, and answers all the requests of one read with one write.
+Owns nothing but speed: it trusts its client, and answers all the requests of one read with one write. With
+BENCH_WORK_US, it works that long on each call, and answers one by one.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -41,6 +43,7 @@ TOOLS = (
     b'{"tools":[{"name":"echo","description":"Answer with the same message.","inputSchema":{"type":"object",'
     b'"properties":{"message":{"type":"string"}},"required":["message"]}}]}'
 )
+WORK_NS = 1000 * int(os.environ.get("BENCH_WORK_US", "0"))
 ERROR = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32601,"message":"Method not found"}}\n'
 
 decode = msgspec.json.Decoder(Request).decode
@@ -72,10 +75,21 @@ def answer(line: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (request.id, result)
 
 
+def work() -> None:
+    end = time.perf_counter_ns() + WORK_NS
+    while time.perf_counter_ns() < end:
+        pass
+
+
 def main() -> None:
     rest = b""
     while chunk := os.read(0, 65536):
         *lines, rest = (rest + chunk).split(b"\n")
+        if WORK_NS:
+            for line in lines:
+                work()
+                os.write(1, answer(line))
+            continue
         out = b"".join([answer(line) for line in lines])
         while out:
             out = out[os.write(1, out) :]

@@ -52,7 +52,7 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.stdio import StdioServer
 from switchboard_mcp.transport.process.launcher import Launcher
-from switchboard_mcp.transport.stdio import Cork
+from switchboard_mcp.transport.stdio import Cork, Turns
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
@@ -200,7 +200,7 @@ async def running(
         services = ChildContext(
             loop=loop,
             launcher=launcher,
-            cork=Cork(),
+            cork=Cork(Turns() if several_hosts else None),
             log=log,
             redactor=redactor,
             catalog=Catalog(cache_folder(os.environ)),

@@ -119,12 +119,12 @@ class Journal:
 
     # Input
 
-    def read(self, source: int) -> bytes:
-        """Read from a pipe, and return what came."""
+    def read(self, source: int, size: int = READ_BYTES) -> bytes:
+        """Read up to `size` bytes, at most `READ_BYTES`, from a pipe, and return what came."""
         if self.position + READ_BYTES > self._prepared:
             self._prepare()
         start = self.position
-        self.position = end = start + os.readv(source, (self._bytes[start : start + READ_BYTES],))
+        self.position = end = start + os.readv(source, (self._bytes[start : start + size],))
         data = self._map[start:end]
         if data.find(0) >= 0:
             data = self._bytes[start:end] = data.replace(b"\0", CONTROL_CHARACTER)
@@ -339,7 +339,7 @@ class JournaledPipes:
             unfinished = self._link.unfinished
             if unfinished is not None and journal.needs_compaction(unfinished):
                 self._compact(unfinished)
-        return journal.read(source)
+        return journal.read(source, size)
 
     def write(self, target: int, data: bytes | memoryview) -> int:
         """Append to the journal unless it is the rest of an earlier write, and send what the host takes."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from switchboard_mcp.transport.fair_queue import REVIEW_S, WINDOW
+from switchboard_mcp.transport.fair_queue import REVIEW_S
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 
 CROWD = 60
+# Calls of a session at the child, before it has answered any.
+WINDOW = 1
 
 
 def shared_child(board: Board) -> tuple[FakeChild, Host, Host]:

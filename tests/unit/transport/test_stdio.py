@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
-from switchboard_mcp.transport.stdio import HIGH_WATER, LOW_WATER, Cork, PipeTransport
+from switchboard_mcp.transport.stdio import HIGH_WATER, LOW_WATER, TURN_MESSAGES, Cork, PipeTransport, Turns
 from tests.patience import PATIENCE_S
 from tests.unit.transport.recorder import Recorder, settle
 
@@ -464,6 +464,114 @@ class TestCork:
         await settle()
         assert os.read(wire.theirs_in, 10) == b""
         assert wire.heard.errors == []
+
+
+class TestTurns:
+    @pytest_asyncio.fixture
+    async def hosts(self) -> AsyncIterator[list[Wire]]:
+        cork = Cork(Turns())
+        hosts = [Wire(mirror=True, cork=cork) for _ in range(3)]
+        yield hosts
+        for each in hosts:
+            each.close()
+
+    def listen(self, hosts: list[Wire], log: list[tuple[int, bytes]]) -> None:
+        for number, each in enumerate(hosts):
+
+            def receive(data: bytes, number: int = number) -> None:
+                log.append((number, data))
+                hosts[number].heard.receive(data)
+
+            each.link.start(receive, each.heard.closed, each.heard.hear_odd)
+
+    async def test_little_input_is_handled_between_the_messages_of_a_busy_host(
+        self, hosts: list[Wire]
+    ) -> None:
+        log: list[tuple[int, bytes]] = []
+        self.listen(hosts, log)
+        busy, quiet, idle = hosts
+        for _ in range(5):  # the event loop has seen all of this input before any is handled
+            for number in range(200):
+                busy.say(message(number) + b"\n")
+            quiet.say(PING + b"\n")
+            await busy.heard.until_received(200)
+            await quiet.heard.until_received(1)
+            assert log.index((1, PING)) <= TURN_MESSAGES
+            assert [data for number, data in log if number == 0] == [message(number) for number in range(200)]
+            assert not idle.heard.received
+            for each in hosts:
+                each.heard.received.clear()
+            log.clear()
+
+    async def test_a_host_alone_is_not_interrupted(self) -> None:
+        turns = Turns()
+        host, child = Wire(mirror=True, cork=Cork(turns)), Wire(cork=Cork(turns))
+        log: list[tuple[int, bytes]] = []
+        self.listen([host, child], log)
+        host.say((PING + b"\n") * 100)
+        child.say(PING + b"\n")
+        await host.heard.until_received(100)
+        await child.heard.until_received(1)
+        assert log.index((1, PING)) in (0, 100)
+        host.close()
+        child.close()
+
+    async def test_a_host_that_ends_or_is_closed_in_its_turn_disturbs_nobody(self, hosts: list[Wire]) -> None:
+        log: list[tuple[int, bytes]] = []
+        self.listen(hosts, log)
+        busy, ending, closing = hosts
+        closing.link._on_message = lambda _data: closing.link.close()
+        busy.say((PING + b"\n") * 100)
+        ending.say(PING + b"\n")
+        os.close(ending.theirs_out)
+        closing.say((PING + b"\n") * 100)
+        await ending.heard.until_closed()
+        await busy.heard.until_received(100)
+        await settle()
+        assert len(ending.heard.received) == 1
+        assert not any(each.heard.errors for each in hosts)
+        busy.say((PING + b"\n") * 100)
+        await busy.heard.until_received(200)
+
+    async def test_a_busy_host_that_is_resumed_in_between_keeps_its_order(self, hosts: list[Wire]) -> None:
+        log: list[tuple[int, bytes]] = []
+        self.listen(hosts, log)
+        busy, quiet, _ = hosts
+
+        def resume(data: bytes) -> None:
+            busy.link.pause()
+            busy.link.resume()
+            busy.say(message(100) + b"\n")
+            log.append((1, data))
+
+        quiet.link._on_message = resume
+        for number in range(100):
+            busy.say(message(number) + b"\n")
+        quiet.say(PING + b"\n")
+        await busy.heard.until_received(101)
+        assert busy.heard.received == [message(number) for number in range(101)]
+        assert log.index((1, PING)) <= TURN_MESSAGES
+
+    async def test_output_is_not_settled_while_messages_wait_to_be_delivered(
+        self, hosts: list[Wire], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log: list[tuple[int, bytes]] = []
+        self.listen(hosts, log)
+        busy, quiet, _ = hosts
+        settled: list[bool] = []
+
+        def write(_fd: int, data: bytes | memoryview) -> int:
+            settled.append(busy.link.is_settled)
+            return len(data)
+
+        monkeypatch.setattr(busy.link, "_write", write)
+        quiet.link._on_message = busy.link.send
+        busy.say((PING + b"\n") * 100)
+        quiet.say(PING + b"\n")
+        await busy.heard.until_received(100)
+        assert settled == [False]
+        busy.link.send(PING)
+        assert settled == [False, True]
 
 
 async def test_a_pipe_we_write_to_does_not_block_and_one_we_read_from_is_left_as_it_is(wire: Wire) -> None:

@@ -16,6 +16,7 @@ from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.server.http import validation
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.exchange import EVENT_TYPE, HttpExchange
+from switchboard_mcp.server.http.session_turns import SessionTurns
 from switchboard_mcp.server.http.sessions import HostSession, Sessions
 from switchboard_mcp.server.http.streamable_http_stateless import COMMIT_S
 from switchboard_mcp.server.http.validation import MessageHead, Refusal, refusal
@@ -36,6 +37,7 @@ class SessionHandler:
     def __init__(self, gateway: Gateway, loop: asyncio.AbstractEventLoop, sessions: Sessions) -> None:
         self._gateway = gateway
         self._loop = loop
+        self._turns = SessionTurns(loop)
         self.sessions = sessions
 
     async def serve(self, exchange: HttpExchange, posted: MessageHead, body: bytes) -> None:
@@ -146,6 +148,8 @@ class SessionHandler:
         key = (validation.SESSION, session.key.encode())
         self.sessions.begin_request(session)
         try:
+            if len(self.sessions.all) > 1:
+                await self._turns.wait(session)
             for body in requests.values():
                 self._gateway.receive(session.session, post, body)
             events = exchange.prefers_events
