@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from switchboard_mcp.mail.store.disk import commit_journal, day_segments
 from switchboard_mcp.mail.store.disk.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
 from switchboard_mcp.mail.store.filenames import MessageFile, Now, parse, parse_receipt_name
+from switchboard_mcp.mail.store.index.inbox_comparison import InboxComparison
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.index.recent_receipts import RecentReceipts
 from switchboard_mcp.mail.store.ordering import Counter, reserve
@@ -93,6 +95,7 @@ class StoreDirectory:
         # Messages that this process has published to inboxes without an index, by agent and file name.
         self.published: dict[str, dict[str, VerifiedMessage]] = {}
         self._published_count = 0
+        self._threads = threading.local()
         # Files without a valid signature that were found by an incomplete listing: their inodes by agent and name.
         self.unsigned: dict[str, dict[str, int]] = {}
         # File under which a message was claimed, by agent and id. A hint only: other processes move files too.
@@ -163,6 +166,13 @@ class StoreDirectory:
         finally:
             os.close(descriptor)
 
+    def comparisons(self) -> dict[str, InboxComparison]:
+        """Return the comparisons of large inboxes with their indexes that this thread has begun, by agent."""
+        found: dict[str, InboxComparison] | None = getattr(self._threads, "comparisons", None)
+        if found is None:
+            found = self._threads.comparisons = {}
+        return found
+
     def known_key(self, state: tuple[int, ...]) -> bytes | None:
         """Return the key used to sign messages, if its file is in the state in which it was read before."""
         return self._key[1] if self._key is not None and self._key[0] == state else None
@@ -227,11 +237,15 @@ class VerifiedMessage(Struct, frozen=True):
 
 
 class InboxChanges(Struct):
-    """Changes of one inbox under its lock, for the index; `trusted` if that was right for the state `before` them."""
+    """Changes of one inbox under its lock, for the index; `trusted` if that was right for the state `before` them.
+
+    The index of a `large` inbox gets them in any case.
+    """
 
     folder: int
     before: int
     trusted: bool
+    large: bool = False
     added: dict[str, IndexRow] = {}
     removed: set[str] = set()
 
@@ -519,22 +533,25 @@ class Transaction:
         trusted = self._trusted.get(agent) == stamp or (
             self.directory.index.view(agent, stamp, partial=True) is not None
         )
-        self._changes[agent] = InboxChanges(folder, stamp, trusted, {}, set())
+        large = not trusted and self.directory.index.is_large(agent)
+        self._changes[agent] = InboxChanges(folder, stamp, trusted, large, {}, set())
 
     def _note_change(
         self, folder: int, *, added: str = "", removed: str = "", row: IndexRow | None = None
     ) -> bool:
         """Note a change for the index; returns False if there is none that is right."""
-        changes = self._changes.get(self._inboxes.get(folder, ""))
-        if changes is None or not changes.trusted:
+        agent = self._inboxes.get(folder, "")
+        changes = self._changes.get(agent)
+        if changes is None or not (changes.trusted or changes.large):
             return False
         if removed:
             changes.removed.add(removed)
             changes.added.pop(removed, None)
         if added:
             if row is None:
-                # Only a publisher knows its message; the next reader lists the folder.
-                changes.trusted = False
+                # Only a publisher knows its message; the next reader lists the folder, or handles it as dropped.
+                changes.trusted, changes.large = False, self.directory.index.is_large(agent)
+                changes.added[added] = IndexRow(added, 0)
             else:
                 inode = row.inode or file_operations.inode(folder, added)
                 changes.added[added] = replace(row, inode=inode)
@@ -547,6 +564,8 @@ class Transaction:
             if each.trusted:
                 stamp = stamp_of(each.folder)
                 self.directory.index.update(agent, each.before, stamp, each.added.values(), each.removed)
+            elif each.large:
+                self.directory.index.correct(agent, None, each.added.values(), each.removed)
 
     def mark_unsynced(self, agent: str) -> None:
         """Also sync the messages of this agent: those seen there may not have been synced by their writer."""

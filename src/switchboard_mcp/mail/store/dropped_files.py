@@ -7,6 +7,7 @@ files of other programs and are left alone. Not aware of who watches the folder.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Collection, Sequence
@@ -41,7 +42,14 @@ from switchboard_mcp.mail.store.filenames import (
     receipt_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.index.inbox_index import InboxView, IndexRow, first_names, stamp_of
+from switchboard_mcp.mail.store.index.inbox_comparison import InboxComparison, changes_of
+from switchboard_mcp.mail.store.index.inbox_index import (
+    RELIST_S,
+    InboxView,
+    IndexRow,
+    first_names,
+    stamp_of,
+)
 from switchboard_mcp.mail.store.maintenance import cleanup
 from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
 from switchboard_mcp.mail.store.sending import OutgoingMessage
@@ -57,6 +65,10 @@ MIN_INDEXED = 128
 MAX_READ = 2_000
 # Pauses before a folder is listed because its index does not fit: a writer changes both within this time.
 INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
+# A large inbox is compared with its index without a reason so seldom that this many files a second are read at most.
+COMPARED_PER_S = 100
+# The lock of the process that sweeps.
+SWEEPER_LOCK = "sweeper"
 # How long a reader waits for another process that delivers the same inbox.
 DELIVERY_WAIT_S = 2.0
 # A file that cannot be parsed may still be being written.
@@ -136,18 +148,25 @@ class _Listing(msgspec.Struct):
         return rows | {name: IndexRow(name, inode, unread=True) for name, inode in self.unread.items()}
 
 
-def scan(tx: Transaction, agent: str, *, listing: bool = False) -> Inbox:
+def scan(
+    tx: Transaction, agent: str, *, listing: bool = False, changed: Collection[str] | None = None
+) -> Inbox:
     """Return the delivered messages and the names of dropped files; from the folder itself if `listing`.
 
     Reads at most MAX_READ files; then the answer is partial, and the next one has more. Until all are read, even
-    `listing` does not list the folder again.
+    `listing` does not list the folder again. A large inbox is compared with its index instead, in pieces; if the caller
+    has watched it, only the files that have `changed` are.
     """
     if not tx.has("inbox", agent):
         return Inbox([])
     index = tx.directory.index
-    indexed = _scan_index(tx, agent, listing=listing)
+    if listing and _check_large(tx, agent, changed):
+        return Inbox([], partial=True)
+    indexed = _scan_index(tx, agent, listing=listing and not index.is_large(agent))
     if indexed is not None:
         return indexed
+    if (latest := _latest(tx, agent)) is not None:
+        return latest
     found = _list(tx, agent, MAX_READ)
     if not found.unread:
         tx.directory.unsigned.pop(agent, None)
@@ -179,6 +198,93 @@ def _scan_index(tx: Transaction, agent: str, *, listing: bool) -> Inbox | None:
         # A writer may be between its change and the update of the index.
         time.sleep(pause_s)
     return None
+
+
+def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -> bool:
+    """Bring the index of a large inbox up to date; returns True if that takes more pieces.
+
+    `changed` has the files that have changed since the last time, or is None if that is unknown.
+    """
+    index, folder = tx.directory.index, tx.folder("inbox", agent)
+    if not index.is_large(agent) or tx.holds(agent):
+        return False
+    comparisons = tx.directory.comparisons()
+    exact = index.view(agent, stamp_of(folder), partial=True)
+    if exact is None:
+        with tx.locked_to_read(agent):  # A writer may be between its change and the update of the index.
+            exact = index.view(agent, stamp_of(folder), partial=True)
+    if changed is not None and agent not in comparisons:
+        # One of the store's names, which are most, is looked at only if somebody else has changed the folder.
+        names = [name for name in changed if exact is None or parse("inbox", name) is None]
+        if names:
+            _correct(tx, agent, names, exact=True)
+            return False
+    if exact is not None and agent not in comparisons:
+        age = abs(time.time() - exact.listed_at)
+        if age < max(RELIST_S, exact.count() / COMPARED_PER_S):
+            return False
+    view = index.latest(agent)
+    if view is None:
+        return False
+    if changed:
+        _correct(tx, agent, changed, exact=False)
+        view = index.latest(agent) or view
+    current = comparisons.get(agent)
+    if current is None:
+        current = comparisons[agent] = InboxComparison(folder, stamp_of(folder))
+    if current.advance(folder, view):
+        return True
+    del comparisons[agent]
+    # What came meanwhile is known to those who watch the folder.
+    _correct(tx, agent, current.differing, exact=changed is not None or stamp_of(folder) == current.stamp)
+    index.mark_listed(agent)
+    return False
+
+
+def _correct(tx: Transaction, agent: str, names: Collection[str], *, exact: bool) -> None:
+    """Make the index right for these files; if `exact`, it is right for the folder then."""
+    folder, index = tx.folder("inbox", agent), tx.directory.index
+    try:
+        with tx.locked(agent):
+            stamp = stamp_of(folder)
+            view = index.latest(agent)
+            if view is not None:
+                added, removed = changes_of(folder, view, names)
+                index.correct(agent, stamp if exact else None, added, removed)
+    except (OSError, SwitchboardError):
+        return  # Read-only, or the lock is held for long: the next sweep tries again.
+
+
+def _latest(tx: Transaction, agent: str) -> Inbox | None:
+    """Return the contents of a large inbox that another program has changed, as they are known.
+
+    The process that sweeps learns of the change. Without one, the inbox is compared now.
+    """
+    index = tx.directory.index
+    if not index.is_large(agent):
+        return None
+    if not is_swept(tx) and not tx.directory.read_only and not tx.holds(agent):
+        while _check_large(tx, agent, None):
+            pass
+    view = index.latest(agent)
+    if view is None:
+        return None
+    if view.partial and not tx.holds(agent):
+        _read_piece(tx, agent, view.unread(MAX_READ))
+        view = index.latest(agent)
+    return None if view is None else Inbox(view.dropped(), view, partial=view.partial)
+
+
+def is_swept(tx: Transaction) -> bool:
+    """Return True if a process sweeps this workspace."""
+    try:
+        descriptor = file_operations.open_lock(tx.folder("locks"), SWEEPER_LOCK)
+    except OSError:
+        return False
+    try:
+        return not file_operations.try_lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_piece(tx: Transaction, agent: str, files: Sequence[tuple[str, int]]) -> None:
@@ -349,13 +455,14 @@ def deliver(
     *,
     wait_s: float = DELIVERY_WAIT_S,
     listing: bool = False,
+    changed: Collection[str] | None = None,
 ) -> tuple[Inbox, list[Delivery]]:
     """Deliver all dropped files and scan the inbox again.
 
     One process at a time delivers the files of an agent, so they keep their order and are written once. If another
     one takes longer than `wait_s`, it is left to finish.
     """
-    inbox = scan(tx, agent, listing=listing)
+    inbox = scan(tx, agent, listing=listing, changed=changed)
     # Dropped files keep their order only if all of them are known.
     if not inbox.dropped or inbox.partial:
         return inbox, []

@@ -101,12 +101,11 @@ def _find_indexed(tx: Transaction, agent: str, message_id: str) -> MessageFile |
 
 
 def inbox_view(tx: Transaction, agent: str) -> InboxView | None:
-    """Return the index of an inbox if there is one and it is right."""
-    return (
-        tx.directory.index.view(agent, stamp_of(tx.folder("inbox", agent)))
-        if tx.has("inbox", agent)
-        else None
-    )
+    """Return the index of an inbox if there is one and it is right, or the inbox is too large to be listed."""
+    if not tx.has("inbox", agent):
+        return None
+    index = tx.directory.index
+    return index.view(agent, stamp_of(tx.folder("inbox", agent))) or index.latest(agent)
 
 
 def count_waiting(tx: Transaction, agent: str) -> tuple[int, str]:

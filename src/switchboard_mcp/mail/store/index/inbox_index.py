@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 FOLDER = "index"
 # A folder is listed at least this often: a file dropped in the very moment of another change leaves no trace.
 RELIST_S = 300.0
+# An inbox with more messages is not listed by those who look at it, but compared with its index in the background.
+LARGE = 20_000
 # Open databases per thread.
 MAX_OPEN = 32
 _BUSY_S = 5.0
@@ -382,6 +384,29 @@ class InboxView:
             for each in self._changes.added()
         }
 
+    def inodes(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the inodes of these files, as far as they are known; 0 for a file that is not a message."""
+        added = {each.name: each.inode for each in self._changes.added()}
+        found = {}
+        for name in names:
+            if name in added:
+                found[name] = added[name]
+            elif name not in self._changes.hidden:
+                row = self._rows("SELECT inode FROM waiting WHERE name = ?", (os.fsencode(name),)).fetchone()
+                if row is not None:
+                    found[name] = row[0]
+        return found
+
+    def names_after(self, name: str, limit: int) -> list[str]:
+        """Return the next names that are known, sorted; without those of the log."""
+        query = "SELECT name FROM waiting WHERE name > ? ORDER BY name LIMIT ?"
+        return list(self._names(query, (os.fsencode(name), limit)))
+
+    @property
+    def listed_at(self) -> float:
+        """Return when the folder was last compared, in seconds."""
+        return self._index.listed_at
+
     def oldest(self) -> str | None:
         """Return the name of the first message by order."""
         if self._plain:
@@ -473,7 +498,7 @@ class InboxIndex:
     def _is_right(self, opened: OpenIndex, stamp: int, now: float) -> bool:
         if not opened.reaches(stamp, self._boot):
             return False
-        if abs(now - opened.listed_at) > RELIST_S:
+        if opened.messages < LARGE and abs(now - opened.listed_at) > RELIST_S:
             opened.load(self._boot)  # Another process may have listed the folder.
             if opened.stamp != stamp or abs(now - opened.listed_at) > RELIST_S:
                 return False
@@ -485,6 +510,40 @@ class InboxIndex:
     def has(self, agent: str) -> bool:
         """Return True if there is an index of this inbox, right or not."""
         return self.usable and self._opened(agent) is not None
+
+    def latest(self, agent: str) -> InboxView | None:
+        """Return the contents of a large index, which may lack what other programs have changed; None if it is small.
+
+        Changes by this store are always in it.
+        """
+        opened = self._opened(agent)
+        if opened is None:
+            return None
+        try:
+            opened.load(self._boot)
+            if opened.stamp == NEVER or opened.messages < LARGE:
+                return None
+            if opened.changes and not opened.plain:
+                # Else another process has done so.
+                self._write_changes(opened, opened.stamp)
+                opened.load(self._boot)
+            return InboxView(opened)
+        except database_errors() as problem:
+            self.discard(agent, problem)
+            return None
+
+    def is_large(self, agent: str) -> bool:
+        """Return True if so many messages wait that the folder should not be listed."""
+        opened = self._opened(agent)
+        if opened is None:
+            return False
+        try:
+            if opened.stamp == NEVER:
+                opened.load(self._boot)
+        except database_errors() as problem:
+            self.discard(agent, problem)
+            return False
+        return opened.stamp != NEVER and opened.messages >= LARGE
 
     def known(self, agent: str) -> dict[str, IndexRow]:
         """Return the rows of an index that may be out of date: a file of the same name and inode needs no reading."""
@@ -535,6 +594,40 @@ class InboxIndex:
                 opened.apply(line)
             elif self._write_changes(opened, stamp, added, removed):
                 opened.log.clear()
+        except database_errors() as problem:
+            self.discard(agent, problem)
+
+    def correct(
+        self, agent: str, stamp: int | None, added: Collection[IndexRow], removed: Collection[str]
+    ) -> None:
+        """Apply changes whatever the state of the index; the mailbox lock must be held.
+
+        With a `stamp`, the index is right for this state of the folder. Without, it stays one that may lack changes by
+        other programs.
+        """
+        opened = self._opened(agent)
+        if opened is None:
+            return
+        try:
+            # A reader may write the changes of the log between the two.
+            for _ in range(3):
+                opened.load(self._boot)
+                if opened.stamp == NEVER:
+                    return
+                if self._write_changes(opened, _unknown_stamp() if stamp is None else stamp, added, removed):
+                    opened.log.clear()
+                    return
+        except database_errors() as problem:
+            self.discard(agent, problem)
+
+    def mark_listed(self, agent: str) -> None:
+        """Record that the folder was compared with the index."""
+        opened = self._opened(agent)
+        if opened is None:
+            return
+        try:
+            opened.connection.execute("UPDATE folder SET listed_at = ?", (time.time(),))
+            opened.forget()
         except database_errors() as problem:
             self.discard(agent, problem)
 
@@ -666,6 +759,11 @@ def _line(
     return ChangeLine(before, after, list(removed), messages)
 
 
+def _unknown_stamp() -> int:
+    """Return a state that no folder has, and that no other process writes."""
+    return -2 - int.from_bytes(os.urandom(7), "big")
+
+
 def _delete(connection: sqlite3.Connection, name: bytes) -> int:
     """Delete a row; return 1 if it was a message."""
     row = connection.execute("DELETE FROM waiting WHERE name = ? RETURNING rank", (name,)).fetchone()
@@ -679,7 +777,8 @@ def count_waiting(path: str, boot: str, agent: str) -> tuple[int, str] | None:
     """
     index = InboxIndex(path, boot)
     try:
-        view = index.view(agent, os.stat(os.path.join(path, "inbox", agent)).st_mtime_ns)
+        stamp = os.stat(os.path.join(path, "inbox", agent)).st_mtime_ns
+        view = index.view(agent, stamp) or index.latest(agent)
         return None if view is None else (view.count(), view.oldest() or "")
     except database_errors():
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -25,7 +25,9 @@ from switchboard_mcp.mail.store.worker import StoreWorker
 
 # Interval for returning expired leases and for retrying files that were still being written.
 TICK_S = 1.0
-LOCK = "sweeper"
+LOCK = dropped_files.SWEEPER_LOCK
+# Changed files of one inbox that are remembered; with more, all files are looked at.
+MAX_CHANGED = 10_000
 # The holder of the lock touches it this often; after `STALLED_S` without, it is stopped or hangs, and others help.
 BEAT_S = 5.0
 STALLED_S = 20.0
@@ -96,6 +98,10 @@ class Sweeper:
         self._wanted = WatchedMailboxes()
         # Agents whose inbox must be scanned; an empty name means all.
         self._due = {""}
+        # Files that have changed in inboxes, by agent; None if some are unknown.
+        self._changed: dict[str, set[str] | None] = {}
+        # Agents with a large inbox: files of the store are noted for them too, since others may use its names.
+        self._large: set[str] = set()
         self._busy = False
         self._pack_at = self._loop.time() + FIRST_PACK_S
         # The state of each folder in which there was nothing to pack.
@@ -122,18 +128,26 @@ class Sweeper:
         self._lock.release()
 
     def _on_change(self, change: MailboxChange) -> None:
-        # The store's own messages need no delivery; a forged name is detected on the next scan.
-        if (
-            self.elected
-            and change.kind == "inbox"
-            and (not change.file or parse("inbox", change.file) is None)
-        ):
-            self._due.add(change.agent)
-            self._sweep(expired=False)
+        if self.elected and change.kind == "inbox":
+            # The store's own messages need no delivery; a forged name is detected on the next scan.
+            is_ours = bool(change.file) and parse("inbox", change.file) is not None
+            if not is_ours or change.agent in self._large:
+                self._note_change(change)
+            if not is_ours:
+                self._due.add(change.agent)
+                self._sweep(expired=False)
         self._notify_change(change)
+
+    def _note_change(self, change: MailboxChange) -> None:
+        names = self._changed.setdefault(change.agent, set())
+        if names is not None and change.file and len(names) < MAX_CHANGED:
+            names.add(change.file)
+        else:
+            self._changed[change.agent] = None
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._due |= self._changed.keys()
         self._sweep(expired=True)
         if self.elected and self._loop.time() >= self._pack_at:
             self._pack_at = self._loop.time() + PACK_S
@@ -161,13 +175,14 @@ class Sweeper:
         if self._busy or not (self._due or expired):
             return
         due, self._due = self._due, set()
+        changed, self._changed = self._changed, {}
         self._busy = True
 
         def work(tx: Transaction) -> SweepResult:
             self.elected, new = self._lock.acquire(tx)
             if not self.elected:
                 return [], set()
-            return self._run(tx, {""} if new else due, expired=expired)
+            return self._run(tx, {""} if new else due, changed, expired=expired)
 
         before = self.elected
 
@@ -179,6 +194,7 @@ class Sweeper:
                 self._due |= {""} if self.elected else set()
             # Retry failed or incomplete files with the next tick.
             deliveries, settling = swept or ([], due)
+            self._changed |= dict.fromkeys(due) if swept is None else {}
             again = bool(self._due)
             self._due |= settling
             self._notify_deliveries(deliveries)
@@ -187,7 +203,9 @@ class Sweeper:
 
         self._writer.start(work, done)
 
-    def _run(self, tx: Transaction, due: set[str], *, expired: bool) -> SweepResult:
+    def _run(
+        self, tx: Transaction, due: set[str], changed: Mapping[str, set[str] | None], *, expired: bool
+    ) -> SweepResult:
         """Deliver the dropped files of these agents; one that cannot be handled does not stop the others."""
         deliveries: list[Delivery] = []
         settling: set[str] = set()
@@ -197,11 +215,18 @@ class Sweeper:
             named |= moved
             deliveries += refused
         for agent in tx.agents() if "" in due else sorted(named):
+            # Those of an inbox that was not watched before are unknown.
+            files = None if "" in due else changed.get(agent, set())
             try:
-                inbox, delivered = dropped_files.deliver(tx, agent, self._rules, wait_s=0.0, listing=True)
+                inbox, delivered = dropped_files.deliver(
+                    tx, agent, self._rules, wait_s=0.0, listing=True, changed=files
+                )
+                if tx.directory.index.is_large(agent):
+                    self._large.add(agent)
             except Exception as problem:  # noqa: BLE001 - as the docstring says
                 deliveries += dropped_files.report_once(tx, agent, f"inbox/{agent}", problem)
                 settling.add(agent)
+                self._changed[agent] = None
                 continue
             deliveries += delivered
             settling |= {agent} if inbox.retry_soon else set()

@@ -21,7 +21,7 @@ from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.disk.day_segments import SegmentLine
 from switchboard_mcp.mail.store.file_operations import RejectedFile
 from switchboard_mcp.mail.store.filenames import Stem, waiting_name
-from switchboard_mcp.mail.store.index import inbox_index, recent_changes, word_index
+from switchboard_mcp.mail.store.index import inbox_comparison, inbox_index, recent_changes, word_index
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, first_names
 from switchboard_mcp.mail.store.index.word_index import IndexedMessage
 from switchboard_mcp.mail.store.ordering import QueuedPosition, claim_order
@@ -103,17 +103,25 @@ async def test_look_claim_ack_and_send_list_no_folder(
 
 
 @pytest.mark.parametrize(
-    ("piece", "log_bytes", "priorities"),
+    ("piece", "log_bytes", "priorities", "large"),
     [
-        (3, LOG_BYTES, ["low", "normal", "high", "urgent"]),
-        (dropped_files.MAX_READ, LOG_BYTES, ["low", "normal", "high", "urgent"]),
-        (dropped_files.MAX_READ, LOG_BYTES, ["normal"]),
-        (dropped_files.MAX_READ, 400, ["normal"] * 20 + ["high"]),
+        (3, LOG_BYTES, ["low", "normal", "high", "urgent"], inbox_index.LARGE),
+        (dropped_files.MAX_READ, LOG_BYTES, ["low", "normal", "high", "urgent"], 0),
+        (dropped_files.MAX_READ, LOG_BYTES, ["normal"], inbox_index.LARGE),
+        (dropped_files.MAX_READ, 400, ["normal"] * 20 + ["high"], inbox_index.LARGE),
+        (3, 400, ["normal"] * 20 + ["high"], 0),
     ],
 )
 async def test_whatever_is_done_the_index_agrees_with_the_files(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, piece: int, log_bytes: int, priorities: list[str]
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    piece: int,
+    log_bytes: int,
+    priorities: list[str],
+    large: int,
 ) -> None:
+    monkeypatch.setattr(inbox_index, "LARGE", large)
+    monkeypatch.setattr(inbox_comparison, "PIECE", 4)
     monkeypatch.setattr(dropped_files, "MAX_READ", piece)
     monkeypatch.setattr(inbox_index, "MAX_BYTES", log_bytes)
     monkeypatch.setattr(inbox_index, "READ_AHEAD", 4)

@@ -1,0 +1,76 @@
+"""Compares a large inbox with its index, in pieces: finds the files that other programs have added or removed.
+
+Reads the folder from one end to the other, then the index, and keeps the names that differ alone. Changes by this store
+are in the index as soon as they are in the folder, so they do not matter meanwhile. Not aware of what a file contains.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from itertools import islice
+
+from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.store.filenames import parse
+from switchboard_mcp.mail.store.index.inbox_index import InboxView, IndexRow
+
+# Names that are compared at once: about 0.1 s.
+PIECE = 10_000
+
+
+class InboxComparison:
+    """One comparison. The folder is open until all of it is read."""
+
+    def __init__(self, folder: int, stamp: int) -> None:
+        self.stamp = stamp
+        """State of the folder at the start."""
+        self.differing: set[str] = set()
+        # Opened again: whoever else lists the folder by the same descriptor would begin from the start.
+        own = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            self._entries = os.scandir(own)
+        finally:
+            os.close(own)
+        self._has_listed = False
+        self._after = ""
+
+    def advance(self, folder: int, view: InboxView) -> bool:
+        """Compare a piece; returns False once all is compared."""
+        if not self._has_listed:
+            found = {entry.name: entry.inode() for entry in islice(self._entries, PIECE)}
+            known = view.inodes(found)
+            self.differing |= {
+                name
+                for name, inode in found.items()
+                if not is_temporary(name) and (name not in known or known[name] not in (0, inode))
+            }
+            if len(found) < PIECE:
+                self._has_listed = True
+                self._entries.close()
+            return True
+        names = view.names_after(self._after, PIECE)
+        self.differing |= {name for name in names if not file_operations.exists(folder, name)}
+        self._after = names[-1] if names else ""
+        return len(names) == PIECE
+
+
+def is_temporary(name: str) -> bool:
+    """Return True for a temporary file of another program, which is left alone."""
+    return name.startswith(".") or name.endswith(".tmp")
+
+
+def changes_of(
+    folder: int, view: InboxView, names: Iterable[str]
+) -> tuple[Collection[IndexRow], Collection[str]]:
+    """Return the rows to add and the names to remove, so that the index is right for these files."""
+    added, removed = [], []
+    wanted = [name for name in names if not is_temporary(name)]
+    known = view.inodes(wanted)
+    for name in wanted:
+        inode = file_operations.inode(folder, name)
+        if not inode and name in known:
+            removed.append(name)
+        elif inode and (name not in known or known[name] not in (0, inode)):
+            is_message = parse("inbox", name) is not None
+            added.append(IndexRow(name, inode if is_message else 0, unread=is_message))
+    return added, removed
