@@ -28,6 +28,7 @@ from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.disk import commit_journal
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index import recent_changes
 from switchboard_mcp.mail.store.maintenance.verify import verify
 
 # Calls that change something, or that a change depends on: a process may die between any two of them.
@@ -103,6 +104,7 @@ def arm(fuse: Fuse) -> None:
     file_operations.os = mined  # type: ignore[attr-defined]
     trees.os = mined  # type: ignore[attr-defined]
     commit_journal.os = mined  # type: ignore[attr-defined]
+    recent_changes.os = mined  # type: ignore[attr-defined]
     for name in ("_renameat2", "_syncfs"):
         call = getattr(file_operations, name)
         if call is not None:

@@ -49,6 +49,8 @@ from tests.interaction.mailcrash import (
 
 # Three processes are killed in each round; together with the systematic rounds well over a thousand.
 ROUNDS = int(os.environ.get("SWITCHBOARD_CRASH_ROUNDS", "40"))
+# Kills of processes with an index: at every third step, or at every one in a long run.
+STRIDE = 3 if ROUNDS <= 40 else 1
 LEASE_S = 3600.0
 
 
@@ -312,6 +314,46 @@ def after_the_crash(workspace: Path, history: History) -> None:
         ]
         assert len(with_key) == 1, "the same key made two messages"
     assert json.loads((workspace / ".switchboard" / "state.json").read_text())["count"] in (1, 2)
+
+
+@pytest.mark.parametrize("name", ["send", "claim", "release"])
+def test_killed_before_any_step_an_index_has_what_the_folder_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk: a folder in memory has no exact times, so no index. One tree for all kills, as in a crash loop."""
+    monkeypatch.setattr(dropped_files, "MIN_INDEXED", 1)
+
+    history = History(tmp_path / "history")
+    with opened(tmp_path) as other:
+        if not other.index.exact:
+            pytest.skip("this file system does not give every change of a folder its own time")
+        with other.transaction() as tx:
+            for agent in ("lead", "coder"):
+                tx.folder("inbox", agent, make=True)
+        step = 0
+        while True:
+            for _ in range(2):
+                send(other, history)
+            with other.transaction() as tx:
+                dropped_files.scan(tx, "coder")
+            held = take(other)
+            (tmp_path / "held.json").write_text(json.dumps({"id": held.message.id, "fence": held.fence}))
+
+            def work(step: int = step) -> None:
+                tree = StoreDirectory(str(tmp_path), later(0))
+                tree.make()
+                arm(Fuse(step))
+                OPERATIONS[name](tree, history)
+
+            killed = end(fork(work))
+            with other.transaction() as tx:
+                indexed = [entry.name for entry in dropped_files.scan(tx, "coder").first(10**6)]
+                assert indexed == sorted(os.listdir(tx.folder("inbox", "coder")))
+            if not killed:
+                break
+            step += STRIDE
+    history.close()
+    assert step > 5, "nothing was interrupted"
 
 
 def test_an_old_fence_is_refused_after_the_message_was_claimed_again(workspace: Path, tmp_path: Path) -> None:
