@@ -584,6 +584,36 @@ def test_a_task_is_that_of_the_session_that_started_it(
     assert own.result("tasks/get", {"taskId": task})["taskId"] == task
 
 
+def test_what_a_session_has_kept_is_nobodys_after_its_end(
+    desk: Path, hosts: ExitStack, npm_bin: Callable[[str], str]
+) -> None:
+    add_child(desk, "every", [npm_bin("mcp-server-everything")])
+    configure(desk, {**ON, "results": {"hosts": "all"}, "suites": {"every": {"exposure": "direct"}}})
+    large = {"LARGE": "some words " * 5000}
+    other = joined(hosts, desk, **large)
+    with switchboard(desk, env={**os.environ, **large}) as own:
+        own.initialize()
+        assert "tokens shown" in str(own.call("kid_suite", "variable", name="LARGE"))
+        (uri,) = kept_results(own)
+        query = {
+            "name": "simulate-research-query",
+            "arguments": {"topic": "honey"},
+            "task": {"ttl": 60000},
+        }
+        task = own.result("tools/call", query)["task"]["taskId"]
+        assert own.result("resources/read", {"uri": uri})["contents"]
+    until(lambda: len(reports(desk)[0]["sessions"]) == 1, "the session has ended")
+    assert kept_results(other) == []
+    assert other.error("resources/read", {"uri": uri})
+    assert other.error("tasks/get", {"taskId": task})["code"] == -32602
+    assert task not in [one["taskId"] for one in other.result("tasks/list", {})["tasks"]]
+
+
+def kept_results(host: Host) -> list[str]:
+    listed = [resource["uri"] for resource in host.result("resources/list", {})["resources"]]
+    return [uri for uri in listed if uri.startswith("switchboard-result:")]
+
+
 def test_the_sessions_of_a_broker_share_one_mail_store_and_are_agents_of_their_own(
     desk: Path, hosts: ExitStack
 ) -> None:

@@ -209,6 +209,7 @@ class Gateway:
     ) -> Session:
         """Serve a host on a transport that carries all its messages. `prepare` runs before the first one is read."""
         session = self.open(link, viewer=viewer)
+        session.leaves_to = None  # its host cannot come back, and the next one on a pipe may be another
         if prepare is not None:
             prepare(session)
         link.start(

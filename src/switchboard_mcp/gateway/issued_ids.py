@@ -41,6 +41,7 @@ class ClientSession(Protocol):
 
     principal: str
     ephemeral: bool
+    leaves_to: str | None
 
 
 class IdKind(Enum):
@@ -158,7 +159,7 @@ class IssuedIds:
         return known.session if known is not None else None
 
     def session_closed(self, session: ClientSession) -> None:
-        """Leave the ids of a session to its principal; those of its own child processes end."""
+        """Leave the ids of a session to its principal, if it has one; those of its own child processes end."""
         if session.ephemeral:
             return
         ids = self._by_principal.get(session.principal, {})
@@ -166,7 +167,7 @@ class IssuedIds:
             issued = self._ids[key]
             if issued.session is session:
                 self._forget(session.principal, key)
-                if key[2] is not session:
+                if key[2] is not session and session.leaves_to is not None:
                     issued.session = None
                     left = key if key[4] is None else (*key[:4], session.principal)
                     self._keep(session.principal, left, issued)

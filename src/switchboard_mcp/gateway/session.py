@@ -120,6 +120,8 @@ class Session:
         self.broker = broker
         self.tools = tools  # the suite tools of its view: the gateway looks them up for every call
         self.principal = principal
+        # The principal that gets its tasks and results when it has ended; None if they end with it.
+        self.leaves_to: str | None = principal
         self.viewer = viewer or principal  # the key of its view
         self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
@@ -163,6 +165,12 @@ class Session:
     def process_owner(self) -> object:
         """The owner of child processes that are not shared: this session, or the principal of ephemeral sessions."""
         return EphemeralOwner(self.principal) if self.ephemeral else self
+
+    def may_use_of(self, owner: Session) -> bool:
+        """Return True if results of a session are for this one too: it is the same, or has ended and left them."""
+        if owner is self:
+            return True
+        return (owner.closed or owner.ephemeral) and owner.leaves_to == self.principal
 
     def refuse(self, channel: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""

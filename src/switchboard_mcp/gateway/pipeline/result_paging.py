@@ -92,10 +92,7 @@ class ResultPager:
         stored = self._store.get(name)
         if stored is None or start is None or start.block >= len(stored.result.blocks):
             return self._expired(subtool)
-        owner = stored.session
-        left = owner.closed or owner.ephemeral  # then every session of the principal may fetch it
-        own = owner is session or (left and owner.principal == session.principal)
-        if not own or (stored.suite, stored.subtool) != (self._suite, subtool):
+        if not session.may_use_of(stored.session) or (stored.suite, stored.subtool) != (self._suite, subtool):
             return self._expired(subtool)
         return self._encode_page(name, stored, start)
 

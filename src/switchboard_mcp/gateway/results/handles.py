@@ -1,7 +1,8 @@
 """Results that hosts have seen only a part of, kept for a while under a handle.
 
-A handle belongs to the session that got it or, after that has ended, to its principal. Results beyond the limit of
-memory move to files that have no name: only this process can read them, and they are gone when it ends, however.
+A handle belongs to the session that got it or, after that has ended, to the principal that it leaves it to. Results
+beyond the limit of memory move to files that have no name: only this process can read them, and they are gone when it
+ends, however.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class HandleStore:
     def get(self, handle: str, session: Session) -> HandleEntry | None:
         """Return a result that the session may read, or None."""
         entry = self._entries.get(handle)
-        if entry is None or entry.expires_at < self._now() or not _belongs(entry, session):
+        if entry is None or entry.expires_at < self._now() or not session.may_use_of(entry.session):
             return None
         return entry
 
@@ -103,7 +104,7 @@ class HandleStore:
         entries = (
             entry
             for entry in reversed(self._entries.values())
-            if entry.expires_at >= now and _belongs(entry, session) and entry.suite in suites
+            if entry.expires_at >= now and session.may_use_of(entry.session) and entry.suite in suites
         )
         return [
             {
@@ -191,12 +192,6 @@ def new_handle() -> str:
 def _suites(session: Session) -> set[str]:
     """Return the suites that the session sees; twins are one suite."""
     return {suite.name for suite in session.tools.values()}
-
-
-def _belongs(entry: HandleEntry, session: Session) -> bool:
-    owner = entry.session
-    left = owner.closed or owner.ephemeral  # then every session of the principal may read it
-    return owner is session or (left and owner.principal == session.principal)
 
 
 def _write(body: bytes) -> int:

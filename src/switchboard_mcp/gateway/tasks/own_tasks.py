@@ -419,10 +419,11 @@ class OwnTasks:
         return [task for task in own.values() if task.holder in (None, session)]
 
     def session_closed(self, session: Session) -> None:
-        """Leave the tasks of a session to its principal."""
+        """Leave the tasks of a session to its principal, if it has one."""
         for task in self._by_principal.get(session.principal, {}).values():
             if task.holder is session:
-                task.holder = None
+                if session.leaves_to is not None:
+                    task.holder = None
                 task.session.on_behalf_of = task.session
 
     def forget(self, task: OwnTask) -> None:
