@@ -10,8 +10,10 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.brokers import stop_idle_brokers
 from tests.e2e import command_server
 from tests.processes import adopts_orphans, living
 
@@ -77,6 +80,18 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (base / str(number) for number in itertools.count())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def isolated_runtime() -> Iterator[Path]:
+    """A runtime folder of this run: its sessions never join a broker of the user, and it leaves none behind."""
+    folder = Path(tempfile.mkdtemp(prefix="sb-tests-"))
+    os.environ["XDG_RUNTIME_DIR"] = str(folder)
+    yield folder
+    left = stop_idle_brokers(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    if left:
+        pytest.fail(f"brokers with sessions were left behind: {left}", pytrace=False)
+
+
 @pytest.fixture(autouse=True)
 def isolated_cache(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Caches, state and settings of this test alone, for this process and all it starts."""
@@ -107,8 +122,10 @@ def _program(folder: Path, name: str, part: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_process_left(isolated_runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that leaves a process behind, and ends that process.
+
+    A broker whose sessions have ended waits for the next one for a while, so it is stopped.
 
     A process belongs to the test when it descends from this one, or carries the test's mark in its
     environment. The mark finds those that were orphaned; so pass the environment on
@@ -122,6 +139,7 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(MARK, mark)
     before, waited_for = _descendants(skip=frozenset()), _faults_of_children()
     yield
+    stop_idle_brokers(isolated_runtime, mark)
     left = _descendants(skip=before)
     if left or before != _descendants(skip=frozenset()) or waited_for != _faults_of_children():
         left |= _marked(mark)

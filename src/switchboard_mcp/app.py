@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from switchboard_mcp.broker.joining import start_and_join
+from switchboard_mcp.broker.joining import NoBrokerHereError, start_and_join
 from switchboard_mcp.broker.shim import NoBrokerError
 from switchboard_mcp.children.catalog import Catalog, cache_folder
 from switchboard_mcp.children.context import ChildContext
@@ -56,6 +56,7 @@ from switchboard_mcp.transport.stdio import Cork, Turns
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
+    from switchboard_mcp.gateway.reload import Reloader
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class Switchboard(Runtime):
     """A running Switchboard, independent of the transport it serves."""
 
     reloading: asyncio.Task[None] | None = None
+    reloader: Reloader | None = None
     is_ending: bool = False
 
 
@@ -216,7 +218,6 @@ async def running(
             records=audit or open_event_log(workspace, log, redactor),
             pins=pins,
             replicas=replicas,
-            shared_capabilities=SHARED_CAPABILITIES if several_hosts else b"",
             several_hosts=several_hosts,
             full_capabilities=FULL_CAPABILITIES if full_client or governed is not None else b"",
         )
@@ -274,17 +275,18 @@ def reload_on_change(switchboard: Switchboard, options: CommandOptions) -> None:
 
     loop = switchboard.gateway.loop
     switchboard.gateway.on_first_response = partial(
-        loop.call_later, RELOAD_AFTER_S, _start_reloader, switchboard, options
+        loop.call_later, RELOAD_AFTER_S, start_reloader, switchboard, options
     )
 
 
-def _start_reloader(switchboard: Switchboard, options: CommandOptions) -> None:
-    if switchboard.is_ending:
+def start_reloader(switchboard: Switchboard, options: CommandOptions) -> None:
+    """Reload the config when it changes, from now on."""
+    if switchboard.is_ending or switchboard.reloader is not None:
         return
     from switchboard_mcp.gateway.reload import Reloader
 
-    reloader = Reloader(switchboard, lambda: _load_ungoverned(options), options.config)
-    switchboard.reloading = switchboard.context.start_task(reloader.run())
+    switchboard.reloader = Reloader(switchboard, lambda: _load_ungoverned(options), options.config)
+    switchboard.reloading = switchboard.context.start_task(switchboard.reloader.run())
 
 
 async def serve_stdio(
@@ -338,10 +340,13 @@ def prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
     redactor = Redactor()
     sys.excepthook = lambda kind, problem, trace: _print_crash(redactor, problem)
     log = Log(level=options.log_level, style=options.log_style, redactor=redactor)
-    workspace = load(options)
+    return redactor, log, load(options)
+
+
+def log_warnings(log: Log, workspace: Workspace) -> None:
+    """Log the problems of the config that do not prevent serving."""
     for warning in workspace.warnings:
         log.warning("config.warning", problem=str(warning))
-    return redactor, log, workspace
 
 
 def _print_crash(redactor: Redactor, problem: BaseException) -> None:
@@ -359,9 +364,12 @@ def serve(options: CommandOptions) -> int:
     if not options.alone and uses_broker(workspace.config) and parse_flags(sys.argv[1:]) is not None:
         try:
             return start_and_join(sys.argv[1:], os.environ)
+        except NoBrokerHereError as problem:
+            log.debug("broker.none", reason=str(problem))
         except NoBrokerError as problem:
             alone = str(problem)
             log.info("broker.none", reason=alone, note="this session is served in a process of its own")
+    log_warnings(log, workspace)
     if os.isatty(0):
         log.info(
             "serving", note="MCP over stdio, for a host to start; `switchboard list` shows the suites here"
@@ -371,10 +379,10 @@ def serve(options: CommandOptions) -> int:
 
 def uses_broker(config: Config) -> bool:
     """Return True if stdio sessions are to share one process."""
-    switch = os.environ.get(BROKER_SWITCH, "")
+    switch, enabled = os.environ.get(BROKER_SWITCH, ""), config.broker.enabled
     if config.governance.mode == "governed":
-        return config.broker.enabled and switch != "off"
-    return switch == "on" or (config.broker.enabled and switch != "off")
+        return enabled is True and switch != "off"
+    return switch == "on" or (enabled is not False and switch != "off")
 
 
 def _open_missing_standard_streams() -> None:

@@ -28,10 +28,12 @@ from switchboard_mcp.app import (
     CommandOptions,
     Switchboard,
     load,
+    log_warnings,
     prepare,
     reload_on_change,
     run,
     running,
+    start_reloader,
     uses_broker,
     workspace_folder,
 )
@@ -51,7 +53,7 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
 from switchboard_mcp.mail.location import host_of
-from switchboard_mcp.observability.log import Log, LogRecord, stderr_writer
+from switchboard_mcp.observability.log import LEVELS, Log, LogRecord, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import CALLS, BrokerReport, WatchedCalls
@@ -76,7 +78,11 @@ NO_DESCRIPTORS = "it has reached its limit of open files (ulimit -n)"
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
 MAX_LOG_BYTES = 1024 * 1024
 HOST_DESCRIPTORS = 4  # stdin, stdout, stderr and the journal
-# Log lines about the workspace go to the stderr of every session, all others only to that of a session that is alone.
+# Log lines about the workspace go to the stderr of every session, those about the process of a child to that of its
+# users, all others only to that of a session that is alone.
+CHILD_EVENTS = frozenset(
+    f"child.{event}" for event in "started start_failed start_slow crashed unhealthy quarantined idle".split()
+)
 WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "middleware.", "otel.", "replicas.")
 
 
@@ -101,12 +107,12 @@ class Broker:
     """Accepts sessions and serves them until the last one has ended."""
 
     def __init__(
-        self, switchboard: Switchboard, listener: socket.socket, path: str, config_file: str | None, log: Log
+        self, switchboard: Switchboard, options: CommandOptions, listener: socket.socket, path: str, log: Log
     ) -> None:
         self._switchboard = switchboard
+        self._options = options
         self._listener = listener
         self._path = path
-        self._config_file = config_file
         self._log = log
         self._loop = switchboard.gateway.loop
         self._sessions: list[BrokerSession] = []
@@ -174,6 +180,7 @@ class Broker:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello = await self._read_hello(connection, descriptors)
             if hello.kind == "join":
+                await self._refresh_config()
                 session = self._join(connection, hello, descriptors)
             elif hello.kind in ("status", "dashboard"):
                 async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -238,6 +245,25 @@ class Broker:
 
     # Sessions
 
+    async def _refresh_config(self) -> None:
+        """Apply the config as it is now, since a process that is started now would use it.
+
+        Raises RefusedError if that is not possible. The session is then served alone, or its process reports the
+        problem.
+        """
+        if not self._joined:
+            return  # the config was loaded just now
+        start_reloader(self._switchboard, self._options)
+        reloader = self._switchboard.reloader
+        if reloader is None:
+            return
+        await reloader.refresh()
+        if reloader.last_refusal:
+            raise RefusedError("the config cannot be used any more")
+        if reloader.restart_only:
+            keys = ", ".join(reloader.restart_only)
+            raise RefusedError(f"settings have changed that need `switchboard broker restart`: {keys}")
+
     def _join(self, connection: socket.socket, hello: Hello, descriptors: list[int]) -> BrokerSession:
         """Open the session of a host. The descriptors that it keeps are removed from the list."""
         if self._ending:
@@ -268,9 +294,8 @@ class Broker:
         )
         del descriptors[:3]
         if journal.is_new:
-            log.info("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
-            for warning in switchboard.workspace.warnings:
-                log.warning("config.warning", problem=str(warning))
+            log.debug("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
+            log_warnings(log, switchboard.workspace)
         session = BrokerSession(host, options, peer_of(connection)[0], time.time(), log, stderr)
         # The process that the host has started is as old as the session, however often brokers were replaced.
         if began := started_at(session.pid):
@@ -279,6 +304,7 @@ class Broker:
         parent = next(iter(list_ancestors(session.pid)), 0)
         host.session.host_process = host_of(hello.environ, session.pid, parent)
         self._sessions.append(session)
+        self._set_log_level()
         self._joined += 1
         if self._idle is not None:
             self._idle.cancel()
@@ -287,7 +313,7 @@ class Broker:
     def _config_has_changed(self) -> bool:
         """Return True if a new session would get a config other than that of the files: it may allow more."""
         switchboard = self._switchboard
-        current = config_version(switchboard.workspace.folder, self._config_file)
+        current = config_version(switchboard.workspace.folder, self._options.config)
         return current != switchboard.config_version
 
     def _check(self, hello: Hello, descriptors: list[int]) -> CommandOptions:
@@ -317,19 +343,35 @@ class Broker:
             self._loop.remove_reader(control)
             announcing.cancel()
             self._sessions.remove(session)
-            os.close(session.stderr)
+            self._set_log_level()
             if not session.abandoned:
                 stdio_info.remove(os.environ, session.pid)
                 session.host.close()
+                if not self._sessions and not self._ending:
+                    # As without a broker: children end with the session, and the next one starts them anew.
+                    await self._switchboard.registry.stop_processes()
                 _reply(connection, "0")
                 connection.close()
+            os.close(session.stderr)
             self._wait_for_sessions()
+
+    def _set_log_level(self) -> None:
+        """Log what any session wants to see, and the starter of this process."""
+        levels = [self._options.log_level, *(session.options.log_level for session in self._sessions)]
+        self._log.sink.threshold = min(LEVELS[level] for level in levels)
 
     def _log_to_sessions(self, record: LogRecord) -> None:
         """Write a line where the users of a session look for it. What one session does is not told to another."""
         if len(self._sessions) == 1 or record.event.startswith(WORKSPACE_EVENTS):
-            for session in self._sessions:
-                session.log.repeat(record)
+            readers = self._sessions
+        elif record.event in CHILD_EVENTS:
+            child = self._switchboard.registry.children.get(str(record.fields.get("child")))
+            users = set() if child is None else child.sessions()
+            readers = [session for session in self._sessions if session.host.session in users]
+        else:
+            return
+        for session in readers:
+            session.log.repeat(record)
 
     def _announce(self, session: BrokerSession) -> None:
         """Write the file by which `status` and `top` find a session."""
@@ -477,7 +519,7 @@ async def serve_broker(
         switchboard.config_version = version
         reload_on_change(switchboard, options)
         relay = start_bridges(switchboard, log, redactor)
-        broker = Broker(switchboard, listener, path, options.config, log)
+        broker = Broker(switchboard, options, listener, path, log)
         await broker.run()
         await broker.close()
         if relay is not None:
@@ -576,6 +618,7 @@ def _continue_alone(journal: int, reason: str, arguments: list[str]) -> int:
     try:
         redactor, log, workspace = prepare(options)
         log.info("broker.none", reason=reason, note="this session is continued in a process of its own")
+        log_warnings(log, workspace)
         continued = Journal(journal)
     except SwitchboardError as problem:
         os.write(2, f"switchboard: {as_text(problem.failure)}\n".encode())

@@ -18,6 +18,7 @@ from switchboard_mcp.app import (
     END_SIGNALS,
     SHARED_CAPABILITIES,
     CommandOptions,
+    log_warnings,
     prepare,
     reload_on_change,
     run,
@@ -102,5 +103,6 @@ def serve_over_http(options: CommandOptions, address: str) -> int:
     """Run `switchboard serve --http`. An empty address means the one in the config."""
     options = replace(options, include_user=False)
     redactor, log, workspace = prepare(options)
+    log_warnings(log, workspace)
     bound = bind(workspace, address, os.environ, redactor.register, log)
     return run(lambda: serve_http(bound, workspace, log, redactor, options))

@@ -14,6 +14,27 @@ from tests.e2e.redisserver import RedisServer
 from tests.e2e.servers import Servers
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 
+# Files whose tests are about the process that a host starts. All others run as users do: in a broker, by default.
+SERVED_ALONE = {
+    "test_serving_imports": "looks at the modules that this process has loaded",
+    "test_soak": "measures the memory and the descriptors of this process",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_served(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Serves the sessions of some files alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if Path(request.module.__file__).stem in SERVED_ALONE:
+            patch.setenv("SWITCHBOARD_BROKER", "off")
+        yield
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serves the sessions of one test alone, because it is about the process that a host starts."""
+    monkeypatch.setenv("SWITCHBOARD_BROKER", "off")
+
 
 @pytest.fixture(params=["alone", "broker"])
 def served(request: pytest.FixtureRequest, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> str:

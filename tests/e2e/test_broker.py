@@ -108,7 +108,7 @@ def broker_pid(desk: Path) -> int:
 def socket_path(desk: Path) -> str:
     """The socket of the broker for hosts with the environment of this process."""
     folder = address.runtime_folder(os.environ, create=True)
-    name = address.broker_name(os.path.realpath(desk), None, os.environ, reload=True)
+    name = address.broker_name(os.path.realpath(desk), None, os.environ)
     return os.path.join(folder, name)
 
 
@@ -319,7 +319,7 @@ def test_many_starts_at_once_make_one_broker(desk: Path, hosts: ExitStack) -> No
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"), [("version 999.0.0", "newer"), ("no it is full", "full"), ("no \x1b[31m", "31m")]
+    ("reply", "reason"), [("version 999.0.0", "999.0.0"), ("no it is full", "full"), ("no \x1b[31m", "31m")]
 )
 def test_a_broker_that_refuses_is_a_line_in_the_log_and_a_session_that_works(
     desk: Path, hosts: ExitStack, reply: str, reason: str

@@ -42,7 +42,7 @@ def reason(*arguments: str) -> str:
 def listening(folder: Path, workspace: Path, reply: bytes) -> Iterator[None]:
     """A socket in the place of the broker's, whose owner answers as it likes."""
     folder.mkdir(mode=0o700)
-    name = address.broker_name(os.path.realpath(workspace), None, os.environ, reload=True)
+    name = address.broker_name(os.path.realpath(workspace), None, os.environ)
 
     def answer() -> None:
         connection, _ = listener.accept()
@@ -155,7 +155,7 @@ def test_a_process_that_goes_without_reading_the_reply_ends_its_session(shared: 
     with Host(SWITCHBOARD, cwd=shared) as host:
         host.initialize()
         folder = address.runtime_folder(os.environ)
-        name = address.broker_name(os.path.realpath(shared), None, os.environ, reload=True)
+        name = address.broker_name(os.path.realpath(shared), None, os.environ)
         ours, theirs = socket.socketpair(), socket.socketpair()
         journal = os.memfd_create("test")
         hello = shim.encode_hello("join", __version__, ["--workspace", str(shared)], os.environ)

@@ -46,6 +46,7 @@ def found(workspace: Path, env: dict[str, str]) -> list[Json]:
     return servers
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("end", ["disconnects", "is killed"])
 def test_a_stdio_server_is_found_while_it_runs_and_not_after(tmp_path: Path, end: str) -> None:
     workspace = tmp_path / "ws"

@@ -1,7 +1,8 @@
 """The address of the broker that may serve a host: one per workspace, config file and environment.
 
 Children inherit the environment, so hosts with different environments must not share any, and have brokers of their
-own. Variables that differ between terminals and windows and that no server depends on are left out (`is_noise`).
+own. Variables that differ between terminals and windows and that no server depends on are left out (`is_noise`). The
+same holds for limits, priority and sandbox, which children inherit too (`inherited_limits`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ SECRET_WORDS = ("TOKEN", "SECRET", "KEY", "PASS", "AUTH", "CREDENTIAL")
 SESSION_CREDENTIALS = frozenset({"CLAUDE_CODE_MESSAGING_TOKEN"})
 # Codex adds a folder with links to itself to PATH, a new one for each session.
 SESSION_FOLDER = "/codex-arg0"
+# A process in other ones of these is in another sandbox or container.
+NAMESPACES = ("user", "mnt", "pid", "net")
 # The names of all sockets begin with it.
 PREFIX = "sb-"
 # Longest path of a Unix socket, without the final zero.
@@ -92,14 +95,29 @@ def broker_names(workspace: str, config: str | None) -> str:
     return f"{PREFIX}{_hash([workspace, os.path.realpath(config) if config else ''])[:8]}-"
 
 
-def broker_name(workspace: str, config: str | None, environ: Mapping[str, str], *, reload: bool) -> str:
+def broker_name(workspace: str, config: str | None, environ: Mapping[str, str]) -> str:
     """Return the name of the broker for hosts with this environment."""
-    mask = os.umask(0o077)
-    os.umask(mask)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables = [f"{name}={value}" for name, value in sorted(without_noise(environ).items())]
-    own = _hash([package, f"{mask:o}", str(reload), *hard_limits(), *variables])[:16]
+    own = _hash([package, *inherited_limits(), *variables])[:16]
     return broker_names(workspace, config) + own
+
+
+def inherited_limits() -> list[str]:
+    """Return what children inherit beside the environment: umask, priority, processors, namespaces, and limits."""
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
+    mask = os.umask(0o077)
+    os.umask(mask)
+    found = [f"umask {mask:o}", f"priority {os.getpriority(os.PRIO_PROCESS, 0)}"]
+    found.append(f"scheduler {os.sched_getscheduler(0)}")
+    found.append(f"processors {sorted(os.sched_getaffinity(0))}")
+    for name in NAMESPACES:
+        try:
+            found.append(os.readlink(f"/proc/self/ns/{name}"))
+        except OSError:
+            found.append(f"{name} unknown")  # the broker checks again, and refuses
+    return [*found, *hard_limits()]
 
 
 def socket_address(path: str) -> str:

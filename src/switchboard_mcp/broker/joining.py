@@ -20,8 +20,18 @@ from switchboard_mcp.config.workspace_folder import served_workspace
 # `BROKER_SWITCH` of the config, which is not loaded yet.
 SWITCH = "SWITCHBOARD_BROKER"
 BROKER, AGAIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.again"
-# The current folder must not be a source of modules.
-PYTHON = [sys.executable, "-P"]
+# The current folder must not be a source of modules. The rest as this process was started.
+PYTHON = [
+    *(sys.executable, "-P"),
+    *(["-E"] if sys.flags.ignore_environment else []),
+    *(["-s"] if sys.flags.no_user_site else []),
+]
+# The pid of the main process of a container, with whose end all others are killed.
+MAIN_PROCESS = 1
+
+
+class NoBrokerHereError(shim.NoBrokerError):
+    """There is never a broker for a process like this one, so nobody need be told."""
 
 
 def join_running(arguments: list[str], environ: Mapping[str, str]) -> int | None:
@@ -32,6 +42,8 @@ def join_running(arguments: list[str], environ: Mapping[str, str]) -> int | None
     """
     options = parse_flags(arguments)
     if options is None or options.get("alone") or environ.get(SWITCH) == "off" or sys.platform != "linux":
+        return None
+    if not options.get("reload", True):
         return None
     folder = address.runtime_folder(environ)
     if not folder:
@@ -51,31 +63,63 @@ def start_and_join(arguments: list[str], environ: Mapping[str, str], journal: in
     `journal` is that of a session which another broker has served. Raises NoBrokerError with the reason why this
     process has to serve. Returns as `join_running` does.
     """
-    if sys.platform != "linux":
-        raise shim.NoBrokerError("this system is not Linux")
-    if not has_pipes():
-        raise shim.NoBrokerError("stdin and stdout are not pipes")
+    try:
+        _require_support(journal)
+    except OSError as problem:
+        raise shim.NoBrokerError(str(problem)) from None
     folder = address.runtime_folder(environ, create=True)
     if not folder:
         wanted = address.wanted_folder(environ)
         raise shim.NoBrokerError(f"{wanted} is not a folder of this user with mode 0700. Set XDG_RUNTIME_DIR")
     options = parse_flags(arguments)
     assert options is not None
+    if not options.get("reload", True):
+        raise NoBrokerHereError("--no-reload is for the config of a single session")
     try:
-        if is_confined():
-            raise shim.NoBrokerError(IN_SANDBOX)
         return _join(os.path.join(folder, _name(options, environ)), arguments, environ, journal)
     except OSError as problem:
         raise shim.NoBrokerError(str(problem)) from None
 
 
+def _require_support(journal: int) -> None:
+    """Raise NoBrokerError if this process or this system cannot have a broker."""
+    if sys.platform != "linux":
+        raise NoBrokerHereError("this system is not Linux")
+    if not has_pipes():
+        raise NoBrokerHereError("stdin and stdout are not pipes")
+    if journal >= 0:
+        return  # it had one
+    if MAIN_PROCESS in (os.getpid(), os.getppid()):
+        raise NoBrokerHereError("it would end with the container that this process is the main one of")
+    if is_confined():
+        raise shim.NoBrokerError(IN_SANDBOX)
+    if not can_splice():
+        raise shim.NoBrokerError("this system cannot move output from memory to a pipe (splice)")
+
+
+def can_splice() -> bool:
+    """Return True if what a crash-safe session needs works here: some kernels only pretend to be Linux."""
+    if sys.platform != "linux":
+        raise OSError("This needs Linux.")
+    opened: list[int] = []
+    try:
+        opened.append(os.memfd_create("switchboard", os.MFD_CLOEXEC))
+        opened.extend(os.pipe2(os.O_CLOEXEC))
+        memory, reader, writer = opened
+        os.pwrite(memory, b"switchboard", 0)
+        os.splice(memory, writer, 6)
+        return os.read(reader, 11) == b"switch" and os.lseek(memory, 0, os.SEEK_CUR) == 6
+    except OSError:
+        return False
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def _name(options: dict[str, str | bool], environ: Mapping[str, str]) -> str:
     folder, config = str(options.get("workspace", "")), options.get("config")
     folder = os.path.abspath(folder) if folder else served_workspace(os.getcwd(), environ)
-    reload = bool(options.get("reload", True))
-    return address.broker_name(
-        os.path.realpath(folder), str(config) if config else None, environ, reload=reload
-    )
+    return address.broker_name(os.path.realpath(folder), str(config) if config else None, environ)
 
 
 def _join(

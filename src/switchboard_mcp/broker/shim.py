@@ -29,6 +29,7 @@ FIRST_SPARE_FD = 10
 # A signal ends the session as it does without a broker: with exit code 0, after which the broker sees the end.
 WAIT_SCRIPT = 'trap "exit 0" TERM INT HUP; read code <&9 && exit "$code"; exec "$@"'
 SHELL = "/bin/sh"
+END_SIGNALS = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
 # A broker answers in milliseconds, after a start in tenths of a second. On a busy machine everything takes longer.
 JOIN_TIMEOUT_S = 30.0
 MAX_STARTS = 3
@@ -149,7 +150,7 @@ def _hand_over(connection: _socket.socket, hello: bytes, journal: int) -> str:
 def _replace(address: str, own: str, running: str) -> None:
     """Ask an older broker to end; its sessions go to the next one. Raises NoBrokerError if it is newer."""
     if _version_key(own) <= _version_key(running):
-        raise NoBrokerError(f"it runs version {running}, newer than this one")
+        raise NoBrokerError(f"it runs version {running}, and this is {own}")
     try:
         connection = connect(address)
         send_hello(connection, encode_hello("restart", own, (), {}))
@@ -175,13 +176,16 @@ def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
         journal = os.dup(journal)
     os.dup2(control, CONTROL_FD)
     os.dup2(journal, JOURNAL_FD)
-    try:
-        # A shell cannot trap what was ignored when it was started, as `nohup` does with SIGHUP.
-        for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-            _signal.signal(number, _signal.SIG_DFL)
-        os.execv(SHELL, ["switchboard", "-c", WAIT_SCRIPT, "switchboard", *again])
-    except OSError:
-        pass
+    if _shell_keeps(os.environ):
+        try:
+            # A shell cannot trap what was ignored when it was started, as `nohup` does with SIGHUP.
+            for number in END_SIGNALS:
+                _signal.signal(number, _signal.SIG_DFL)
+            os.execv(SHELL, ["switchboard", "-c", WAIT_SCRIPT, "switchboard", *again])
+        except OSError:
+            pass
+    for number in END_SIGNALS:
+        _signal.signal(number, lambda *_: _exit(0))
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(control, 1)
@@ -189,6 +193,11 @@ def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
             os.execv(again[0], list(again))
         line += byte
     return int(line)
+
+
+def _shell_keeps(environ: Mapping[str, str]) -> bool:
+    """Return True if a shell passes all variables on to `again`. Some drop those that are no names of theirs."""
+    return all(name.isascii() and name.isidentifier() for name in environ)
 
 
 def start_broker(path: str, address: str, serve: Serve, environ: Mapping[str, str]) -> bool:

@@ -25,7 +25,7 @@ from switchboard_mcp.children.resource_subscriptions import ACKNOWLEDGED, ChildS
 from switchboard_mcp.children.start_queue import StartQueue
 from switchboard_mcp.children.startup import Startup
 from switchboard_mcp.children.timeouts import call_timeout_s, is_start_hung
-from switchboard_mcp.children.waiter import FutureWaiter, ReadyWaiter
+from switchboard_mcp.children.waiter import FutureWaiter, HostGroup, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config, sandbox_of
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.protocol import jsonrpc
@@ -110,6 +110,11 @@ class Child:
     def pid(self) -> int:
         """The process id, or 0."""
         return self.connection.pid if self.connection else 0
+
+    @property
+    def is_shared(self) -> bool:
+        """True if the process is not kept for one session or principal."""
+        return self.owner is None or isinstance(self.owner, HostGroup)
 
     @property
     def is_stateless(self) -> bool:
@@ -233,6 +238,17 @@ class Child:
     def is_running(self, owner: object) -> bool:
         """Return True if the process that serves an owner can be sent messages."""
         return any(child.peer is not None for child in self.processes(owner))
+
+    def sessions(self) -> set[object]:
+        """Return the sessions that use the processes of the child, or wait for them."""
+        found: set[object] = set()
+        for child in self.processes():
+            found.update(child.users, (waiter.owner for waiter in child.waiters()), (child.owner,))
+        return found
+
+    def waiters(self) -> list[ReadyWaiter]:
+        """Return the callers that wait for the start."""
+        return self._queue.waiters()
 
     def note_user(self, session: object, *, remember: bool) -> None:
         """Note the session that uses the child now. It is remembered until `release_session`.
@@ -541,13 +557,15 @@ class Child:
         for waiter in self._queue.drain():
             self.acquire(waiter)
 
-    def abandon_hung_start(self, host_left_at: float) -> None:
-        """Close the child if its start takes longer than a host that has left may be expected to wait."""
+    def abandon_hung_start(self, host_left_at: float, *, for_good: bool) -> None:
+        """Close the child, or end its start, if that takes longer than a host that has left may want to wait."""
         began, longest_s = self._start_began, self.inventory.longest_start_ms / 1000
         if began is None or self.closing is not None:
             return
         if is_start_hung(began, host_left_at, self._context.loop.time(), longest_s):
-            self._context.start_task(self.close())
+            message = f"The host has gone before child '{self.name}' had started."
+            problem = failure("child_crashed", message, child=self.name)
+            self._context.start_task(self.close() if for_good else self.abort_start(problem))
 
     async def close(self, problem: Failure | None = None) -> None:
         """Stop for good. A handshake in progress fails with its connection; a launch in progress is cancelled."""

@@ -42,6 +42,10 @@ class ChildHandle(Protocol):
     def name(self) -> str:
         """The name of the child in the config."""
 
+    @property
+    def is_shared(self) -> bool:
+        """True if the process is not kept for one session or principal."""
+
 
 class ChildEvents(Protocol):
     """Receives the messages that children send on their own. Implemented by the gateway."""

@@ -1,8 +1,8 @@
-"""A child that runs once per session: each host has a process of its own.
+"""Children of several hosts: those that run once per session, and those that sessions share.
 
-`PerSessionChild` represents all of these processes where a child is named, and never runs itself. Its inventory is
-what any of them reported last. A caller is sent to the child of its session, which is created on first use and removed
-when the session ends or the child has been idle.
+`SharedChild` runs once for all hosts that can do the same. `PerSessionChild` represents the processes of all sessions
+where a child is named, and never runs itself. Its inventory is what any of them reported last. A caller is sent to the
+child of its session, which is created on first use and removed when the session ends or the child has been idle.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import asyncio
 from msgspec import Raw
 
 from switchboard_mcp.children.catalog import Tool, read_tools
-from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.child import HAS_PROCESS, Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.inventory import Inventory
-from switchboard_mcp.children.waiter import ReadyWaiter
+from switchboard_mcp.children.waiter import HostGroup, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.errors import Failure, failure
 
@@ -46,6 +46,7 @@ class PerSessionChild(Child):
         self._config = config
         self._max_sessions = max_sessions
         self._children: dict[object, Child] = {}
+        self.closing_processes: set[asyncio.Task[None]] = set()
 
     def acquire(self, waiter: ReadyWaiter) -> None:
         """Acquire the child of the waiter's session, creating it if needed."""
@@ -101,7 +102,9 @@ class PerSessionChild(Child):
         super().release_session(owner)
         child = self._children.pop(owner, None)
         if child is not None:
-            self._context.start_task(child.close())
+            task = self._context.start_task(child.close())
+            self.closing_processes.add(task)
+            task.add_done_callback(self.closing_processes.discard)
 
     def sweep(self, now: float) -> None:
         """Stop idle children and remove those that have stopped."""
@@ -130,4 +133,96 @@ class PerSessionChild(Child):
         """Set the log level of all children, and of those to come."""
         self._log_level = level
         for child in self._children.values():
+            child.set_log_level(level)
+
+
+class SharedChild(Child):
+    """A child that the sessions of a broker share if their hosts can do the same.
+
+    A server is told of the client's capabilities when it starts, and may offer other tools to another client. So it is
+    told of those of the host that starts it, as if that were the only one. Hosts with other capabilities have further
+    processes, one for all that are equal.
+    """
+
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
+        super().__init__(spec, config, context)
+        self._config = config
+        self._announced = b""
+        self._others: dict[bytes, Child] = {}
+
+    def acquire(self, waiter: ReadyWaiter) -> None:
+        """Acquire the process for the capabilities of the waiter's host."""
+        capabilities = waiter.capabilities
+        if capabilities == self._announced and not self._others:
+            super().acquire(waiter)
+            return
+        child = self._find(capabilities)
+        if child is self:
+            if self.state not in HAS_PROCESS:
+                self._announced = capabilities
+            super().acquire(waiter)
+            return
+        if child is None:
+            child = self._others[capabilities] = Child(self.spec, self._config, self._context)
+            child.owner = HostGroup(capabilities)
+            child.successor, child.closing = self.successor, self.closing
+            child.inventory.on_first_snapshot = self.inventory.on_first_snapshot
+            if self._log_level:
+                child.set_log_level(self._log_level)
+        waiter.rebind(child)
+        child.acquire(waiter)
+
+    def _find(self, capabilities: bytes) -> Child | None:
+        """Return the process for hosts with these capabilities, or that which may be started for them."""
+        other = self._others.get(capabilities)
+        if other is not None and other.state in HAS_PROCESS:
+            return other
+        return self if capabilities == self._announced or self.state not in HAS_PROCESS else other
+
+    def processes(self, owner: object = None) -> list[Child]:
+        """Return the child with the process for one session, or all."""
+        if owner is None or not self._others:
+            return [self, *self._others.values()]
+        return [self._find(getattr(owner, "capabilities", self._announced)) or self]
+
+    def release_session(self, owner: object) -> None:
+        """Forget a session that has ended."""
+        super().release_session(owner)
+        for child in self._others.values():
+            child.release_session(owner)
+
+    def sweep(self, now: float) -> None:
+        """Stop idle processes and remove further ones that have stopped."""
+        super().sweep(now)
+        for capabilities, child in list(self._others.items()):
+            child.sweep(now)
+            if child.is_disposable(now):
+                del self._others[capabilities]
+
+    @property
+    def busy(self) -> bool:
+        """True if any of the processes is busy."""
+        return super().busy or any(child.busy for child in self._others.values())
+
+    def retire(self, successor: Child | None) -> None:
+        """Redirect callers of all processes to the successor."""
+        super().retire(successor)
+        for child in self._others.values():
+            child.retire(successor)
+
+    async def stop_now(self, stopped_by: str) -> Failure | None:
+        """Stop all processes on request. Return the first failure."""
+        others = (child.stop_now(stopped_by) for child in self._others.values())
+        problems = await asyncio.gather(super().stop_now(stopped_by), *others)
+        return next((problem for problem in problems if problem is not None), None)
+
+    async def close(self, problem: Failure | None = None) -> None:
+        """Stop all processes for good."""
+        others = (child.close(problem) for child in self._others.values())
+        await asyncio.gather(super().close(problem), *others)
+
+    def set_log_level(self, level: str) -> None:
+        """Set the log level of all processes, and of those to come."""
+        super().set_log_level(level)
+        for child in self._others.values():
             child.set_log_level(level)

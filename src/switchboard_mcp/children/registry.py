@@ -6,11 +6,12 @@ Restarts nothing: a failed child restarts itself (`child`), by the rules in `res
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from switchboard_mcp.children.catalog import read_tools
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.context import ChildContext
-from switchboard_mcp.children.per_session import PerSessionChild
+from switchboard_mcp.children.per_session import PerSessionChild, SharedChild
 from switchboard_mcp.config.isolation import decide_isolation
 from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings, Workspace, settings_of
 from switchboard_mcp.errors import failure
@@ -83,7 +84,7 @@ class ChildRegistry:
         self._context.catalog.remember_asking(child.spec)
         apart = PerSessionChild(child.spec, self._config, self._context, MAX_AUTO_PROCESSES)
         self.children[name] = apart
-        if sole_user is not None:
+        if sole_user is not None and child.processes() == [child]:
             apart.adopt(sole_user, child)
         else:
             child.retire(apart)
@@ -101,6 +102,18 @@ class ChildRegistry:
         if successor is None or successor.spec != child.spec:
             self._context.catalog.discard(child.spec)
 
+    async def stop_processes(self) -> None:
+        """Stop all processes, because no host is connected. The next call of a child starts it again."""
+        problem = failure("child_crashed", "The last host has disconnected.")
+        ends: list[Awaitable[object]] = []
+        for child in self.children.values():
+            if isinstance(child, PerSessionChild):
+                ends += child.closing_processes
+            else:
+                ends += (process.abort_start(problem) for process in child.processes())
+                ends.append(child.stop_now("the end of the last session"))
+        await asyncio.gather(*ends, return_exceptions=True)
+
     async def close(self) -> None:
         """Stop all children at once."""
         await asyncio.gather(*(child.close() for child in (*self.children.values(), *self._retiring)))
@@ -113,7 +126,9 @@ def _create_child(spec: ChildSpec, config: Config, context: ChildContext) -> Chi
         return BuiltinChild(spec, config, context)
     suite = config.suites.get(spec.name) or SuiteSettings()
     if suite.isolation == "shared" or (suite.isolation == "auto" and not _holds_state(spec, context)):
-        return Child(spec, config, context)
+        # With full capabilities every process is told of the same.
+        differ = context.several_hosts and not context.full_capabilities
+        return (SharedChild if differ else Child)(spec, config, context)
     # With `auto`, nobody has chosen a limit: without the broker, each host would have a process of its own too.
     limit = suite.isolation_max if suite.isolation == "session" else MAX_AUTO_PROCESSES
     return PerSessionChild(spec, config, context, limit)

@@ -37,6 +37,10 @@ class StartQueue:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
 
+    def waiters(self) -> list[ReadyWaiter]:
+        """Return all waiters."""
+        return self._waiters
+
     def drain(self) -> list[ReadyWaiter]:
         """Remove all waiters and return them."""
         waiters, self._waiters = self._waiters, []

@@ -19,6 +19,12 @@ class EphemeralOwner(Struct, frozen=True):
     principal: str
 
 
+class HostGroup(Struct, frozen=True):
+    """Owner of a child process for hosts that are told apart from others by what they can do."""
+
+    capabilities: bytes
+
+
 class ReadyWaiter:
     """Base class of callers that need a child to be ready."""
 

@@ -60,10 +60,11 @@ def run(invocation: Invocation) -> int:
 
 COMMAND = Command(
     "broker status|restart|stop [OPTIONS]",
-    "The broker is the process that serves the stdio sessions of a workspace (broker.enabled in the config). There is\n"
-    "one for each environment that sessions are started with. `status` shows its sessions, its children and the\n"
-    "sessions that use them, and its memory; exit code 1 if none runs. `restart` lets calls finish, for up to 20\n"
-    "seconds, and waits for the new broker; sessions stay connected. `stop` ends one without sessions.",
+    "The broker is the process that serves the stdio sessions of a workspace. There is one for each environment that\n"
+    "sessions are started with; with broker.enabled: false in the config, each session has a process of its own.\n"
+    "`status` shows its sessions, its children and the sessions that use them, and its memory; exit code 1 if none\n"
+    "runs. `restart` lets calls finish, for up to 20 seconds, and waits for the new broker; sessions stay connected.\n"
+    "`stop` ends one without sessions.",
     run=run,
     arguments=[
         positional("action", "status, restart or stop", choices=("status", "restart", "stop")),

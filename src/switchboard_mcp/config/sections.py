@@ -320,11 +320,11 @@ BROKER_SWITCH = "SWITCHBOARD_BROKER"
 class BrokerSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The broker: one process for all stdio sessions of a workspace, which then share their children."""
 
-    enabled: bool = False
-    """Serve stdio sessions in one background process per workspace and environment. Linux only; elsewhere, and if no
-    broker can be had, each session is served in a process of its own."""
+    enabled: bool | None = None
+    """Serve stdio sessions in one background process per workspace and environment. Default: true; false in governed
+    mode. Linux only; elsewhere, and if no broker can be had, each session is served in a process of its own."""
     linger_ms: Annotated[int, Meta(ge=0)] = 3_000
-    """Time after its last session until the broker ends, and its children with it, in milliseconds."""
+    """Time after its last session until the broker ends, in milliseconds. Its children end with that session."""
 
 
 CallDetailsSetting = Literal["off", "open", "always"]

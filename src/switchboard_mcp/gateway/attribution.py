@@ -102,6 +102,6 @@ def _owner_when_idle(child: ChildHandle, sessions: Sequence[Session]) -> Message
     """
     if isinstance(child.owner, Session):
         return MessageOwner(child.owner)
-    if len(sessions) != 1 or child.owner is not None or child.last_session not in (None, sessions[0]):
+    if len(sessions) != 1 or not child.is_shared or child.last_session not in (None, sessions[0]):
         return None
     return MessageOwner(sessions[0]) if sessions[0].initialized else None

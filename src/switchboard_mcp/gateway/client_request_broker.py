@@ -86,7 +86,7 @@ class ClientRequestBroker:
         owner = owner_of(child, peer, self._sessions, self.issued, message.params)
         if (
             self.on_request_of_no_call is not None
-            and child.owner is None
+            and child.is_shared
             and (owner is None or owner.request is None)
             and method in client_requests.INPUT_REQUEST_METHODS
         ):
@@ -237,7 +237,7 @@ class ClientRequestBroker:
             origin.answer(b'{"roots":[]}' if self.declares_roots else roots(self._workspace))
             return
         message = f"No host can answer {method}."
-        if len(self._sessions) > 1 and child.owner is None:
+        if len(self._sessions) > 1 and child.is_shared:
             message += f' If several hosts are connected, set suites.{child.name}.isolation to "session".'
         origin.refuse(METHOD_NOT_FOUND, message)
 

@@ -246,11 +246,11 @@ class Gateway:
         session.capabilities = b"{}"
         self.broker.session_closed(session)
 
-    def abandon_hung_starts(self, host_left_at: float) -> None:
-        """Close the children whose start a host that has left need not wait for."""
+    def abandon_hung_starts(self, host_left_at: float, *, for_good: bool = True) -> None:
+        """Close the children whose start a host that has left need not wait for; or only end these starts."""
         for suite in self.all_suites.values():
             for child in suite.child.processes():
-                child.abandon_hung_start(host_left_at)
+                child.abandon_hung_start(host_left_at, for_good=for_good)
 
     def receive(self, session: Session, channel: ReplyChannel, data: bytes) -> None:
         """Handle one message from a host; the answer goes to `channel`."""

@@ -47,7 +47,8 @@ LISTS = {
 class Reloader:
     """Watches the files of a workspace and applies changes.
 
-    `load` reads the workspace from its files, before any policy is applied.
+    `load` reads the workspace from its files, before any policy is applied. `last_refusal` is why the files cannot be
+    used now, `restart_only` has the changed settings that the next start will use.
     """
 
     def __init__(self, runtime: Runtime, load: Callable[[], Workspace], config_file: str | None) -> None:
@@ -56,8 +57,9 @@ class Reloader:
         self._config_file = config_file
         self._changed = asyncio.Event()
         self._loaded: Workspace | None = None
-        self._last_refusal = ""
-        self._restart_only: list[str] = []
+        self.last_refusal = ""
+        self.restart_only: list[str] = []
+        self._reloading = asyncio.Lock()
         self._redacted_args = _redacted_args(runtime.workspace.config)
         self._watched: dict[str, frozenset[str]] = {}
         self._watch = FileWatcher(runtime.context.loop, self._changed.set)
@@ -66,11 +68,19 @@ class Reloader:
         """Run until cancelled. The first pass finds changes made since startup."""
         try:
             while True:
-                await self._reload()
+                async with self._reloading:
+                    await self._reload()
                 await self._changed.wait()
                 self._changed.clear()
         finally:
             self._watch.stop()
+
+    async def refresh(self) -> None:
+        """Apply the changes made until now, if there are any, before anything else is served."""
+        async with self._reloading:
+            if self._loaded is None or self._watch.look() or self._changed.is_set():
+                self._changed.clear()
+                await self._reload()
 
     async def _reload(self) -> None:
         """Load the workspace and apply it. Files are watched before they are read, so no change is missed."""
@@ -83,8 +93,8 @@ class Reloader:
                 apply(self.runtime, fresh)
                 self._warn_restart_needed(fresh)
             self._reload_locks()
-            self._loaded, self._last_refusal = fresh, ""
-            if not self._restart_only:
+            self._loaded, self.last_refusal = fresh, ""
+            if not self.restart_only:
                 self.runtime.config_version = version
             if await self._watch_files(fresh):
                 self._changed.set()  # files may have changed before the new folders were watched
@@ -113,13 +123,13 @@ class Reloader:
         restart_only = [names[name] for name in _restart_only(self.runtime.workspace.config, fresh.config)]
         if self.runtime.context.records is not None and _redacted_args(fresh.config) != self._redacted_args:
             restart_only.append("suites.*.redactArgs for the audit log")
-        if restart_only and restart_only != self._restart_only:
+        if restart_only and restart_only != self.restart_only:
             self.runtime.context.log.warning("config.restart_needed", keys=", ".join(restart_only))
-        self._restart_only = restart_only
+        self.restart_only = restart_only
 
     def _log_refusal(self, problem: Failure) -> None:
-        if problem.message != self._last_refusal:  # log each problem once
-            self._last_refusal = problem.message
+        if problem.message != self.last_refusal:  # log each problem once
+            self.last_refusal = problem.message
             message = f"{problem.message} {problem.hint}"
             self.runtime.context.log.warning("config.refused", problem=message, kept="the previous config")
 

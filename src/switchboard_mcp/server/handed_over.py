@@ -87,6 +87,11 @@ class HandedOverHost(StdioServer):
             else:
                 link.answer(jsonrpc.error_body(request.id, rpc_error(failure("interrupted", INTERRUPTED))))
 
+    def _abandon_hung_starts(self, ended_at: float) -> None:
+        """Abandon starts that only this host waits for. The next host may start the child again."""
+        if self._gateway.sessions == [self._session]:
+            self._gateway.abandon_hung_starts(ended_at, for_good=False)
+
     @property
     def session(self) -> Session:
         """The session of the host."""

@@ -80,10 +80,13 @@ class StdioServer:
         while self._session.in_flight or self._link.write_buffer_size:
             if self._link.other_side_gone or stalled > MAX_DRAIN_STALLS:
                 return
-            self._gateway.abandon_hung_starts(ended_at)
+            self._abandon_hung_starts(ended_at)
             await asyncio.sleep(DRAIN_POLL_S)
             unmoved = 0 < self._link.write_buffer_size == write_buffer_size
             stalled, write_buffer_size = stalled + 1 if unmoved else 0, self._link.write_buffer_size
+
+    def _abandon_hung_starts(self, ended_at: float) -> None:
+        self._gateway.abandon_hung_starts(ended_at)
 
     def _closed(self, session: Session) -> None:
         self._ended.set()

@@ -86,6 +86,13 @@ class ChangeSource:
             self._timer.cancel()
             self._timer = None
 
+    def look(self) -> None:
+        """Handle what has happened until now."""
+        if self._descriptor >= 0:
+            self._read()
+        else:
+            self._on_poll()
+
     def close(self) -> None:
         """Stop both."""
         self.stop_polling()
@@ -131,6 +138,15 @@ class FileWatcher:
         self._watched.clear()
         self._snapshot = snapshot(self._places)
         self._source.start_polling()
+
+    def look(self) -> bool:
+        """Return True if there were changes until now that `on_change` was not called for. It will not be."""
+        self._source.look()
+        if self._due is None:
+            return False
+        self._due.cancel()
+        self._due = None
+        return True
 
     def stop(self) -> None:
         """Stop watching."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,9 +42,7 @@ from switchboard_mcp.broker.hello import decode_hello
 def test_variables_of_terminals_do_not_count_and_all_others_do(name: str, noise: bool) -> None:
     assert address.is_noise(name) is noise
     with_it, without = {"A": "1", name: "x"}, {"A": "1"}
-    same = address.broker_name("/w", None, with_it, reload=True) == address.broker_name(
-        "/w", None, without, reload=True
-    )
+    same = address.broker_name("/w", None, with_it) == address.broker_name("/w", None, without)
     assert same is noise
 
 
@@ -52,19 +52,29 @@ def test_a_folder_that_a_host_adds_to_the_path_for_each_session_does_not_count()
     assert cleaned == [{"PATH": "/usr/bin:/bin"}] * 3
 
 
-def test_each_workspace_config_file_and_umask_has_a_broker_of_its_own() -> None:
+def test_each_workspace_config_file_and_inherited_limit_has_a_broker_of_its_own() -> None:
     names = {
-        address.broker_name("/w", None, {}, reload=True),
-        address.broker_name("/v", None, {}, reload=True),
-        address.broker_name("/w", "/c", {}, reload=True),
-        address.broker_name("/w", None, {}, reload=False),
+        address.broker_name("/w", None, {}),
+        address.broker_name("/v", None, {}),
+        address.broker_name("/w", "/c", {}),
     }
     before = os.umask(0o027)
     try:
-        names.add(address.broker_name("/w", None, {}, reload=True))
+        names.add(address.broker_name("/w", None, {}))
     finally:
         os.umask(before)
-    assert len(names) == 5
+    assert len(names) == 4
+    # In a process of its own, since a limit that was lowered stays low.
+    code = (
+        "import os, resource; from switchboard_mcp.broker.address import inherited_limits as limits\n"
+        "seen = [limits(), limits()]; files = resource.RLIMIT_NOFILE\n"
+        "resource.setrlimit(files, (64, 64)); seen.append(limits())\n"
+        "os.nice(1); seen.append(limits())\n"
+        "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); seen.append(limits())\n"
+        "print(len({*map(tuple, seen)}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "4\n"
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])

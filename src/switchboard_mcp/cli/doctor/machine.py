@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from switchboard_mcp import __version__
+from switchboard_mcp.app import uses_broker
 from switchboard_mcp.broker.address import runtime_folder, without_noise
 from switchboard_mcp.broker.broker_client import broker_pid, find_brokers
 from switchboard_mcp.cli.broker import broker_memory, headline, memory_line, read_brokers
@@ -70,9 +71,10 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
 
 def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Report why no broker can be had, the brokers, and why the sessions of the workspace have several or none."""
-    if workspace.config.broker.enabled and not runtime_folder(environ, create=True):
-        message = "The broker is enabled, but there is no private folder for its socket."
-        yield Finding(PROBLEM, message, "Set XDG_RUNTIME_DIR to a folder of yours with mode 0700.")
+    if sys.platform == "linux" and uses_broker(workspace.config) and not runtime_folder(environ, create=True):
+        message = "Sessions cannot share a broker: there is no private folder for its socket."
+        level = PROBLEM if workspace.config.broker.enabled else NOTE
+        yield Finding(level, message, "Set XDG_RUNTIME_DIR to a folder of yours with mode 0700.")
     brokers, hanging = read_brokers(find_brokers(workspace.folder, None, environ))
     reports = [broker.report for broker in brokers]
     for path in hanging:
@@ -84,7 +86,7 @@ def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Findi
     if len(variables) > 1:
         names = {name for one in variables for name in one}
         differing = sorted(name for name in names if len({one.get(name) for one in variables}) > 1)
-        reason = ", ".join(differing) or "their umask, their limits (ulimit -H), or --no-reload"
+        reason = ", ".join(differing) or "umask, priority, processors, limits (ulimit -H) or installation"
         message = f"{len(variables)} brokers run for this workspace, since sessions differ in {reason}."
         yield Finding(NOTE, message, "Start hosts with the same values, and they share children.")
     alone = [info for info in stdio_info.read_all(workspace.folder, environ) if info.alone]
