@@ -351,6 +351,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="switchboard-demo-") as cache:
         beside = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
         environment = {**os.environ, "PATH": beside, "XDG_CACHE_HOME": cache, MARK: uuid.uuid4().hex}
+        environment["SWITCHBOARD_BROKER"] = "off"  # a broker would wait for the next session for some seconds
         demo = Demo(console.out, environment)
         code = guarded(demo.play, console)
     if code == 0:
