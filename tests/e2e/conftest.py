@@ -17,6 +17,8 @@ from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 # Files whose tests are about the process that a host starts. All others run as users do: in a broker, by default.
 SERVED_ALONE = {
     "test_serving_imports": "looks at the modules that this process has loaded",
+    "test_hostile_children": "follows the processes below this one",
+    "test_orphans": "follows the processes below this one, and expects its end to be theirs",
     "test_soak": "measures the memory and the descriptors of this process",
 }
 

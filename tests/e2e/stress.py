@@ -5,6 +5,7 @@ Knows how Switchboard's own processes are arranged (launcher, reapers), nothing 
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 import psutil
 
+from switchboard_mcp.broker.broker_client import ask_broker, find_all_brokers
 from tests.e2e.host import Host
 from tests.e2e.workspaces import faulty
 from tests.patience import PATIENCE_S
@@ -118,6 +120,17 @@ def next_line(host: Host) -> bytes:
 def processes_of(host: Host) -> list[psutil.Process]:
     """A Switchboard and everybody beneath it."""
     return [psutil.Process(host.process.pid), *tree(host.process.pid)]
+
+
+def server_of(host: Host) -> int:
+    """The process that serves: that which the host has started, or the broker that it waits for."""
+    waiting = host.process.pid
+    for path in find_all_brokers(os.environ):
+        report = json.loads(ask_broker(path, "status") or "{}")
+        if waiting in [session["pid"] for session in report.get("sessions", [])]:
+            pid: int = report["pid"]
+            return pid
+    return waiting
 
 
 def serves_again(host: Host, suite: str) -> None:

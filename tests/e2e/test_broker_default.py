@@ -167,6 +167,42 @@ def test_a_child_is_told_what_its_host_can_do(desk: Path, hosts: ExitStack) -> N
     assert len(brokers_of(desk)) == 1
 
 
+ASKS = scripted(
+    """
+    import os
+    class Kid(Child):
+        tools = ("roots",)
+        def receive(self, message, line):
+            if message["method"] == "notifications/initialized":
+                send({"id": "r", "method": "roots/list"})
+            super().receive(message, line)
+        def hear(self, message):
+            self.heard = message["result"]["roots"][0]["uri"]
+        def call(self, request_id, params, line):
+            self.answer(request_id, text(f"{os.getpid()} {getattr(self, 'heard', '')}"))
+    Kid().serve()
+    """
+)
+
+
+def test_a_child_that_asks_for_roots_when_it_starts_has_those_of_its_host(
+    workspace: Path, hosts: ExitStack
+) -> None:
+    add_child(workspace, "kid", ASKS)
+    processes = set()
+    started = [hosts.enter_context(switchboard(workspace)) for _ in range(2)]
+    for number, host in enumerate(started):
+        host.replies["roots/list"] = {"roots": [{"uri": f"file:///{number}"}]}
+        host.initialize(capabilities={"roots": {}})
+        pid = say(host, "roots").split()[0]
+        until(lambda host=host, n=number: say(host, "roots").endswith(f"file:///{n}"), "its own roots")  # type: ignore[misc]
+        assert say(host, "roots").split()[0] == pid, "it stays the process that it was started with"
+        processes.add(pid)
+    assert len(processes) == 2
+    assert say(started[0], "roots").endswith("file:///0")
+    assert len(brokers_of(workspace)) == 1
+
+
 def test_the_first_host_may_be_killed_with_its_whole_group(desk: Path, hosts: ExitStack) -> None:
     start = "import subprocess, sys; subprocess.run(sys.argv[1:])"
     first = Host([sys.executable, "-c", f"import os; os.setsid()\n{start}", *SWITCHBOARD], cwd=desk)

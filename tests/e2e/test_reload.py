@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from tests.e2e.host import Host, switchboard
-from tests.e2e.stress import tree, until
+from tests.e2e.stress import server_of, tree, until
 from tests.e2e.workspaces import PYTHON, REPO, add_child, configure, write_child
 
 CHANGED = "notifications/tools/list_changed"
@@ -47,7 +47,7 @@ def put(path: Path, content: object) -> None:
 def holders(host: Host) -> dict[int, str]:
     """The labels of the children that run, by their process."""
     found = {}
-    for process in tree(host.process.pid):
+    for process in tree(server_of(host)):
         try:
             words = process.cmdline()
         except psutil.Error:  # it has just gone

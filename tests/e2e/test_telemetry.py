@@ -139,6 +139,7 @@ def test_metrics_can_be_made_public_and_have_times_where_the_config_says_so(work
     assert found["switchboard_request_duration_seconds_sum", "mock"] > 0
 
 
+@pytest.mark.usefixtures("alone")  # what was not sent yet is sent when the process ends
 def test_a_trace_goes_from_host_through_switchboard_to_child(workspace: Path, collector: Collector) -> None:
     add_child(workspace, "traced", TRACED)
     configure(workspace, {"telemetry": {"otel": True}})

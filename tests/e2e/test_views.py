@@ -14,7 +14,7 @@ import pytest
 from tests.e2e import shell
 from tests.e2e.host import Host, switchboard
 from tests.e2e.shell import parsed
-from tests.e2e.stress import tree
+from tests.e2e.stress import server_of, tree
 from tests.e2e.test_reload import holding, put
 from tests.e2e.web import serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty
@@ -165,7 +165,7 @@ def test_a_child_that_is_freshly_known_is_not_started_to_be_looked_at(office: Pa
         host.initialize()
         assert host.introspect("mock_suite") == first
         assert "child.started" not in host.stderr
-        assert not [process for process in tree(host.process.pid) if "server.py" in str(process.cmdline())]
+        assert not [process for process in tree(server_of(host)) if "server.py" in str(process.cmdline())]
         host.call("mock_suite", "echo", message="now")
         assert "child.started" in host.stderr
 

@@ -67,6 +67,7 @@ class Child:
         self.call_timeout_s = call_timeout_s(spec, config)
         self.owner: object = None
         self.last_session: object = None
+        self._had_several_users = False
         self.users: dict[object, None] = {}
         self.successor: Child | None = None
         self.requests = 0
@@ -246,6 +247,12 @@ class Child:
             found.update(child.users, (waiter.owner for waiter in child.waiters()), (child.owner,))
         return found
 
+    def sole_user(self) -> object:
+        """Return the session that this run was started for, as long as no other has used it or waits; or None."""
+        found = {waiter.owner for waiter in self.waiters()} | {self.last_session}
+        found.discard(None)
+        return found.pop() if len(found) == 1 and not self._had_several_users else None
+
     def waiters(self) -> list[ReadyWaiter]:
         """Return the callers that wait for the start."""
         return self._queue.waiters()
@@ -255,6 +262,8 @@ class Child:
 
         Several remembered sessions take turns.
         """
+        if self.last_session is not None and self.last_session is not session:
+            self._had_several_users = True
         self.last_session = session
         if remember:
             self.users[session] = None
@@ -461,7 +470,7 @@ class Child:
     async def _serve(self, snapshot: ServerSnapshot, seconds: float) -> None:
         """Release the waiters of a child that has just started, then fetch the rest of its inventory."""
         assert self.connection is not None
-        self.peer, self.last_session = self.connection.peer, None
+        self.peer, self.last_session, self._had_several_users = self.connection.peer, None, False
         self.users.clear()
         self._health.begin_run(self.peer)
         self._context.log.info(
@@ -563,15 +572,16 @@ class Child:
         if began is None or self.closing is not None:
             return
         if is_start_hung(began, host_left_at, self._context.loop.time(), longest_s):
-            message = f"The host has gone before child '{self.name}' had started."
-            problem = failure("child_crashed", message, child=self.name)
-            self._context.start_task(self.close() if for_good else self.abort_start(problem))
+            end = self.close() if for_good else self.abort_start(self._shutting_down())
+            self._context.start_task(end)
+
+    def _shutting_down(self) -> Failure:
+        message = f"Switchboard is stopping, and child '{self.name}' with it."
+        return failure("shutting_down", message, child=self.name)
 
     async def close(self, problem: Failure | None = None) -> None:
         """Stop for good. A handshake in progress fails with its connection; a launch in progress is cancelled."""
-        self.closing = problem or failure(
-            "shutting_down", f"Switchboard is stopping, and child '{self.name}' with it.", child=self.name
-        )
+        self.closing = problem or self._shutting_down()
         self._queue.fail_all(self.closing)
         self._startup.cancel_launch()
         if self.connection is not None:

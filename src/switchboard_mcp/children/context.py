@@ -46,6 +46,9 @@ class ChildHandle(Protocol):
     def is_shared(self) -> bool:
         """True if the process is not kept for one session or principal."""
 
+    def sole_user(self) -> object:
+        """The session that this run was started for, as long as no other has used it or waits; or None."""
+
 
 class ChildEvents(Protocol):
     """Receives the messages that children send on their own. Implemented by the gateway."""

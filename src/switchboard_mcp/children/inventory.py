@@ -154,6 +154,13 @@ class Inventory:
             self._client, self._known = client, None
         return True
 
+    def use_client(self, announced: bytes) -> None:
+        """Use what is known for these client capabilities. For a child without a process."""
+        client = capability_set(announced)
+        self._client, self._known = client, None
+        if self._snapshot is not None and self._snapshot.client != client:
+            self._snapshot, self.tools = None, {}
+
     @property
     def governed(self) -> bool:
         """True if hosts see only what was locked."""

@@ -160,6 +160,7 @@ class SharedChild(Child):
         if child is self:
             if self.state not in HAS_PROCESS:
                 self._announced = capabilities
+                self.inventory.use_client(capabilities)
             super().acquire(waiter)
             return
         if child is None:

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
-from switchboard_mcp.gateway.attribution import owner_of
+from switchboard_mcp.gateway.attribution import MessageOwner, owner_of
 from switchboard_mcp.gateway.client_request import (
     ChildRequest,
     InputOrigin,
@@ -84,6 +84,13 @@ class ClientRequestBroker:
         origin = ChildRequest(peer.transport, bytes(message.id))
         method = str(message.method)
         owner = owner_of(child, peer, self._sessions, self.issued, message.params)
+        if owner is None and self.on_request_of_no_call is not None:
+            user = child.sole_user()
+            owner = (
+                MessageOwner(user)
+                if isinstance(user, Session) and user.initialized and not user.closed
+                else None
+            )
         if (
             self.on_request_of_no_call is not None
             and child.is_shared
