@@ -20,7 +20,8 @@ def stop_idle_brokers(runtime: Path, mark: str = "") -> list[str]:
     """
     if not (runtime / "switchboard").exists():
         return []
-    paths = find_all_brokers({"XDG_RUNTIME_DIR": str(runtime)})
+    found = find_all_brokers({"XDG_RUNTIME_DIR": str(runtime)})
+    paths = [path for path in found if path.startswith(f"{runtime}/")]  # others are the user's
     if mark:
         paths = [path for path in paths if _has_mark(path, mark)]
     deadline = time.monotonic() + END_TIMEOUT_S

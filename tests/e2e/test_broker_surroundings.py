@@ -100,7 +100,7 @@ def test_a_full_or_closed_runtime_folder_is_named(
 
 @pytest.mark.parametrize("ending", ["", ".lock", ".log"])
 def test_a_file_that_cannot_be_made_is_named(folder: Path, workspace: Path, ending: str) -> None:
-    name = address.broker_name(os.path.realpath(workspace), None, os.environ, reload=True)
+    name = address.broker_name(os.path.realpath(workspace), None, os.environ)
     blocked = folder / f"{name}{ending}"
     blocked.mkdir(parents=True)
     folder.chmod(0o700)

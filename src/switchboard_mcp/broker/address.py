@@ -81,6 +81,15 @@ def wanted_folder(environ: Mapping[str, str]) -> str:
     return f"{base}/switchboard" if _is_private(base, user) else f"/tmp/switchboard-{user}"
 
 
+def runtime_folders(environ: Mapping[str, str]) -> list[str]:
+    """Return all folders that may have sockets: hosts that pass few variables on use another one than a terminal."""
+    user = os.getuid()
+    bases = [f"{base}/switchboard" for base in (environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}") if base]
+    return [
+        folder for folder in dict.fromkeys([*bases, f"/tmp/switchboard-{user}"]) if _is_private(folder, user)
+    ]
+
+
 def _is_private(folder: str, user: int) -> bool:
     """Return True for a folder, not a link, that belongs to the user and that no other user can enter."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import shim
-from switchboard_mcp.broker.address import PREFIX, broker_names, runtime_folder, socket_address
+from switchboard_mcp.broker.address import PREFIX, broker_names, runtime_folders, socket_address
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # A broker answers in milliseconds. One that is starting takes tenths of a second.
@@ -26,10 +26,12 @@ def find_all_brokers(environ: Mapping[str, str]) -> list[str]:
 
 
 def _find(prefix: str, environ: Mapping[str, str]) -> list[str]:
-    folder = runtime_folder(environ)
-    if not folder:
-        return []
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _is_socket(name, prefix)]
+    return [
+        os.path.join(folder, name)
+        for folder in runtime_folders(environ)
+        for name in sorted(os.listdir(folder))
+        if _is_socket(name, prefix)
+    ]
 
 
 def _is_socket(name: str, prefix: str) -> bool:
