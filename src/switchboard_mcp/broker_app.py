@@ -83,6 +83,8 @@ HOST_DESCRIPTORS = 4  # stdin, stdout, stderr and the journal
 CHILD_EVENTS = frozenset(
     f"child.{event}" for event in "started start_failed start_slow crashed unhealthy quarantined idle".split()
 )
+CONFIG_RELOADED = "config.reloaded"
+MAX_EARLY_LINES = 100
 WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "middleware.", "otel.", "replicas.")
 
 
@@ -126,6 +128,8 @@ class Broker:
         self._watch = CallWatch(switchboard)
         self._http: BrokerHttp | None = None
         switchboard.gateway.broker.on_request_of_no_call = self._isolate
+        # What was logged at the start. Every session gets it, as if its own process had been started.
+        self._early: list[LogRecord] = []
         log.sink.listener = self._log_to_sessions
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -296,6 +300,8 @@ class Broker:
         if journal.is_new:
             log.debug("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
             log_warnings(log, switchboard.workspace)
+            for record in self._early:
+                log.repeat(record)
         session = BrokerSession(host, options, peer_of(connection)[0], time.time(), log, stderr)
         # The process that the host has started is as old as the session, however often brokers were replaced.
         if began := started_at(session.pid):
@@ -362,6 +368,10 @@ class Broker:
 
     def _log_to_sessions(self, record: LogRecord) -> None:
         """Write a line where the users of a session look for it. What one session does is not told to another."""
+        if record.event == CONFIG_RELOADED:
+            self._early.clear()  # what they are about may have changed
+        elif not self._joined:
+            self.keep(record)
         if len(self._sessions) == 1 or record.event.startswith(WORKSPACE_EVENTS):
             readers = self._sessions
         elif record.event in CHILD_EVENTS:
@@ -372,6 +382,11 @@ class Broker:
             return
         for session in readers:
             session.log.repeat(record)
+
+    def keep(self, record: LogRecord) -> None:
+        """Keep a line of the start for the sessions to come."""
+        if len(self._early) < MAX_EARLY_LINES and not record.event.startswith("broker."):
+            self._early.append(record)
 
     def _announce(self, session: BrokerSession) -> None:
         """Write the file by which `status` and `top` find a session."""
@@ -515,11 +530,15 @@ async def serve_broker(
     version: ConfigVersion,
 ) -> int:
     """Serve the sessions that join until the last has ended."""
+    early: list[LogRecord] = []
+    log.sink.listener = early.append
     async with running(workspace, log, redactor, several_hosts=True) as switchboard:
         switchboard.config_version = version
         reload_on_change(switchboard, options)
         relay = start_bridges(switchboard, log, redactor)
         broker = Broker(switchboard, options, listener, path, log)
+        for record in early:
+            broker.keep(record)
         await broker.run()
         await broker.close()
         if relay is not None:
