@@ -48,8 +48,10 @@ NO_CPU = (BROKER, REDIS)
 # The rate of each act, the milliseconds of each, and the processor time of one in microseconds.
 Measured = tuple[float, list[float], float]
 Taken = dict[str, Measured]
-# Each host does this much before the clock runs: it loads what it needs with its first calls.
+# Each host does this much before the clock runs, with a share of the processors: it loads what it needs with its first
+# calls, and an interpreter needs some hundred to be quick.
 WARM_S = 0.5
+WARM_PER_HOST_S = 0.1
 
 
 def fsyncs_per_s(folder: Path) -> float:
@@ -219,7 +221,7 @@ def measure_hosts(folder: Path, clients: int, seconds: float, *, broker: bool = 
         return True
 
     try:
-        drive(hosts, WARM_S, send, sent)
+        drive(hosts, WARM_S + clients * WARM_PER_HOST_S, send, sent)
         sending = drive(hosts, seconds, send, sent)
         drive(hosts, WARM_S / 4, claim, claimed)
         claiming = drive(hosts, seconds / 2, claim, claimed)
@@ -472,14 +474,10 @@ def _goals(figures: Figures) -> list[Goal]:
         Goal("claims a second inside, 1 client", rate(INSIDE, 1, "claim"), "at least", 3_000, "/s"),
         Goal("claims a second inside, 32 clients", rate(INSIDE, 32, "claim"), "at least", 3_000, "/s"),
         Goal("settled a second inside, 32 clients", rate(INSIDE, 32, "settle"), "at least", 3_000, "/s"),
-        Goal(
-            "p99 of a send inside, 32 clients",
-            figures.get(f"{INSIDE} 32 send", {}).get("p99_ms"),
-            "at most",
-            50,
-            "ms",
-        ),
     ]
+    for act in ACTS:
+        p99 = figures.get(f"{INSIDE} 32 {act}", {}).get("p99_ms")
+        goals.append(Goal(f"p99 of a {act} inside, 32 clients", p99, "at most", 50, "ms"))
     for act in ACTS:
         mine, theirs = rate(INSIDE, 32, act), rate(SQLITE, 32, act)
         ratio = mine / theirs if mine and theirs else None

@@ -37,6 +37,8 @@ StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 CHECKS_PER_PERIOD = 4
 MAX_CHECK_S = 60.0
 DAY_S = 86_400.0
+# A claim counts as a notification: those of a busy agent are recorded this often.
+NOTIFIED_S = 0.2
 # How long a delivery warning about a recipient is reused.
 WARNING_CACHE_S = 2.0
 
@@ -87,6 +89,8 @@ class MailServer:
         # Agents that were written to, or whose inbox has changed since it was empty; an empty name means any.
         self._maybe_unread = {""}
         self._watched: set[str] | None = None
+        # Agents whose notification was recorded just now; True if they were notified again.
+        self._notified: dict[str, bool] = {}
         self._delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
         self._deadlines: DeadlineWatch | None = None
         self._closed = False
@@ -144,6 +148,8 @@ class MailServer:
     async def close(self) -> None:
         """Close the store; all clients have gone."""
         self._closed = True
+        for agent in [agent for agent, again in self._notified.items() if again]:
+            await asyncio.to_thread(self.presence.record_notified, agent)
         if self._bridge is not None:
             self._bridge.cancel()
             await asyncio.wait([self._bridge])
@@ -204,8 +210,17 @@ class MailServer:
         return f"'{recipient}' is offline; the message waits in its inbox." if status == "offline" else ""
 
     def note_notified(self, agent: str) -> None:
-        """Record that an agent was notified of its mail, or has looked."""
-        self.start_task(asyncio.to_thread(self.presence.record_notified, agent))
+        """Record that an agent was notified of its mail, or has looked: now, and once for all calls soon after."""
+        if agent in self._notified:
+            self._notified[agent] = True
+        elif not self._closed:
+            self._notified[agent] = False
+            self.start_task(asyncio.to_thread(self.presence.record_notified, agent))
+            asyncio.get_running_loop().call_later(NOTIFIED_S, self._note_again, agent)
+
+    def _note_again(self, agent: str) -> None:
+        if self._notified.pop(agent, False):
+            self.note_notified(agent)
 
     def _on_change(self, change: MailboxChange) -> None:
         """Pass a file change, by any process, to the sessions."""

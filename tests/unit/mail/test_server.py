@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.config.sections import MailSettings
+from switchboard_mcp.mail.presence import Presence
+from tests.patience import PATIENCE_S
 from tests.unit.mail.office import office
 
 
@@ -219,3 +222,23 @@ async def test_what_is_dropped_as_a_file_has_the_persona_and_is_marked_unverifie
         assert (message["from"], message["verified"]) == ("shell", False)
         (claimed,) = (await ada.call("claim_messages"))["messages"]
         assert claimed["persona"].startswith("You test.")
+
+
+async def test_claims_of_a_busy_agent_are_recorded_twice_at_first_and_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[str] = []
+    loop, twice = asyncio.get_running_loop(), asyncio.Event()
+
+    def record(_: Presence, agent: str) -> None:
+        recorded.append(agent)
+        if len(recorded) == 2:
+            loop.call_soon_threadsafe(twice.set)
+
+    monkeypatch.setattr("switchboard_mcp.mail.server.NOTIFIED_S", 0.01)
+    monkeypatch.setattr(Presence, "record_notified", record)
+    async with office(tmp_path) as server:
+        for _ in range(10):
+            server.server.note_notified("ada")
+        await asyncio.wait_for(twice.wait(), PATIENCE_S)
+    assert recorded == ["ada", "ada"]
