@@ -5,6 +5,8 @@ on its disk before it hands it to Redis, and a consumer that has it on its own b
 the disks cost, the same without any files, which loses what either side held when it dies. Two processes and one Redis
 each, 32 senders, every message waits for its answer; a message counts when the receiver has it for good.
 
+Then a backlog that drains when the relay reaches Redis again, and one relay among up to 1,000 idle machines.
+
 And calls while their events are published: with a bus and no mail, beside open mode without and with the audit log.
 """
 
@@ -23,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import calls
+from bench import bus_scale, calls
 from bench.bus_peer import STREAM
 from bench.client import BenchError
 from bench.contestants import switchboard
@@ -94,12 +96,12 @@ def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]
     far.mkdir()
     draft = Draft(action="delegate_task", payload=PAYLOAD)
 
-    async def arrived(wanted: int) -> None:
+    async def arrived(wanted: int, pause_s: float = 0.002) -> None:
         inbox = far / ".switchboard" / "inbox" / "bob"
         while True:
             if len(os.listdir(inbox)) >= wanted:
                 return
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(pause_s)
 
     async def work(post: MessageStore) -> tuple[float, list[float]]:
         while True:
@@ -120,7 +122,8 @@ def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]
 
         await asyncio.gather(*(send(count // SENDERS) for _ in range(SENDERS)))
         total = count // SENDERS * SENDERS
-        await arrived(ALONE + total)
+        # Listing a large folder takes as long as sending a few messages.
+        await arrived(ALONE + total, pause_s=0.05)
         return total / (time.perf_counter() - begin), taken
 
     async def main() -> tuple[float, list[float]]:
@@ -203,16 +206,60 @@ def run(options: Options) -> Report:
                     else:
                         rate, taken = measure_bare(place, url, count, durable=key == BARE)
                 note(samples, key, rate, taken)
+        scale_tables, scale_goals, scale_figures = measure_scale(folder, options)
         calls_table, calls_goal, calls_figures = measure_calls(folder, options)
     figures = samples.medians()
     ratio = figures[DESK]["per_s"] / figures[BARE]["per_s"]
     goals = [
         Goal("messages a second, of redis-py's at the same durability", ratio, "at least", 0.5),
+        Goal("messages a second between two machines", figures[DESK]["per_s"], "at least", 1_200, "/s"),
+        *scale_goals,
         calls_goal,
     ]
     title = f"From machine to machine over Redis Streams, {SENDERS} senders, medians"
     found = report(title, "p50 ms, one at a time", TITLES, figures, goals)
-    return Report([*found.tables, calls_table], found.goals, {**found.figures, **calls_figures})
+    tables = [*found.tables, *scale_tables, calls_table]
+    return Report(tables, found.goals, {**found.figures, **scale_figures, **calls_figures}, found.notes)
+
+
+def measure_scale(folder: Path, options: Options) -> tuple[list[Table], list[Goal], Figures]:
+    """A backlog, and what an idle relay costs among many machines."""
+    count = options.pick(100_000, 8_000)
+    with redis_server(folder / "redis-backlog") as url:
+        drained = asyncio.run(bus_scale.drain_backlog(folder / "backlog", url, count))
+    backlog = Table(
+        "A backlog, from the relay's start until the receiver has all of it on disk",
+        ["messages waiting", "messages/s"],
+        [[cell(count, 0), cell(drained, 0)]],
+    )
+    found = {}
+    for nodes in (2, 500) if options.quick else (2, 10, 100, 1_000):
+        with redis_server(folder / f"redis-{nodes}") as url:
+            seconds = options.pick(60, 8)
+            found[nodes] = bus_scale.measure_idle(folder / f"nodes-{nodes}", url, nodes, seconds)
+    columns = {
+        "relay: CPU ms/s": ("relay_ms", 1),
+        "Redis: CPU ms/s": ("redis_ms", 1),
+        "commands/s": ("commands", 1),
+        "KiB/s read": ("kib", 1),
+        "keys in Redis, KiB": ("memory_kib", 0),
+    }
+    idle = Table(
+        "One idle relay among so many machines, each with one agent; the others are simulated",
+        ["machines", *columns],
+        [
+            [cell(nodes, 0), *(cell(figures[name], digits) for name, digits in columns.values())]
+            for nodes, figures in found.items()
+        ],
+    )
+    most = max(found)
+    growth = found[most]["relay_ms"] / found[2]["relay_ms"]
+    goals = [
+        Goal("messages a second of a backlog", drained, "at least", 1_500, "/s"),
+        Goal(f"an idle relay among {most:,} machines, of one among 2", growth, "at most", 2),
+    ]
+    figures = {"backlog": {"per_s": drained}, **{f"nodes-{nodes}": each for nodes, each in found.items()}}
+    return [backlog, idle], goals, figures
 
 
 def measure_calls(folder: Path, options: Options) -> tuple[Table, Goal, Figures]:

@@ -108,7 +108,7 @@ class RelayProcess:
 
     def __init__(self, workspace: Path, url: str, ahead_s: int = 0) -> None:
         self._words = [str(workspace), url]
-        self._ahead_s = ahead_s
+        self.ahead_s = ahead_s
         # At which step the next ones die, each after the one before.
         self.dies_at: list[str] = []
         self.deaths = 0
@@ -116,7 +116,7 @@ class RelayProcess:
 
     async def run(self) -> None:
         while True:
-            words = [*self._words, self.dies_at.pop(0) if self.dies_at else "-", str(self._ahead_s)]
+            words = [*self._words, self.dies_at.pop(0) if self.dies_at else "-", str(self.ahead_s)]
             process = self._process = await asyncio.create_subprocess_exec(sys.executable, str(NODE), *words)
             try:
                 await process.wait()
@@ -263,9 +263,15 @@ class World:
             await until(all_done)
 
     def node(self, place: str) -> str:
-        found: str = json.loads((self.folders[place] / ".switchboard" / "bus" / "node.json").read_bytes())[
-            "id"
-        ]
+        return self._identity(place)["id"]
+
+    def epoch(self, place: str) -> str:
+        return self._identity(place)["epoch"]
+
+    def _identity(self, place: str) -> dict[str, str]:
+        found: dict[str, str] = json.loads(
+            (self.folders[place] / ".switchboard" / "bus" / "node.json").read_bytes()
+        )
         return found
 
     async def undelivered(self, place: str, wire: BusClient) -> tuple[str, list[str]]:

@@ -18,6 +18,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from tests import patience
+from tests.e2e.busmachine import Machine
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 pytestmark = needs_redis
@@ -117,6 +118,11 @@ async def test_the_stream_of_dead_letters_has_a_limit(
         await client.close()
 
 
+async def _is_refused(machine: Machine) -> bool:
+    status = machine.status()
+    return status is not None and status.state == "refused"
+
+
 @pytest.mark.parametrize("mode", ["cluster", "sentinel"])
 async def test_a_cluster_and_a_sentinel_are_refused_before_anything_is_stored(
     tmp_path: Path, mode: str
@@ -128,12 +134,33 @@ async def test_a_cluster_and_a_sentinel_are_refused_before_anything_is_stored(
         config = tmp_path / "sentinel.conf"
         config.write_text("")
         server.start_sentinel(config)
+    if mode == "cluster":
+        server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383")  # so that it would store what it gets
     client = BusClient(BusSettings(url=server.url))
+    name, value = ("ada", b"{}")
+    commands: list[Callable[[], Awaitable[object]]] = [
+        client.require_single_server,
+        lambda: client.claim_names("a" * 12, [name]),
+        lambda: client.set_shared("presence", name, value),
+        lambda: client.send([("a" * 12, {"kind": "letter"})]),
+        lambda: client.publish("events", [value], 10),
+    ]
     try:
-        with pytest.raises(SwitchboardError) as refused:
-            await client.require_single_server()
-        assert refused.value.failure.code == "bus_refused"
-        assert mode in refused.value.failure.message.lower()
+        for command in commands:
+            with pytest.raises(SwitchboardError) as refused:
+                await command()
+            assert refused.value.failure.code == "bus_refused"
+            assert mode in refused.value.failure.message.lower()
+        if mode == "cluster":
+            assert server.ask("DBSIZE") == ":0"
+        machine = Machine(tmp_path / "machine", server.url)
+        with machine.relay():
+            await _until(lambda: _is_refused(machine))
+            shown = machine.run("doctor").stdout
+        assert mode in shown.lower()
+        assert "single Redis server" in shown
+        if mode == "cluster":
+            assert server.ask("DBSIZE") == ":0"
     finally:
         await client.close()
         server.kill()

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.bus import relay_status
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.bus.shared_state import SharedState
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.mail.store.store import MessageStore, State
+from tests.e2e.busmachine import Machine, until
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 pytestmark = needs_redis
@@ -122,3 +124,26 @@ async def test_two_values_of_one_revision_end_as_one_value_and_are_reported(
         first, second = [await machine.parts() for machine in machines]
         assert first["workflows"] == second["workflows"]
         assert "workflows/w1" in [*machines[0].shared.conflicts, *machines[1].shared.conflicts]
+
+
+def test_doctor_says_that_redis_was_emptied_and_got_everything_back(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path / "machine", redis.url)
+    machine.register("ada", role="lead")
+
+    def is_shared() -> bool:
+        return redis.ask("HEXISTS", "{switchboard}:agents", "ada") == ":1"
+
+    def is_reported() -> bool:
+        status = machine.status()
+        return status is not None and bool(status.lost_at and status.restored)
+
+    with machine.relay():
+        until(is_shared)
+        assert relay_status.describe_loss(machine.status()) == ""
+        _empty(redis, {})
+        until(is_reported)
+        assert is_shared()
+        assert "Redis had lost data" in machine.run("doctor").stdout
+        assert "Redis had lost data" in machine.run("bus", "status").stdout

@@ -9,6 +9,7 @@ the shared state; a cursor records how far each was published. After a crash an 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,10 @@ STREAM = "events"
 # Approximate length of the stream; a reader that falls further behind loses events.
 MAX_EVENTS = 100_000
 BATCH = 500
+# Receipts published at once: reading more would keep the store from accepting messages meanwhile.
+MAX_RECEIPTS = 1_000
+# Without a reported change, the receipts of each agent are checked after this time; those of a few agents always.
+CHECK_S_PER_AGENT, FEW_AGENTS = 0.01, 50
 # A receipt may be renamed into place slightly after its timestamp.
 OVERLAP_S = 2.0
 
@@ -88,16 +93,23 @@ class EventPublisher:
         self._cursor: Cursor | None = None
         self.published = 0
         self.lost = 0
-        # Receipts by agent that need no second stat(): with thousands of them that would dominate each pass.
-        self._seen_receipts: dict[str, set[str]] = {}
+        # The times of receipts by agent, so that each needs one stat(): with thousands that would dominate each pass.
+        self._receipt_times: dict[str, dict[str, float]] = {}
+        self._mail_changed = True
+        self._mail_check_at = 0.0
+
+    def on_change(self) -> None:
+        """Note that there may be a new receipt, or a change of the shared state."""
+        self._mail_changed = True
 
     async def pump(self) -> bool:
         """Publish new events; return True if there may be more."""
         if self._cursor is None:
             self._cursor = await self._store.run(load_cursor)
         cursor = msgspec.json.decode(msgspec.json.encode(self._cursor), type=Cursor)
-        batch = await self._store.run(lambda tx: self._collect(tx, cursor))
-        if self._mail:
+        mail = self._mail and (self._mail_changed or time.monotonic() >= self._mail_check_at)
+        batch = await self._store.run(lambda tx: self._collect(tx, cursor, mail=mail))
+        if mail:
             batch.events += map(_encode, self._workflow_events(await self._store.state(), cursor))
         if not batch.events and cursor == self._cursor:
             return False
@@ -118,7 +130,7 @@ class EventPublisher:
         """Return the number of events in the logs that were not published yet."""
         return count_waiting(self._cursor or load_cursor(tx), self._logs)
 
-    def _collect(self, tx: Transaction, cursor: Cursor) -> EventBatch:
+    def _collect(self, tx: Transaction, cursor: Cursor, *, mail: bool) -> EventBatch:
         """Read the sources. Events are encoded here, in the store's thread, to keep the event loop free."""
         batch = EventBatch()
         for name, folder in self._logs.items():
@@ -128,8 +140,12 @@ class EventPublisher:
             for line in lines:
                 batch.lost += line.lost
                 batch.events += map(_encode, self._log_events(tx, name, line))
-        if self._mail:
-            batch.events += map(_encode, self._mail_events(tx, cursor))
+        if mail:
+            self._mail_changed = False  # A change that is reported from now on counts for the next time.
+            published = list(map(_encode, self._mail_events(tx, cursor)))
+            batch.events += published
+            if len(published) >= MAX_RECEIPTS:
+                batch.full = self._mail_changed = True
         return batch
 
     def _log_events(self, tx: Transaction, log: str, line: LogLine) -> Iterable[BusEvent]:
@@ -158,29 +174,16 @@ class EventPublisher:
 
     def _mail_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Yield new receipts of local agents: one when a message is accepted, one when it is finished."""
-        since = cursor.published_until - OVERLAP_S
-        known = set(cursor.recent)
-        fresh: list[tuple[float, str, str]] = []
-        for agent in tx.agents("outbox"):
-            if tx.is_remote(agent):
-                continue
-            folder = tx.folder("outbox", agent)
-            if os.fstat(folder).st_mtime < since:
-                continue
-            names = {name for name, _ in file_operations.entries(folder)}
-            old = self._seen_receipts[agent] = self._seen_receipts.get(agent, set()) & names
-            for name in names - old:
-                changed = file_operations.mtime(folder, name) or 0.0
-                if changed < since:
-                    old.add(name)
-                elif parse_receipt_name(name) is not None:
-                    fresh.append((changed, agent, name))
-        fresh.sort()
+        known, now = set(cursor.recent), time.time()
+        # The clock may have been set back: receipts of the future are known by name until it is there again.
+        cursor.published_until = min(cursor.published_until, now)
+        fresh = self._new_receipts(tx, cursor.published_until - OVERLAP_S)
+        del fresh[MAX_RECEIPTS + len(known) :]
         for changed, agent, name in fresh:
-            cursor.published_until = max(cursor.published_until, changed)
-            parsed = parse_receipt_name(name)
+            cursor.published_until = max(cursor.published_until, min(changed, now))
+            parsed = parse_receipt_name(name) if name not in known else None
             receipt = receipts.read(tx, agent, *parsed) if parsed is not None else None
-            if name in known or receipt is None:
+            if receipt is None:
                 continue
             yield BusEvent(
                 id=f"{self._node.id}/mail/{name.removesuffix('.json')}",
@@ -192,6 +195,29 @@ class EventPublisher:
                 outcome=receipt.status,
             )
         cursor.recent = [name for changed, _, name in fresh if changed >= cursor.published_until - OVERLAP_S]
+
+    def _new_receipts(self, tx: Transaction, since: float) -> list[tuple[float, str, str]]:
+        """Return time, agent and name of the receipts since this time, in order."""
+        agents = tx.agents("outbox")
+        self._mail_check_at = time.monotonic() + max(0, len(agents) - FEW_AGENTS) * CHECK_S_PER_AGENT
+        fresh = []
+        for agent in agents:
+            if tx.is_remote(agent):
+                continue
+            folder = tx.folder("outbox", agent)
+            if os.fstat(folder).st_mtime < since:
+                continue
+            known = self._receipt_times.get(agent, {})
+            times = self._receipt_times[agent] = {
+                name: known.get(name) or file_operations.mtime(folder, name) or 0.0
+                for name, _ in file_operations.entries(folder)
+            }
+            fresh += [
+                (changed, agent, name)
+                for name, changed in times.items()
+                if changed >= since and parse_receipt_name(name) is not None
+            ]
+        return sorted(fresh)
 
     def _workflow_events(self, state: State, cursor: Cursor) -> list[BusEvent]:
         """Return every workflow step since the last call."""

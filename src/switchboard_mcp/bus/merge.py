@@ -34,6 +34,8 @@ class MergeStep(NamedTuple):
     """The revision under which the value is pushed."""
     conflict: bool = False
     """Two different values had the same revision, so one of them is given up."""
+    restores: bool = False
+    """The table had lost the entry, or went back to an older one."""
 
 
 def newer(one: MergeBase, other: MergeBase) -> MergeBase:
@@ -68,7 +70,7 @@ def compare(agreed: MergeBase, here: Value, there: MergeBase, *, merge: bool) ->
     if newer(agreed, there) == agreed:
         # The table was emptied or is older: it gets our entry back, under the revision that others know it by.
         revision = agreed.revision if here == agreed.value else agreed.revision + 1
-        return _push(here, revision)._replace(conflict=conflict)
+        return _push(here, revision)._replace(conflict=conflict, restores=not conflict)
     if here == agreed.value or here == there.value or not merge or here is None or there.value is None:
         return MergeStep(take=there.value, takes=here != there.value, conflict=conflict)
     before = agreed.value or {}

@@ -53,6 +53,11 @@ class NameRegistry:
         # The presences in Redis, as last read.
         self._published: dict[str, bytes] = {}
 
+    @property
+    def count(self) -> int:
+        """The number of names known here."""
+        return len(self.owned) + len(self.remote)
+
     async def recover(self) -> None:
         """Restore the remote agents known before this start, so their mail is not delivered locally."""
         agents = await self._store.run(read_local_agents)

@@ -57,6 +57,13 @@ def identify(tx: Transaction) -> BusNode:
     return node
 
 
+def begin_epoch(tx: Transaction) -> BusNode:
+    """Replace the epoch of this folder, because its numbers cannot be relied on, and return the new identity."""
+    node = BusNode(identify(tx).id, os.urandom(6).hex())
+    save(tx, "node.json", node, durable=True)
+    return node
+
+
 def load(tx: Transaction, name: str, kind: type[T]) -> T | None:
     """Decode one of our files; return None if it is missing or unreadable."""
     if not tx.has(FOLDER):

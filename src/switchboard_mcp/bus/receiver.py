@@ -18,8 +18,9 @@ from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.sender import BATCH, WINDOW
 from switchboard_mcp.bus.sequence import SequenceMark, check_sequence
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import remote_inbox
+from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, MailMessage
+from switchboard_mcp.mail.store import remote_inbox, signing
+from switchboard_mcp.mail.store.receipts import MAX_RECEIPT_BYTES
 from switchboard_mcp.mail.store.store import MessageStore
 
 # An entry is dead-lettered after this many unexpected failures, or this many deliveries without an acknowledgement:
@@ -27,8 +28,20 @@ from switchboard_mcp.mail.store.store import MessageStore
 MAX_ATTEMPTS, MAX_DELIVERIES = 5, 50
 # Entries processed together.
 MAX_BATCH = 512
+# Messages that may be stored beyond the mark on disk after a crash or a power failure: those since the last durable
+# mark, and a batch whose mark was not saved.
+MAX_UNMARKED = 2 * MAX_BATCH
 # The disk, not the message, is at fault: the message waits as long as that takes.
 TEMPORARY = frozenset({"mail_not_stored", "shutting_down", "mail_unsafe"})
+
+
+# The fields of a message or a receipt, and how long each may be.
+MAX_FIELD_BYTES = {
+    **dict.fromkeys(("kind", "from", "epoch", "seq", "base", "again", "agent", "name"), 256),
+    "message": signing.MAX_FILE_BYTES,
+    "attachment": MAX_ATTACHMENT_BYTES,
+    "receipt": MAX_RECEIPT_BYTES,
+}
 
 
 class ReceivedMessage(Struct):
@@ -51,6 +64,8 @@ class BusReceiver:
         self._node = node
         self._step = step
         self._marks: dict[str, SequenceMark] = {}
+        # Those that a power failure cannot take back.
+        self._durable_marks: dict[str, SequenceMark] = {}
         # By link, the highest number that may be stored although the mark is lower: a commit may have been interrupted
         # before its mark was written.
         self._maybe_stored_upto: dict[str, int] = {}
@@ -75,7 +90,7 @@ class BusReceiver:
             if problem:
                 self._client.malformed.report(f"in:{self._node.id}/{entry.id}", problem)
                 acked.append(entry.id)
-                out.append(("dead", {**entry.fields, "to": self._node.id, "reason": problem}))
+                out.append(("dead", self._dead_fields(entry, problem)))
             elif kind == "letter":
                 links.setdefault(entry.text("from"), []).append(entry)
             elif kind == "receipt":
@@ -109,26 +124,28 @@ class BusReceiver:
         mark = self._marks.get(node)
         if mark is None:
             mark = await self._store.run(lambda tx: nodes.load_sequence_mark(tx, node))
-        before = mark
+        before = reached = mark
         incoming: list[ReceivedMessage] = []
         gap = False
-        reached = mark
+        maybe_stored_upto = self._maybe_stored_upto.get(node, before.last + MAX_UNMARKED)
         for entry in entries:
-            loose = not entry.number("seq")
-            if not loose:
+            sequence = entry.number("seq")
+            if sequence:
+                last = reached.last
                 verdict, reached = check_sequence(
-                    reached, entry.text("epoch"), entry.number("seq"), entry.number("base")
+                    reached, entry.text("epoch"), sequence, entry.number("base")
                 )
+                if reached.last > last:
+                    # Numbers are missing here that this machine has confirmed: its mark may be an old one.
+                    maybe_stored_upto = max(maybe_stored_upto, reached.last + MAX_UNMARKED)
                 if verdict != "store":
                     gap = gap or verdict == "gap"
                     acked.append(entry.id)
                     continue
-                reached = SequenceMark(reached.epoch, entry.number("seq"))
+                reached = SequenceMark(reached.epoch, sequence)
             incoming.append(ReceivedMessage(entry))
-        # After a restart the previous run may have stored up to one batch beyond the mark; a sender that lost its state
-        # may have had a full window and batch in transit.
-        maybe_stored_upto = self._maybe_stored_upto.get(node, before.last + MAX_BATCH)
         if reached.epoch != before.epoch:
+            # A sender that lost its state may have had a full window and batch in transit.
             maybe_stored_upto = reached.last + WINDOW + BATCH
         # If this commit is interrupted, the next attempt must check which of these messages are already stored.
         self._maybe_stored_upto[node] = max(maybe_stored_upto, reached.last)
@@ -137,7 +154,7 @@ class BusReceiver:
         mark, trouble = self._settle(incoming, reached, out, acked)
         self._marks[node] = mark
         if mark != before:
-            await self._store.run(lambda v: nodes.save(v, nodes.received_file(node), mark, durable=False))
+            await self._save_mark(node, mark)
             self._step("noted")
         if trouble is None:
             self._maybe_stored_upto[node] = maybe_stored_upto
@@ -148,6 +165,14 @@ class BusReceiver:
             self._resend_requested[node] = mark
             out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
         return trouble
+
+    async def _save_mark(self, node: str, mark: SequenceMark) -> None:
+        """Save a link's progress; now and then durably, so that a power failure takes back a limited part."""
+        known = self._durable_marks.get(node, SequenceMark())
+        durable = known.epoch != mark.epoch or mark.last - known.last >= MAX_BATCH
+        await self._store.run(lambda tx: nodes.save(tx, nodes.received_file(node), mark, durable=durable))
+        if durable:
+            self._durable_marks[node] = mark
 
     async def _store_messages(self, incoming: Sequence[ReceivedMessage], maybe_stored_upto: int) -> None:
         for each in incoming:
@@ -221,9 +246,18 @@ class BusReceiver:
             acked.append(entry.id)
         return reached, None
 
+    def _dead_fields(self, entry: StreamEntry, reason: str) -> Fields:
+        """Return the fields of a dead letter, without those that no relay writes, which may be of any size."""
+        kept = {
+            name: entry.fields[name]
+            for name, limit in MAX_FIELD_BYTES.items()
+            if len(entry.fields.get(name, b"")) <= limit and name in entry.fields
+        }
+        return {**kept, "to": self._node.id, "reason": reason}
+
     def _dead_letter(self, entry: StreamEntry, reason: str) -> list[tuple[str, Fields]]:
         """Return the entries that dead-letter a message and notify its sender."""
-        dead: dict[str, str | bytes | int] = {**entry.fields, "to": self._node.id, "reason": reason}
+        dead = self._dead_fields(entry, reason)
         link: dict[str, str | bytes | int] = {
             "kind": "refused",
             "from": self._node.id,
@@ -255,7 +289,7 @@ class BusReceiver:
                     continue  # It will be delivered again.
             self._attempts.pop(entry.id, None)
             if problem is not None:
-                out.append(("dead", {**entry.fields, "to": self._node.id, "reason": str(problem)}))
+                out.append(("dead", self._dead_fields(entry, str(problem))))
             acked.append(entry.id)
             filed.setdefault((entry.text("from"), entry.text("agent")), []).append(entry.text("name"))
         for (node, agent), names in filed.items():
@@ -268,6 +302,8 @@ def _find_flaw(entry: StreamEntry) -> str:
     """Return the reason that a message or receipt cannot have been sent by a relay; empty if it can."""
     if not nodes.is_node_id(entry.text("from")):
         return "The sender is not a valid node id."
+    if any(len(entry.fields.get(name, b"")) > limit for name, limit in MAX_FIELD_BYTES.items()):
+        return "It is too large."
     if entry.text("kind") == "receipt":
         return ""
     sequence, base = entry.number("seq"), entry.number("base")

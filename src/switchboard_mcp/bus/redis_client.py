@@ -56,6 +56,7 @@ KEY_TYPES = {
     "dead": "stream",
     "events": "stream",
 }
+SHARED_TABLES = ("names", "presence", "agents", "teams", "workflows")
 NODE_KEY_TYPES = {"alive": "string", "in": "stream"}
 # How Redis reports a key that no command of ours can use any more.
 UNUSABLE = ("WRONGTYPE", "exhausted the last possible ID")
@@ -78,6 +79,11 @@ class StreamEntry(Struct, frozen=True):
     id: str
     fields: dict[str, bytes]
     deliveries: int = 1
+
+    @property
+    def size(self) -> int:
+        """The bytes of its fields."""
+        return sum(map(len, self.fields.values()))
 
     def text(self, name: str) -> str:
         """Return a field as text; empty if it is missing."""
@@ -112,6 +118,7 @@ class BusClient:
             raise refused("config_invalid", message)
         self._prefix = "{" + settings.prefix + "}:"
         self._timeout_s = answer_timeout_s
+        self._is_checked = False
         self._max_wait_ms = int(
             answer_timeout_s * 500
         )  # so a blocking read is not mistaken for a dead connection
@@ -152,11 +159,14 @@ class BusClient:
 
     @asynccontextmanager
     async def _guard(self, extra_s: float = 0.0) -> AsyncIterator[None]:
-        """Limit the time of a command, and translate the client's errors."""
+        """Limit the time of a command, and translate the client's errors. Before the first one, check the server."""
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         try:
             async with asyncio.timeout(self._timeout_s + CONNECT_TIMEOUT_S + extra_s):
+                if not self._is_checked:
+                    await self._check_server()
+                    self._is_checked = True
                 yield
         except (exceptions.RedisError, OSError, TimeoutError) as problem:
             if task is not None and task.cancelling() > before:
@@ -192,12 +202,17 @@ class BusClient:
         return ""
 
     async def require_single_server(self) -> None:
-        """Raise `bus_refused` if this is a cluster or a Sentinel: a plain client does not follow a failover."""
+        """Raise `bus_refused` if this is now a cluster or a Sentinel."""
+        self._is_checked = False
         async with self._guard():
-            try:
-                reply = await self._redis.execute_command("HELLO")
-            except exceptions.ResponseError:
-                return  # An older server, or a proxy that speaks for one.
+            pass
+
+    async def _check_server(self) -> None:
+        """Refuse a cluster and a Sentinel: a plain client does not follow a failover."""
+        try:
+            reply = await self._redis.execute_command("HELLO")
+        except exceptions.ResponseError:
+            return  # An older server, or a proxy that speaks for one.
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
         mode = next((_plain(value) for name, value in pairs if _plain(name) == "mode"), "")
         if mode in _OTHER_MODES:
@@ -240,17 +255,24 @@ class BusClient:
             if await self._redis.get(self.key("alive", node)) == f"{token} {place}".encode():
                 await self._redis.delete(self.key("alive", node))
 
-    async def create_stream(self, node: str) -> None:
-        """Create a node's stream and its consumer group if they do not exist."""
+    async def create_stream(self, node: str) -> bool:
+        """Create a node's stream and its consumer group; return False if they exist."""
         async with self._guard():
             try:
                 await self._redis.xgroup_create(self.key("in", node), GROUP, id="0", mkstream=True)
             except exceptions.ResponseError as problem:
                 if "BUSYGROUP" not in str(problem):
                     raise
+                return False
+        return True
 
-    async def send(self, to: Sequence[tuple[str, Fields]], own: str = "", acked: Sequence[str] = ()) -> None:
-        """Add entries to the streams of nodes, and acknowledge those read from `own`, in one transaction."""
+    async def send(
+        self, to: Sequence[tuple[str, Fields]], own: str = "", acked: Sequence[str] = ()
+    ) -> list[str]:
+        """Add entries to the streams of nodes, and acknowledge those read from `own`, in one transaction.
+
+        Return the ids of the entries.
+        """
         async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
             for node, fields in to:
                 if node == "dead":
@@ -260,7 +282,21 @@ class BusClient:
                     pipe.xadd(self.key("in", node), dict(fields))
             if acked:
                 pipe.xack(self.key("in", own), GROUP, *acked)
-            await pipe.execute()
+            replies = await pipe.execute()
+        return [text(id) for id in replies[: len(to)]]
+
+    async def is_waiting(self, node: str, id: str, sender: str) -> bool:
+        """Return True if this entry of a sender is in a node's stream and was not acknowledged yet."""
+        key = self.key("in", node)
+        async with self._guard():
+            found = _entries(await self._redis.xrange(key, min=id, max=id, count=1)) if id else []
+            if not found or found[0].text("from") != sender:
+                return False
+            groups = await self._redis.xinfo_groups(key)
+            mine = next((group for group in groups if group["name"] == GROUP.encode()), None)
+            if mine is None or _order(text(mine["last-delivered-id"])) < _order(id):
+                return True
+            return bool(await self._redis.xpending_range(key, GROUP, min=id, max=id, count=1))
 
     async def read(self, node: str, consumer: str, count: int, wait_ms: int) -> list[StreamEntry]:
         """Return the next entries of a node's stream; empty if none came in time."""
@@ -332,6 +368,13 @@ class BusClient:
             except UnicodeDecodeError:
                 self.malformed.report(f"{kind}/{text(name)}", "the name is not UTF-8")
         return entries
+
+    async def table_sizes(self) -> list[int]:
+        """Return the number of entries of each shared table."""
+        async with self._guard(), self._redis.pipeline(transaction=False) as pipe:
+            for kind in SHARED_TABLES:
+                pipe.hlen(self.key(kind))
+            return [int(size) for size in await pipe.execute()]
 
     async def set_shared(self, kind: str, name: str, value: bytes) -> None:
         """Replace a value and announce the change."""
@@ -426,6 +469,12 @@ class BusClient:
         """Return the number of entries of a stream."""
         async with self._guard():
             return int(await self._redis.xlen(self.key(*stream.split(":"))))
+
+
+def _order(id: str) -> tuple[int, int]:
+    """Return the numbers of an entry's id, by which entries are ordered."""
+    milliseconds, _, number = id.partition("-")
+    return int(milliseconds), int(number or 0)
 
 
 def _plain(value: object) -> str:

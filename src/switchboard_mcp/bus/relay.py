@@ -31,16 +31,25 @@ from switchboard_mcp.observability.log import Log
 # A machine that has not renewed its lease for this long is considered gone, and others may claim its names.
 LEASE_MS = 60_000
 LEASE_RENEWAL_S = 5.0
-# How often names and shared state are compared even if no change was announced.
+# How often the sizes of the shared tables are checked, and presence is published.
 SYNC_INTERVAL_S = 2.0
+# Even if no change was announced, all entries are compared: so many a second, so that an idle relay costs the same
+# however many machines there are, and each of them at least once in the maximum.
+COMPARED_PER_S, MAX_COMPARE_INTERVAL_S = 20, 60.0
+# After a comparison the next one waits this many times as long as it took, however many changes are announced.
+PAUSE_FACTOR = 10
 READ_WAIT_MS = 1_000
 # Entries that another consumer of this folder has not acknowledged for this long are claimed.
 CLAIM_IDLE_MS, CLAIM_INTERVAL_S = 60_000, 30.0
-TRIM_INTERVAL_S = 10.0
+# A stream is trimmed after this time, and after this many entries.
+TRIM_INTERVAL_S, TRIM_AFTER = 10.0, 8_192
+# The bytes of a batch after which the next ones hold fewer entries.
+MAX_BATCH_BYTES = 16 * 1_048_576
 EVENTS_INTERVAL_S = 0.5
 # Delay after a failure: initial, and the limit it doubles up to.
 RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.2, 5.0
 STANDBY_INTERVAL_S = 1.0
+LOSS_INTERVAL_S = 60.0
 REPLIES = frozenset({"stored", "refused", "resend", "filed"})
 
 _STATES: dict[str, State] = {"bus_full": "full", "bus_refused": "refused"}
@@ -74,6 +83,11 @@ class BusRelay:
         self._machine = nodes.machine_id()
         self._state: State = "standby"
         self._problem = self._remedy = ""
+        # Entries to read at once. Redis limits a reply by entries alone, so large ones are read a few at a time, also
+        # after a failure: the reply may have been too large for the time it may take.
+        self._batch = MAX_BATCH
+        self._joined = False
+        self._lost_at = 0.0
         self._wake_sender = asyncio.Event()
         self._wake_sync = asyncio.Event()
         self._waiting = 0
@@ -95,6 +109,9 @@ class BusRelay:
         stop = self._store.subscribe(self._on_mailbox_change)
         try:
             self.node = await self._store.run(nodes.identify)
+            previous = await self._store.run(lambda tx: nodes.load(tx, STATUS_FILE, BusStatus))
+            if previous is not None and (previous.node, previous.url) == (self.node.id, self._client.shown):
+                self._joined = previous.joined
             self.events = EventPublisher(self._store, self._client, self.node, self._audit, mail=self._mail)
             if self._mail:
                 self.sender = BusSender(self._store, self._client, self.node, self._step)
@@ -148,6 +165,7 @@ class BusRelay:
         self._state, self._problem = _STATES.get(code, "away"), text
         self._remedy = (failure.hint or "") if failure is not None else ""
         self.ready.clear()
+        self._batch = max(1, self._batch // 4)
         for part in (self.sender, self.receiver):
             if part is not None:
                 part.on_disconnect()
@@ -168,7 +186,9 @@ class BusRelay:
         await self._renew_lease()
         sender, receiver, names = self.sender, self.receiver, self.names
         if names is not None:
-            await self._client.create_stream(self.node.id)
+            if await self._client.create_stream(self.node.id) and self._joined:
+                self._note_loss()
+            self._joined = True
             await names.sync()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease_loop())
@@ -197,8 +217,8 @@ class BusRelay:
         if self.receiver is None or self.sender is None:
             return False
         try:
-            entries = await self._client.claim_idle(self.node.id, self._token, 0, MAX_BATCH)
-            entries = entries or await self._client.read(self.node.id, self._token, MAX_BATCH, 1)
+            entries = await self._client.claim_idle(self.node.id, self._token, 0, self._batch)
+            entries = entries or await self._client.read(self.node.id, self._token, self._batch, 1)
             await self._process(entries, self.receiver, self.sender)
             await self._client.trim(self.node.id)
             return bool(entries)
@@ -230,12 +250,36 @@ class BusRelay:
     async def _sync_loop(self, names: NameRegistry, shared_state: SharedState) -> None:
         while True:
             self._wake_sync.clear()
+            began = time.monotonic()
             await names.sync(shared_state.removed_agents())
             await names.publish_presence()
+            restored = shared_state.restored
             await shared_state.sync()
+            if shared_state.restored > restored:
+                self._note_loss()
             self.ready.set()
             self._wake_sender.set()
+            await self._wait_for_sync(names, time.monotonic() - began)
+
+    async def _wait_for_sync(self, names: NameRegistry, took_s: float) -> None:
+        """Return when names and shared state are to be compared again; the last comparison took so long."""
+        began = time.monotonic()
+        interval_s = min(max(SYNC_INTERVAL_S, names.count / COMPARED_PER_S), MAX_COMPARE_INTERVAL_S)
+        sizes = await self._client.table_sizes()
+        await asyncio.sleep(min(took_s * PAUSE_FACTOR, MAX_COMPARE_INTERVAL_S))
+        while not self._wake_sync.is_set() and time.monotonic() - began < interval_s:
             await _wait_at_most(self._wake_sync.wait(), SYNC_INTERVAL_S)
+            await names.publish_presence()
+            if await self._client.table_sizes() != sizes:  # also if Redis was emptied while we are connected
+                return
+
+    def _note_loss(self) -> None:
+        """Report that Redis has lost data, which is put back: once for all of it that is found in a minute."""
+        now = time.time()
+        if abs(now - self._lost_at) > LOSS_INTERVAL_S:
+            note = "it was emptied, or is an older copy; it gets everything back"
+            self._log.warning("bus.lost", url=self._client.shown, note=note)
+        self._lost_at = now
 
     def _log_conflict(self, entry: str) -> None:
         note = (
@@ -260,16 +304,23 @@ class BusRelay:
     async def _receive_loop(self, receiver: BusReceiver, sender: BusSender) -> None:
         # Only one relay holds this node, so every earlier consumer is gone and its entries can be claimed at once.
         idle_ms, inherited = 0, 0.0
+        untrimmed = 0
         while True:
             entries = []
             if not idle_ms or time.monotonic() - inherited >= CLAIM_INTERVAL_S:
-                entries = await self._client.claim_idle(self.node.id, self._token, idle_ms, MAX_BATCH)
+                entries = await self._client.claim_idle(self.node.id, self._token, idle_ms, self._batch)
                 if not entries:
                     idle_ms, inherited = CLAIM_IDLE_MS, time.monotonic()
             if not entries:
-                entries = await self._client.read(self.node.id, self._token, MAX_BATCH, READ_WAIT_MS)
+                entries = await self._client.read(self.node.id, self._token, self._batch, READ_WAIT_MS)
             if entries:
                 await self._process(entries, receiver, sender)
+            is_large = sum(entry.size for entry in entries) > MAX_BATCH_BYTES
+            self._batch = max(1, self._batch // 4) if is_large else min(MAX_BATCH, self._batch * 2)
+            untrimmed += len(entries)
+            if untrimmed >= TRIM_AFTER:
+                await self._client.trim(self.node.id)
+                untrimmed = 0
 
     async def _process(self, entries: list[StreamEntry], receiver: BusReceiver, sender: BusSender) -> None:
         self._step("read")
@@ -305,11 +356,15 @@ class BusRelay:
             await self._client.trim(self.node.id)
 
     def _on_mailbox_change(self, change: MailboxChange) -> None:
+        if self.events is not None and change.kind != "inbox":
+            self.events.on_change()
         remote = self.names.remote if self.names is not None else {}
         if change.kind == "state" or (change.agent and change.agent not in remote):
             if change.kind == "state" or self.names is None or change.agent not in self.names.owned:
                 self._wake_sync.set()
         else:
+            if self.sender is not None:
+                self.sender.on_change(change.agent)
             self._wake_sender.set()
 
     async def _write_status(self) -> None:
@@ -323,8 +378,11 @@ class BusRelay:
             self._log.warning("bus.status", problem=str(problem))
 
     def _count_waiting(self, tx: Transaction) -> int:
-        remote = self.names.remote if self.names is not None else {}
-        return sum(len(os.listdir(tx.folder("inbox", name))) for name in remote if tx.has("inbox", name))
+        if self.names is None or self.sender is None:
+            return 0
+        # While mail is sent, only the mailboxes that have some are known; else none is checked by the sender.
+        agents = set(self.sender.mailboxes.messages) if self._state == "connected" else set(self.names.remote)
+        return sum(len(tx.names("inbox", agent)) for agent in agents)
 
     def status(self) -> BusStatus:
         """Return the current status."""
@@ -351,6 +409,9 @@ class BusRelay:
             agents=len(names.owned) if names is not None else 0,
             elsewhere=len(names.remote) if names is not None else 0,
             conflicts=sorted(names.conflicts) if names is not None else [],
+            joined=self._joined,
+            lost_at=self._lost_at,
+            restored=self.shared.restored if self.shared is not None else 0,
             state_conflicts=list(self.shared.conflicts) if self.shared is not None else [],
             mail=self._mail,
             malformed=self._client.malformed.count,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -45,6 +46,12 @@ class BusStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     elsewhere: int = 0
     conflicts: list[str] = []
     """Names in use here that another machine holds."""
+    joined: bool = False
+    """True once this machine had a stream in Redis."""
+    lost_at: float = 0.0
+    """The time at which the relay last found that Redis had lost data; 0 if it has not since it started."""
+    restored: int = 0
+    """Shared entries put back since the relay started, because Redis had lost them or held older ones."""
     state_conflicts: list[str] = []
     """Shared entries of which two machines had different values since the relay started."""
     malformed: int = 0
@@ -76,7 +83,8 @@ def _open_plain(path: str, flags: int) -> int:
 
 def is_stale(status: BusStatus) -> bool:
     """Return True if the relay has not reported for too long."""
-    return time.time() - status.at > STALE_S
+    # A time in the future is from before the clock was set back.
+    return abs(time.time() - status.at) > STALE_S
 
 
 def describe_problem(status: BusStatus | None) -> str:
@@ -85,7 +93,8 @@ def describe_problem(status: BusStatus | None) -> str:
         return "The bus is configured, but no relay has run here yet: nothing is published."
     if is_stale(status):
         ago = int(time.time() - status.at)
-        return f"No relay is running here: nothing is published. The last one reported {ago} s ago."
+        when = f"{ago} s ago" if ago >= 0 else f"{-ago} s ahead of the clock"
+        return f"No relay is running here: nothing is published. The last one reported {when}."
     if status.state != "connected":
         return f"The relay is {status.state}: {status.problem}"
     if status.conflicts:
@@ -97,6 +106,18 @@ def describe_problem(status: BusStatus | None) -> str:
             "Check them in state.json, then restart the relay."
         )
     return ""
+
+
+def describe_loss(status: BusStatus | None) -> str:
+    """Return the sentence about data that Redis has lost and got back; empty if it has lost none."""
+    if status is None or not status.lost_at:
+        return ""
+    at = datetime.fromtimestamp(status.lost_at).astimezone().isoformat(" ", "seconds")
+    restored = f"{status.restored} shared entries were put back" if status.restored else "Nothing is missing"
+    return (
+        f"Redis had lost data when it was checked at {at}: it was emptied, or is an older copy. "
+        f"{restored}, and messages without a confirmation are sent again."
+    )
 
 
 def summary(status: BusStatus | None) -> dict[str, object]:

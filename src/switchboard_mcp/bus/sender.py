@@ -14,18 +14,32 @@ from itertools import takewhile
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
+from switchboard_mcp.bus.remote_mailboxes import RemoteMailboxes
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.remote_outbox import MessageInTransit, ShippedMessage, ShippedReceipt
+from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.remote_outbox import (
+    MessageInTransit,
+    Shipment,
+    ShippedMessage,
+    ShippedReceipt,
+)
 from switchboard_mcp.mail.store.store import MessageStore
 
 # Limits of one transaction, in messages and bytes: a larger one would block Redis for other clients too long.
 BATCH, BATCH_BYTES = 256, 4 * 1_048_576
-# Messages in transit to one machine; further ones wait in their inbox.
-WINDOW = 4_096
-# Without a confirmation for this long, and with nothing left to read in Redis, everything is sent again. The delay
+# Messages in transit to one machine, and their bytes; further ones wait in their inbox. Also the limit of receipts.
+WINDOW, WINDOW_BYTES = 4_096, 64 * 1_048_576
+# Numbers are reserved on disk in advance, so that one sync serves many batches. Those not used are skipped after a
+# restart: the lowest number that the sender keeps is in every entry, and the receiver continues there.
+RESERVED_NUMBERS = 4_096
+# The stream of a machine that is gone must not fill Redis, however often its senders start again.
+MAX_STREAM_LENGTH = 100_000
+# A machine that confirmed something so recently is at work, so the length of its stream is not checked.
+ACTIVE_S = 1.0
+# Without a confirmation for this long, and with nothing of ours left in the stream, everything is sent again. The delay
 # doubles each time, up to the maximum.
 RESEND_AFTER_S, MAX_RESEND_AFTER_S = 3.0, 60.0
 MAX_RECEIPTS = 512
@@ -35,14 +49,23 @@ MAX_REASON_LENGTH = 2_000
 class PeerLink:
     """Send state of the link to one machine."""
 
-    def __init__(self, node: str, saved_next: int, window: Sequence[MessageInTransit]) -> None:
+    def __init__(self, node: str, reserved: int, window: Sequence[MessageInTransit]) -> None:
         self.node = node
         self.window = deque(window)
-        # The next number as saved on disk, and in memory.
-        self.saved_next = saved_next
-        self.next = max(saved_next, window[-1].sequence + 1 if window else 1)
+        self.shipment = Shipment(node)
+        # Numbers below this one may have been used, according to the disk.
+        self.reserved = reserved
+        self.next = max(reserved, window[-1].sequence + 1 if window else 1)
         # The highest number sent; 0 sends everything again.
         self.sent = 0
+        # The ids of the newest message and receipt in the machine's stream.
+        self.newest_message = self.newest_receipt = ""
+        # Receipts sent and not confirmed, by agent and name.
+        self.receipts: set[tuple[str, str]] = set()
+        self.receipts_progressed_at = 0.0
+        # True after the connection was lost: Redis may have lost what was sent.
+        self.in_doubt = False
+        self.confirmed_at = 0.0
         self.progressed_at = self.checked_at = time.monotonic()
         self.resend_after_s = RESEND_AFTER_S
 
@@ -50,6 +73,14 @@ class PeerLink:
     def base(self) -> int:
         """The lowest number still kept here."""
         return self.window[0].sequence if self.window else self.next
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more messages may be sent before some are confirmed."""
+        return len(self.window) >= WINDOW or self._bytes_in_transit() >= WINDOW_BYTES
+
+    def _bytes_in_transit(self) -> int:
+        return sum(each.size for each in self.window)
 
     def unsent(self) -> list[MessageInTransit]:
         """Return the messages to send, or send again, limited to one batch."""
@@ -65,7 +96,8 @@ class PeerLink:
         """Remove the messages up to this number: they have arrived."""
         while self.window and self.window[0].sequence <= upto:
             self.window.popleft()
-        self.progressed_at, self.resend_after_s = time.monotonic(), RESEND_AFTER_S
+        self.confirmed_at = self.progressed_at = time.monotonic()
+        self.resend_after_s = RESEND_AFTER_S
 
     def find(self, sequence: int) -> MessageInTransit | None:
         """Return the message with this number, if it is in transit."""
@@ -99,8 +131,7 @@ class BusSender:
         self._node = node
         self._step = step
         self.links: dict[str, PeerLink] = {}
-        # Receipts sent and not confirmed, with the time they were sent.
-        self._sent_receipts: dict[tuple[str, str], float] = {}
+        self.mailboxes = RemoteMailboxes(store)
         self.shipped = 0
 
     async def recover(self) -> None:
@@ -111,46 +142,67 @@ class BusSender:
     async def _link(self, node: str) -> PeerLink:
         """Return the link to a machine, loading it from disk if necessary."""
         if node not in self.links:
-            stored, there = await self._store.run(
+            reserved, there = await self._store.run(
                 lambda tx: (
                     nodes.load(tx, nodes.next_number_file(node), int),
                     remote_outbox.in_transit(tx),
                 )
             )
-            self.links[node] = PeerLink(node, stored or 1, there.get(node, []))
+            self.links[node] = PeerLink(node, reserved or 1, there.get(node, []))
         return self.links[node]
 
     def on_disconnect(self) -> None:
-        """Send everything again: what the bus held may be lost."""
+        """Doubt everything that was sent: Redis may have lost it."""
         for link in self.links.values():
-            link.sent = 0
-        self._sent_receipts.clear()
+            link.in_doubt = True
+
+    def on_change(self, agent: str) -> None:
+        """Note that the mailbox here of a remote agent has changed; an empty name stands for all."""
+        self.mailboxes.on_change(agent, active=self.mailboxes.node_of(agent) in self.links)
 
     async def pump(self, node_of: Mapping[str, str]) -> bool:
         """Make one step on every link; `node_of` maps each remote agent to its machine. Return True if there is more to
         do.
         """
-        agents: dict[str, list[str]] = {}
-        for agent, node in node_of.items():
-            if nodes.is_node_id(node):  # else the machine is unknown now, and its mail waits
-                agents.setdefault(node, []).append(agent)
+        self.mailboxes.update(node_of)
+        await self.mailboxes.check()
+        messages = self.mailboxes.by_node(self.mailboxes.messages)
+        receipts = self.mailboxes.by_node(self.mailboxes.receipts)
+        active = {link.node for link in self.links.values() if link.window or link.receipts}
         more = False
-        for node in {*agents, *self.links}:
+        for node in {*messages, *receipts, *active}:
             link = await self._link(node)
-            now = time.monotonic()
-            if link.is_stalled(now):
-                link.checked_at = now
-                if now - link.progressed_at >= MAX_RESEND_AFTER_S or await self._has_drained(node):
-                    link.rewind(now)
-            more = await self._send(link, agents.get(node, [])) or more
-        return await self._send_receipts(node_of) or more
+            await self._resend_if_lost(link)
+            if await self._is_overfull(link):
+                continue
+            more = await self._send(link, messages.get(node, [])) or more
+            if node in receipts:
+                more = await self._send_receipts(link, receipts[node]) or more
+        return more
 
-    async def _has_drained(self, node: str) -> bool:
-        """Return True if a machine has processed all its entries in Redis; else its reply is only late, not lost."""
-        _, pending, lag = await self._client.stream_counts(node)
-        return pending + lag == 0
+    async def _resend_if_lost(self, link: PeerLink) -> None:
+        """Send again what is neither confirmed nor in the machine's stream; if it is there, the reply is only late."""
+        now = time.monotonic()
+        if link.in_doubt or link.is_stalled(now):
+            link.checked_at = now
+            if link.sent and not await self._client.is_waiting(link.node, link.newest_message, self._node.id):
+                link.rewind(now)
+        late = now - link.receipts_progressed_at >= RESEND_AFTER_S
+        if link.receipts and (link.in_doubt or late):
+            link.receipts_progressed_at = now
+            if not await self._client.is_waiting(link.node, link.newest_receipt, self._node.id):
+                self.mailboxes.receipts |= {agent for agent, _ in link.receipts}
+                link.receipts.clear()
+        link.in_doubt = False
+
+    async def _is_overfull(self, link: PeerLink) -> bool:
+        """Return True if a machine that confirms nothing has too many entries in its stream already."""
+        if time.monotonic() - link.confirmed_at < ACTIVE_S:
+            return False
+        return await self._client.stream_length(f"in:{link.node}") >= MAX_STREAM_LENGTH
 
     async def _send(self, link: PeerLink, agents: Sequence[str]) -> bool:
+        """Send one batch; return True if there may be more."""
         unsent = link.unsent()
         if unsent:
             messages = await self._store.run(lambda tx: remote_outbox.reship(tx, unsent, BATCH_BYTES))
@@ -160,7 +212,7 @@ class BusSender:
             for each in unsent:
                 if each.sequence <= upto and each.sequence not in found:
                     link.remove(each.sequence)
-        elif agents and len(link.window) < WINDOW:
+        elif agents and not link.is_full:
             messages = await self._take(link, agents)
             upto = link.next - 1
         else:
@@ -168,36 +220,51 @@ class BusSender:
         if not messages:
             link.sent = max(link.sent, upto)
             return bool(unsent)
-        if link.saved_next < link.next:
-            # Save the counter before sending: after a crash a number that has already left must not be used again.
-            name, number = nodes.next_number_file(link.node), link.next
-            await self._store.run(lambda tx: nodes.save(tx, name, number, durable=True))
-            link.saved_next = number
+        if link.reserved < link.next:  # The counter on disk was lost.
+            await self._reserve_numbers(link)
         self._step("taken")
         base = link.base
-        await self._client.send([(link.node, self._message_fields(message, base)) for message in messages])
+        ids = await self._client.send(
+            [(link.node, self._message_fields(message, base)) for message in messages]
+        )
         self._step("shipped")
+        link.newest_message = ids[-1]
         link.sent = upto
         link.progressed_at = time.monotonic()
         self.shipped += len(messages)
         return True
 
     async def _take(self, link: PeerLink, agents: Sequence[str]) -> list[ShippedMessage]:
-        def work(tx: Transaction) -> list[ShippedMessage]:
-            taken = remote_outbox.ship(tx, agents, link.node, link.next, BATCH, BATCH_BYTES)
-            if taken:
-                nodes.save(tx, nodes.next_number_file(link.node), link.next + len(taken), durable=True)
+        """Number and move a batch of messages, as part of a group commit."""
+
+        def work(tx: Transaction) -> Job[list[ShippedMessage]]:
+            taken = link.shipment.ship(tx, agents, link.next, BATCH, BATCH_BYTES)
+            yield None
             return taken
 
+        # Changes that are reported meanwhile must not be forgotten.
+        self.mailboxes.messages.difference_update(agents)
         try:
-            messages = await self._store.run(work)
+            await self._reserve_numbers(link)
+            messages = await self._store.commit(work, numbers=0)
         except BaseException:
             # Some may have been moved before the failure; reload the link's state from disk.
             self.links.pop(link.node)
+            self.mailboxes.messages.update(agents)
             raise
+        if link.shipment.has_more:
+            self.mailboxes.messages.update(agents)
         link.window.extend(message.shipped for message in messages)
-        link.next = link.saved_next = link.next + len(messages)
+        link.next += len(messages)
         return messages
+
+    async def _reserve_numbers(self, link: PeerLink) -> None:
+        """Save the counter before numbers are used: after a crash, one that has already left must not be used again."""
+        if link.next + BATCH <= link.reserved:
+            return
+        name, number = nodes.next_number_file(link.node), link.next + RESERVED_NUMBERS
+        await self._store.run(lambda tx: nodes.save(tx, name, number, durable=True))
+        link.reserved = number
 
     def _message_fields(self, message: ShippedMessage, base: int) -> Fields:
         fields: dict[str, str | bytes | int] = {
@@ -214,25 +281,27 @@ class BusSender:
             fields["again"] = 1
         return fields
 
-    async def _send_receipts(self, node_of: Mapping[str, str]) -> bool:
-        node_of = {agent: node for agent, node in node_of.items() if nodes.is_node_id(node)}
-        now = time.monotonic()
-        late = {
-            receipt
-            for receipt, at in self._sent_receipts.items()
-            if now - at >= RESEND_AFTER_S and receipt[0] in node_of
-        }
-        drained = {node for node in {node_of[agent] for agent, _ in late} if await self._has_drained(node)}
-        self._sent_receipts.update((receipt, now) for receipt in late if node_of[receipt[0]] not in drained)
-        on_the_bus = {receipt for receipt, at in self._sent_receipts.items() if now - at < RESEND_AFTER_S}
-        due = await self._store.run(
-            lambda tx: remote_outbox.pending_receipts(tx, node_of, MAX_RECEIPTS, on_the_bus)
-        )
-        if not due:
+    async def _send_receipts(self, link: PeerLink, agents: Sequence[str]) -> bool:
+        """Send one batch of receipts; return True if there may be more."""
+        limit = min(MAX_RECEIPTS, WINDOW - len(link.receipts))
+        if limit <= 0:
             return False
-        await self._client.send([(node_of[receipt.agent], self._receipt_fields(receipt)) for receipt in due])
-        self._sent_receipts.update(((receipt.agent, receipt.name), now) for receipt in due)
-        return len(due) >= MAX_RECEIPTS
+        self.mailboxes.receipts.difference_update(agents)
+        try:
+            due = await self._store.run(
+                lambda tx: remote_outbox.pending_receipts(tx, agents, limit, link.receipts)
+            )
+            if due:
+                ids = await self._client.send([(link.node, self._receipt_fields(receipt)) for receipt in due])
+                link.newest_receipt = ids[-1]
+        except BaseException:
+            self.mailboxes.receipts.update(agents)
+            raise
+        if len(due) >= limit:
+            self.mailboxes.receipts.update(agents)
+        link.receipts.update((receipt.agent, receipt.name) for receipt in due)
+        link.receipts_progressed_at = time.monotonic()
+        return len(due) >= limit
 
     def _receipt_fields(self, receipt: ShippedReceipt) -> Fields:
         named = {"from": self._node.id, "agent": receipt.agent, "name": receipt.name}
@@ -245,23 +314,44 @@ class BusSender:
         """
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
         if kind == "filed" and is_agent_name(entry.text("agent")):
-            names = entry.text("names").split()
-            await self._store.run(lambda tx: remote_outbox.discard_receipts(tx, entry.text("agent"), names))
-            for name in names:
-                self._sent_receipts.pop((entry.text("agent"), name), None)
+            await self._on_filed(link, entry.text("agent"), entry.text("names").split())
         if link is None or entry.text("epoch") != self._node.epoch:
             return
         if kind == "stored":
-            arrived = link.upto(entry.number("upto"))
-            if arrived:
-                await self._store.run(lambda tx: remote_outbox.archive_shipped(tx, arrived))
-                link.confirm(entry.number("upto"))
-                self._step("put_away")
+            await self._on_stored(link, entry.number("upto"))
         elif kind == "refused":
-            shipped = link.find(entry.number("seq"))
-            if shipped is not None:
-                problem: Failure = failure("mail_message_invalid", entry.text("reason")[:MAX_REASON_LENGTH])
-                await self._store.run(lambda tx: remote_outbox.dead_letter_shipped(tx, shipped, problem))
-                link.remove(shipped.sequence)
+            await self._on_refused(link, entry.number("seq"), entry.text("reason"))
         elif kind == "resend":
-            link.sent = min(link.sent, entry.number("seq") - 1)
+            link.sent = min(link.sent, max(entry.number("seq") - 1, 0))
+
+    async def _on_filed(self, link: PeerLink | None, agent: str, names: Sequence[str]) -> None:
+        await self._store.run(lambda tx: remote_outbox.discard_receipts(tx, agent, names))
+        if link is not None:
+            link.receipts.difference_update((agent, name) for name in names)
+            link.confirmed_at = link.receipts_progressed_at = time.monotonic()
+
+    async def _on_stored(self, link: PeerLink, upto: int) -> None:
+        if upto >= link.next:
+            await self._begin_epoch()
+            return
+        arrived = link.upto(upto)
+        if arrived:
+            await self._store.run(lambda tx: remote_outbox.archive_shipped(tx, arrived))
+            link.confirm(upto)
+            self._step("put_away")
+
+    async def _begin_epoch(self) -> None:
+        """Number everything anew: a machine has stored numbers that were not used yet, so this folder is an older copy.
+
+        Under the old epoch, its new messages would be taken for those that had these numbers.
+        """
+        self._node = await self._store.run(nodes.begin_epoch)
+        for link in self.links.values():
+            link.sent = 0
+
+    async def _on_refused(self, link: PeerLink, sequence: int, reason: str) -> None:
+        shipped = link.find(sequence)
+        if shipped is not None:
+            problem: Failure = failure("mail_message_invalid", reason[:MAX_REASON_LENGTH])
+            await self._store.run(lambda tx: remote_outbox.dead_letter_shipped(tx, shipped, problem))
+            link.remove(sequence)

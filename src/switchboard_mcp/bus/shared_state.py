@@ -42,6 +42,8 @@ class SharedState:
         self._log_conflict = log_conflict
         # Entries of which one machine's value was given up, because two had the same revision.
         self.conflicts: list[str] = []
+        # Entries that were put back because Redis had lost them, or held older ones.
+        self.restored = 0
         self._agreed: dict[str, dict[str, MergeBase]] | None = None
 
     async def sync(self) -> bool:
@@ -91,6 +93,7 @@ class SharedState:
             step = compare(agreed, here, known, merge=PARTS[part])
             if step.conflict:
                 self._report_conflict(part, name)
+            self.restored += step.restores
             # An entry that neither side has needs no record of its removal.
             if not step.pushes or (step.push is None and step.revision <= 1):
                 return step, known

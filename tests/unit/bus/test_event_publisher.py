@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -199,3 +201,20 @@ async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
             await post.update(partial(put, run=run, entry=entry))
         await EventPublisher(post, cast(BusClient, stream), await post.run(nodes.identify), "").pump()
     assert {each["subject"] for each in stream.events} == {"words", "number", "none"}
+
+
+async def test_receipts_are_published_once_though_the_clock_was_set_back_an_hour(tmp_path: Path) -> None:
+    stream = Stream()
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
+        await post.register("bob")
+        me = await post.run(nodes.identify)
+        events = EventPublisher(post, cast(BusClient, stream), me, "")
+        first = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
+        hour = time.time() + 3600
+        for file in (tmp_path / ".switchboard/outbox/ada").iterdir():
+            os.utime(file, (hour, hour))
+        await events.pump()
+        second = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
+        for _ in range(3):
+            await events.pump()
+    assert [each["subject"] for each in stream.events] == [first.id, second.id]

@@ -49,9 +49,12 @@ def test_changes_of_both_sides_are_joined_by_field_and_theirs_counts_where_both_
 def test_an_older_or_empty_table_is_answered_with_our_entry_under_its_revision(
     there: MergeBase, merge: bool
 ) -> None:
-    assert compare(MergeBase(7, THERE), THERE, there, merge=merge) == _pushed(THERE, 7)
-    assert compare(MergeBase(7, None), None, there, merge=merge) == _pushed(None, 7)
-    assert compare(MergeBase(7, THERE), HERE, there, merge=merge) == _pushed(HERE, 8)
+    def restored(value: Value, revision: int) -> MergeStep:
+        return _pushed(value, revision)._replace(restores=True)
+
+    assert compare(MergeBase(7, THERE), THERE, there, merge=merge) == restored(THERE, 7)
+    assert compare(MergeBase(7, None), None, there, merge=merge) == restored(None, 7)
+    assert compare(MergeBase(7, THERE), HERE, there, merge=merge) == restored(HERE, 8)
 
 
 @pytest.mark.parametrize("merge", [True, False])

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from switchboard_mcp.bus import node as nodes
+from switchboard_mcp.bus import sender
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.sender import BusSender
@@ -23,15 +24,31 @@ FAR = {"alice": NODE}
 
 
 class Stream:
-    """What was shipped, by number."""
+    """What was shipped, by number; nothing of it is processed."""
 
     def __init__(self) -> None:
         self.letters: list[tuple[int, str]] = []
+        self.epochs: list[str] = []
+        self.receipts: list[str] = []
+        self.added = 0
+        self.holds = True
 
-    async def send(self, to: Sequence[tuple[str, Fields]]) -> None:
+    async def send(self, to: Sequence[tuple[str, Fields]]) -> list[str]:
         for _, fields in to:
+            self.added += 1
+            if fields["kind"] == "receipt":
+                self.receipts.append(cast(str, fields["name"]))
+                continue
             message = msgspec.json.decode(cast(bytes, fields["message"]))
             self.letters.append((cast(int, fields["seq"]), message["payload"]))
+            self.epochs.append(cast(str, fields["epoch"]))
+        return [f"{self.added}-0" for _ in to]
+
+    async def is_waiting(self, node: str, id: str, sender: str) -> bool:
+        return self.holds
+
+    async def stream_length(self, stream: str) -> int:
+        return self.added
 
 
 class Disk:
@@ -71,6 +88,7 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_anew: bool
 ) -> None:
     stream, disk = Stream(), Disk(monkeypatch)
+    monkeypatch.setattr(sender, "RESERVED_NUMBERS", sender.BATCH)
     async with await MessageStore.open(str(tmp_path), watch=False) as store:
         await store.register("alice")
         me = await store.run(nodes.identify)
@@ -84,11 +102,12 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
             assert len(stream.letters) == number - 1
             disk.full = False
             await out.pump(FAR)
-            await stored(out, me, number)
+            await stored(out, me, stream.letters[-1][0])
             if starts_anew:
                 out = bus_sender(store, stream, me)
                 await out.recover()
-    assert stream.letters == [(1, "one"), (2, "two")]
+    assert [text for _, text in stream.letters] == ["one", "two"]
+    assert stream.letters[0][0] < stream.letters[1][0]
 
 
 @pytest.mark.parametrize("words", [{"kind": "stored", "upto": "2"}, {"kind": "refused", "seq": "1"}])
@@ -123,3 +142,66 @@ async def test_a_reply_that_could_not_be_acted_on_is_acted_on_when_it_comes_agai
         await out.on_reply(reply(me, **words))
         assert (await store.verify()).counts["shipped"] == 0
         assert not out.links[NODE].window
+
+
+async def test_a_machine_that_is_gone_gets_every_message_once_however_often_the_connection_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "RESEND_AFTER_S", 0.0)
+    stream = Stream()
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        await store.register("alice")
+        out = bus_sender(store, stream, await store.run(nodes.identify))
+        for text in ("one", "two"):
+            await send(store, text)
+            await out.pump(FAR)
+        for _ in range(5):
+            out.on_disconnect()
+            await out.pump(FAR)
+        assert [text for _, text in stream.letters] == ["one", "two"]
+        stream.holds = False  # Redis has lost them.
+        out.on_disconnect()
+        await out.pump(FAR)
+    assert [text for _, text in stream.letters] == ["one", "two"] * 2
+
+
+async def test_the_stream_of_a_machine_that_confirms_nothing_has_a_limit_over_many_starts_of_its_sender(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MAX_STREAM_LENGTH", 20)
+    stream = Stream()
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        await store.register("alice")
+        me = await store.run(nodes.identify)
+        out = bus_sender(store, stream, me)
+        for number in range(6):
+            await send(store, str(number))
+        for _ in range(10):
+            out = bus_sender(store, stream, me)
+            await out.recover()
+            while await out.pump(FAR):
+                pass
+        assert 20 <= stream.added <= 26
+        stream.added = 0  # It is back, and has read all.
+        while await out.pump(FAR):
+            pass
+        assert stream.added == 6
+
+
+async def test_a_folder_from_an_older_copy_numbers_its_messages_anew(tmp_path: Path) -> None:
+    stream = Stream()
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        await store.register("alice")
+        me = await store.run(nodes.identify)
+        out = bus_sender(store, stream, me)
+        await send(store, "one")
+        await out.pump(FAR)
+        # Before the copy was put back, the other machine stored more than this folder knows of.
+        await stored(out, me, 40_000)
+        assert (await store.verify()).counts["shipped"] == 1
+        await out.pump(FAR)
+        again = await store.run(nodes.identify)
+    assert [text for _, text in stream.letters] == ["one", "one"]
+    assert stream.epochs == [me.epoch, again.epoch]
+    assert again.id == me.id
+    assert again.epoch != me.epoch

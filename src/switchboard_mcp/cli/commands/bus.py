@@ -189,6 +189,8 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
             if relay.mail
             else f"this machine is {relay.node}: mail is off, so only events are published"
         )
+    if isinstance(relay, relay_status.BusStatus) and (loss := relay_status.describe_loss(relay)):
+        out.line(loss, "yellow")
     events = status["events"]
     if isinstance(events, EventCounts):
         lost = f", {events.lost} dropped unpublished" if events.lost else ""

@@ -375,12 +375,15 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)
     trouble = relay_status.describe_problem(status)
+    loss = relay_status.describe_loss(status)
+    lost = [Finding(NOTE, loss, "Set `appendonly yes` in Redis, and do not empty it.")] if loss else []
     if not trouble:
-        return []
+        return lost
     remedy = "Serve this workspace, or run: switchboard bus relay"
     if status is not None and status.problem and not relay_status.is_stale(status):
         remedy = status.remedy
-    return [Finding(PROBLEM if status is not None and status.problem else NOTE, trouble, remedy)]
+    kind = PROBLEM if status is not None and status.problem else NOTE
+    return [Finding(kind, trouble, remedy), *lost]
 
 
 def _nothing_allowed(child: str, connected: Connected | None, config: Config) -> list[Finding]:

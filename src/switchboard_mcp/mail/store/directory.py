@@ -478,18 +478,25 @@ class Transaction:
             self._dirty.add(folder)
 
     def move(
-        self, folder: int, name: str, target_folder: int, target: str, row: IndexRow | None = None
+        self,
+        folder: int,
+        name: str,
+        target_folder: int,
+        target: str,
+        row: IndexRow | None = None,
+        data: bytes | None = None,
     ) -> None:
         """Move a file within the directory. Raises FileExistsError if the target exists.
 
-        `row` describes a message that is moved to an inbox.
+        `row` describes a message that is moved to an inbox. `data` is the content of the file, if it is known.
         """
         self._before_change(folder)
         self._before_change(target_folder)
         file_operations.move(folder, name, target_folder, target)
         if self._journaled:
-            content = file_operations.read(target_folder, target, commit_journal.MAX_DATA_BYTES)
-            data = content.data if isinstance(content, file_operations.FileContent) else None
+            if data is None or len(data) > commit_journal.MAX_DATA_BYTES:
+                content = file_operations.read(target_folder, target, commit_journal.MAX_DATA_BYTES)
+                data = content.data if isinstance(content, file_operations.FileContent) else None
             source = (*self._parts[folder], name)
             self._journal.append(commit_journal.moved(source, self._parts[target_folder], target, data))
             if data is None:

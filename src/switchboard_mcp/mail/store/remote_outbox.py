@@ -6,6 +6,7 @@ message never leaves under two numbers. Not aware of the bus.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Sequence
 
 import msgspec
@@ -30,13 +31,17 @@ from switchboard_mcp.mail.store.filenames import (
     waiting_name,
 )
 
+# Files of one folder that are kept in memory after it was listed.
+MAX_LISTED = 16_384
+
 
 class MessageInTransit(Struct, frozen=True):
-    """A message in transit."""
+    """A message in transit. `size` is that of its content, if it is known."""
 
     sequence: int
     agent: str
     name: str
+    size: int = 0
 
 
 class ShippedMessage(Struct, frozen=True):
@@ -56,32 +61,61 @@ class ShippedReceipt(Struct, frozen=True):
     receipt: bytes
 
 
-def ship(
-    tx: Transaction, agents: Iterable[str], node: str, first: int, limit: int, max_bytes: int
-) -> list[ShippedMessage]:
-    """Number waiting messages and move them to `shipped/`. The caller syncs the folders."""
-    shipped: list[ShippedMessage] = []
-    size = 0
-    for agent in agents:
-        if len(shipped) >= limit or size >= max_bytes:
-            break
-        waiting = message_lookup.entries(tx, "inbox", agent)
-        if not waiting:
-            continue
-        target = tx.folder("shipped", agent, make=True)
-        with tx.locked(agent):
-            for entry in waiting:
-                if len(shipped) >= limit or size >= max_bytes:
-                    break
-                sequence = first + len(shipped)
-                name = shipped_name(entry.stem, node, sequence)
-                message = _load_shipped(tx, agent, entry, MessageInTransit(sequence, agent, name))
-                if message is None:
-                    continue  # Not delivered yet, or gone.
-                tx.move(tx.folder("inbox", agent), entry.name, target, name)
-                shipped.append(message)
-                size += len(message.message) + len(message.attachment)
-    return shipped
+def with_mail(tx: Transaction, agents: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Return those of these agents that have messages here, and those that have receipts."""
+    agents = list(agents)
+    inboxes = {agent for agent in agents if tx.names("inbox", agent)}
+    return inboxes, {agent for agent in agents if tx.names("outbox", agent)}
+
+
+class Shipment:
+    """Numbers the waiting messages of agents on one machine and moves them to `shipped/`, a batch at a time.
+
+    A folder is listed once for all batches: messages that come later have higher order numbers.
+    """
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._listed: dict[str, deque[MessageFile]] = {}
+        # True if a folder held more than were listed, or a batch was full.
+        self.has_more = False
+
+    def ship(
+        self, tx: Transaction, agents: Iterable[str], first: int, limit: int, max_bytes: int
+    ) -> list[ShippedMessage]:
+        """Move one batch, numbered from `first`; a shorter one is the last. The caller syncs the folders."""
+        shipped: list[ShippedMessage] = []
+        size = 0
+        self.has_more = False
+        for agent in agents:
+            waiting = self._listed.get(agent)
+            if not waiting:
+                entries = message_lookup.entries(tx, "inbox", agent)
+                self.has_more = self.has_more or len(entries) > MAX_LISTED
+                waiting = self._listed[agent] = deque(entries[:MAX_LISTED])
+            if not waiting:
+                continue
+            target = tx.folder("shipped", agent, make=True)
+            with tx.locked(agent):
+                while waiting and len(shipped) < limit and size < max_bytes:
+                    message = self._ship(tx, agent, waiting.popleft(), target, first + len(shipped))
+                    if message is not None:
+                        shipped.append(message)
+                        size += message.shipped.size
+            self.has_more = self.has_more or bool(waiting)
+        return shipped
+
+    def _ship(
+        self, tx: Transaction, agent: str, entry: MessageFile, target: int, sequence: int
+    ) -> ShippedMessage | None:
+        """Move one message; return None if it is not delivered yet, or gone."""
+        name = shipped_name(entry.stem, self._node, sequence)
+        content = file_operations.read(tx.folder("inbox", agent), entry.name, signing.MAX_FILE_BYTES)
+        message = _decode(tx, agent, entry, content, MessageInTransit(sequence, agent, name))
+        if message is None or isinstance(content, file_operations.RejectedFile):
+            return None
+        tx.move(tx.folder("inbox", agent), entry.name, target, name, data=content.data)
+        return message
 
 
 def reship(tx: Transaction, shipped: Sequence[MessageInTransit], max_bytes: int) -> list[ShippedMessage]:
@@ -90,19 +124,26 @@ def reship(tx: Transaction, shipped: Sequence[MessageInTransit], max_bytes: int)
     size = 0
     for each in shipped:
         entry = parse("shipped", each.name)
-        message = _load_shipped(tx, each.agent, entry, each) if entry is not None else None
+        if entry is None:
+            continue
+        content = file_operations.read(tx.folder("shipped", each.agent), each.name, signing.MAX_FILE_BYTES)
+        message = _decode(tx, each.agent, entry, content, each)
         if message is not None:
             messages.append(message)
-            size += len(message.message) + len(message.attachment)
+            size += message.shipped.size
         if size >= max_bytes:
             break
     return messages
 
 
-def _load_shipped(
-    tx: Transaction, agent: str, entry: MessageFile, shipped: MessageInTransit
+def _decode(
+    tx: Transaction,
+    agent: str,
+    entry: MessageFile,
+    content: file_operations.FileContent | file_operations.RejectedFile,
+    shipped: MessageInTransit,
 ) -> ShippedMessage | None:
-    content = file_operations.read(tx.folder(entry.place, agent), entry.name, signing.MAX_FILE_BYTES)
+    """Return a message with its attachment; None if the file is not a message of this store."""
     if isinstance(content, file_operations.RejectedFile):
         return None
     message = signing.verify(tx.signing_key(), entry.stem, agent, content.data)
@@ -114,9 +155,9 @@ def _load_shipped(
             attachment = sending.attachment(tx, message)
         except SwitchboardError:
             pass  # Missing here too; the recipient gets an error when reading it.
-    return ShippedMessage(
-        shipped, msgspec.json.encode(message), attachment, entry.stem.tail.startswith("file-")
-    )
+    data = msgspec.json.encode(message)
+    shipped = msgspec.structs.replace(shipped, size=len(data) + len(attachment))
+    return ShippedMessage(shipped, data, attachment, entry.stem.tail.startswith("file-"))
 
 
 def in_transit(tx: Transaction) -> dict[str, list[MessageInTransit]]:

@@ -13,7 +13,7 @@ import pytest_asyncio
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store import file_operations, remote_outbox
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.remote_outbox import MessageInTransit
+from switchboard_mcp.mail.store.remote_outbox import MessageInTransit, Shipment
 from switchboard_mcp.mail.store.store import MessageStore
 
 
@@ -45,7 +45,7 @@ async def test_what_is_on_its_way_is_moved_under_its_readers_lock(
     move: Callable[[Transaction, Iterable[MessageInTransit]], None],
     place: str,
 ) -> None:
-    taken = await store.run(lambda tx: remote_outbox.ship(tx, ["far"], "0" * 12, 1, 10, 1_000_000))
+    taken = await store.run(lambda tx: Shipment("0" * 12).ship(tx, ["far"], 1, 10, 1_000_000))
     seen: list[bool] = []
     before = file_operations.move
 
