@@ -517,7 +517,6 @@ def test_looking_starts_nothing_in_governed_mode_either(governed: Path) -> None:
     assert starts(governed) == before
 
 
-@pytest.mark.usefixtures("alone")  # looks at the modules of the process
 def test_what_is_not_used_is_not_loaded(workspace: Path) -> None:
     add_child(workspace, "mock", MOCK_CHILD)
     lock = {
