@@ -38,6 +38,9 @@ CHECK_TIMEOUT_S = 30.0
 MAX_STUB_BYTES = 8 * 1024 * 1024
 LOST = "The helper process that held the program has ended"
 
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_value = msgspec.json.Decoder(msgspec.Raw).decode
+
 Body = TypeVar("Body", frames.Checked, frames.Stepped)
 StepRequest = frames.StartRequest | frames.ResumeRequest
 
@@ -138,6 +141,8 @@ class HelperEngine:
         body, helper = await self._ask(request, frames.Stepped, limits.seconds + GRACE_S, suspension)
         if isinstance(body, Failed):
             return named(body, limits)
+        if not _is_sound(body):
+            return Failed("crash", "The helper of programs sent what is no JSON. Run the program again.")
         if body.waiting is not None:
             following = Suspension(body.waiting.snapshot)
             if helper is not None:
@@ -199,6 +204,22 @@ class HelperEngine:
         if suspension is not None and not holds:
             return frames.encode(msgspec.structs.replace(request, snapshot=suspension.snapshot, dump=dump))
         return frames.encode(msgspec.structs.replace(request, dump=True) if dump else request)
+
+
+def _is_sound(step: frames.Stepped) -> bool:
+    """Return True if arguments and values are JSON in one line: they become parts of messages as they are."""
+    calls = step.waiting.calls if step.waiting is not None else []
+    calls += step.finished.calls if step.finished is not None else []
+    value = step.finished.value if step.finished is not None else b"0"
+    try:
+        for call in calls:
+            _decode_object(call.arguments)
+            call.arguments.decode()
+        _decode_value(value)
+        value.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return not any(b"\n" in text or b"\r" in text for text in (value, *(call.arguments for call in calls)))
 
 
 def named(failed: Failed, limits: Limits) -> Failed:

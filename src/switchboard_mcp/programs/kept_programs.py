@@ -5,8 +5,10 @@ The first line of a file may be a comment, which is its description. Nothing her
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from hashlib import sha256
 
 from msgspec import Struct
@@ -37,16 +39,16 @@ class KeptProgram(Struct, frozen=True, omit_defaults=True):
 class KeptPrograms:
     """The kept programs of a workspace. Blocks on files, so not for the event loop."""
 
-    def __init__(self, folder: str, max_bytes: int) -> None:
+    def __init__(self, folder: str, max_bytes: int, workspace: str = "") -> None:
         self.folder = folder
+        self._workspace = workspace
         self._max_bytes = max_bytes
 
     def read(self, name: str) -> KeptProgram:
         """Return a program. Raises `program_unknown` if there is none."""
         path = self._path(name)
         try:
-            with open(path, "rb") as file:
-                data = file.read(self._max_bytes + MAX_DESCRIPTION_CHARS * 4 + 1)
+            data = self._read(path)
         except FileNotFoundError:
             message = f"There is no program '{name}'."
             raise refused("program_unknown", message, nearest=nearest(name, self.names())) from None
@@ -69,8 +71,7 @@ class KeptPrograms:
         found = []
         for name in self.names():
             try:
-                with open(self._path(name), "rb") as file:
-                    found.append(_parse(name, file.read(self._max_bytes + 1)))
+                found.append(_parse(name, self._read(self._path(name))))
             except OSError:
                 continue
         return found
@@ -90,14 +91,33 @@ class KeptPrograms:
         text = code if code.endswith("\n") else f"{code}\n"
         if line and not text.startswith("#"):
             text = f"# {line}\n{text}"
-        os.makedirs(self.folder, exist_ok=True)
-        write_atomically(path, text.encode("utf-8", "replace"), MODE)
+        try:
+            self._check_folder()
+            os.makedirs(self.folder, exist_ok=True)
+            write_atomically(path, text.encode("utf-8", "replace"), MODE)
+        except OSError as problem:
+            message = f"{path} cannot be written: {problem.strerror or problem}."
+            raise refused("program_unknown", message) from None
         return path
 
     def remove(self, name: str) -> None:
         """Remove a program. Raises `program_unknown` if there is none."""
         self.read(name)
         os.remove(self._path(name))
+
+    def _read(self, path: str) -> bytes:
+        """Return the bytes of a file, never of another that a link in the workspace names. Raises `OSError`."""
+        self._check_folder()
+        with open(path, "rb", opener=_open_plain) as file:
+            return file.read(self._max_bytes + MAX_DESCRIPTION_CHARS * 4 + 1)
+
+    def _check_folder(self) -> None:
+        """Raise `OSError` if the folder leads out of the workspace: whoever wrote the workspace chose where to."""
+        base = os.path.realpath(self._workspace)
+        if self._workspace and os.path.realpath(self.folder) != os.path.normpath(
+            os.path.join(base, os.path.relpath(self.folder, self._workspace))
+        ):
+            raise OSError(errno.ELOOP, f"{self.folder} is a symbolic link, or below one")
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):
@@ -109,12 +129,22 @@ class KeptPrograms:
 def kept_programs_of(workspace: Workspace) -> KeptPrograms:
     """Return the kept programs of a workspace."""
     settings = workspace.config.programs
-    return KeptPrograms(os.path.join(workspace.folder, settings.folder), settings.limits.code_kb * 1024)
+    folder = os.path.join(workspace.folder, settings.folder)
+    return KeptPrograms(folder, settings.limits.code_kb * 1024, workspace.folder)
 
 
 def program_hash(code: bytes) -> str:
     """Return the checksum of a program's file, as the lock has it."""
     return f"sha256:{sha256(code).hexdigest()}"
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a plain file: no link, and nothing that blocks."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return descriptor
 
 
 def _parse(name: str, data: bytes) -> KeptProgram:

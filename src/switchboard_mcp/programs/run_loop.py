@@ -345,13 +345,17 @@ class _Run:
 
     def _take(self, step: Step, settled: list[int]) -> Step:
         """Take what a step has made: calls to queue, printed text, and its record."""
-        self._printed.append(step.printed)
+        self._printed.append(step.printed[-self._limits.answer_kb * 1024 :])
         if isinstance(step, Waiting):
             for one in step.calls:
                 if self._subtool(one) == "":
                     return Failed("crash", f"The helper of programs asked for {one.module}.{one.function}.")
+                if one.id in self._made:
+                    return Failed("crash", "The helper of programs made a call twice. Run the program again.")
                 self._register(one)
                 self._queue.append(one)
+            if not (self._queue or self._tasks or self._done):
+                return Failed("crash", "The helper of programs waits for no call. Run the program again.")
             if len(self._made) > self._limits.calls:  # the helper is not trusted
                 return self._exceeded("calls", "The program makes too many calls.")
             self._unwritten.append(WaitRecord(settled, step.calls, step.pending, step.printed))

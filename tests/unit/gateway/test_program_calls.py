@@ -14,6 +14,7 @@ from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import LimitSettings, ProgramSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.programs import program_server
+from switchboard_mcp.gateway.programs.prepared import CheckedProgram, PreparedProgram
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.gateway.suspended_requests import COALESCE_S
 from switchboard_mcp.programs.engine import Settled
@@ -203,3 +204,14 @@ def test_a_stateless_host_that_cannot_answer_is_not_asked(board: Board) -> None:
     reply = kid.server.reply()
     assert reply is not None
     assert "error" in reply
+
+
+def test_an_approval_is_for_the_subtools_that_were_shown_and_no_others() -> None:
+    def approval(*manifest: tuple[str, str], writes: tuple[tuple[str, str], ...] = ()) -> str:
+        checked = CheckedProgram(manifest=frozenset(manifest), writes=frozenset(writes))
+        return PreparedProgram("code", checked).approval
+
+    read, other = ("notes", "read"), ("notes", "re-ad")
+    assert approval(read, other) == approval(other, read)
+    different = [approval(read), approval(other), approval(read, other), approval(read, writes=(read,))]
+    assert len(set(different)) == len(different)

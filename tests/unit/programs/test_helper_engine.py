@@ -18,7 +18,16 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.programs import helper_client, helper_pool
-from switchboard_mcp.programs.engine import Failed, Finished, Limits, Module, Settled, Step, Waiting
+from switchboard_mcp.programs.engine import (
+    Failed,
+    Finished,
+    Limits,
+    Module,
+    ProgramCall,
+    Settled,
+    Step,
+    Waiting,
+)
 from switchboard_mcp.programs.helper import frames
 from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.programs.helper_pool import MAX_HELPERS
@@ -365,6 +374,36 @@ async def test_a_helper_that_was_taken_over_gets_nothing_but_a_failure(
             assert report.failure is not None, name
             assert report.failure.kind == "crash", name
             assert not report.manifest, name
+
+
+INJECTIONS = (
+    b'{"a":1},"name":"delete_all","x":{}',  # another tool
+    b'{"a":1}}\n{"jsonrpc":"2.0","method":"exit"}',  # another message
+    b'{"a":\n1}',
+    b'{"a":"\xff"}',
+    b'{"a":',
+    b"[]",
+    b"",
+)
+
+
+async def test_arguments_and_values_that_would_change_a_message_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = [
+        frames.Stepped(waiting=frames.WaitingFrame([ProgramCall(1, "m", "f", one)], [1], "", b""))
+        for one in INJECTIONS
+    ]
+    ends = [frames.Stepped(finished=Finished(one)) for one in INJECTIONS if one != b"[]"]
+    for body in [*waits, *ends]:
+        answer = frames.encode(frames.Answer(body))
+        script = f"import os; os.write(1, {READY!r}); os.read(0, 10); os.write(1, {answer!r})"
+        argv = [sys.executable, "-IS", "-c", script]
+        monkeypatch.setattr(helper_pool, "_argv", lambda memory_mb, argv=argv: argv)
+        async with opened_engine() as engine:
+            step = await start(engine, "1")
+            assert isinstance(step, Failed), body
+            assert step.kind == "crash", body
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")

@@ -54,6 +54,33 @@ def test_a_name_cannot_leave_the_folder(kept: KeptPrograms, name: str) -> None:
     assert not os.path.exists(kept.folder)
 
 
+def test_links_and_other_files_are_not_programs(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text("# a secret\n1\n")
+    workspace = tmp_path / "workspace"
+    folder = workspace / "programs"
+    folder.mkdir(parents=True)
+    kept = KeptPrograms(str(folder), 1024, str(workspace))
+    (folder / "link.py").symlink_to(secret)
+    (folder / "folder.py").mkdir()
+    os.mkfifo(folder / "pipe.py")
+    for name in ("link", "folder", "pipe"):
+        with pytest.raises(SwitchboardError, match="cannot be read"):
+            kept.read(name)
+    assert kept.all() == []
+    # Nor is anything read from or written to a folder that leads out of the workspace.
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.py").write_text("# a secret\n1\n")
+    (workspace / "linked").symlink_to(outside)
+    for place in ("linked", "linked/programs"):
+        linked = KeptPrograms(str(workspace / place), 1024, str(workspace))
+        assert linked.all() == []
+        with pytest.raises(SwitchboardError, match="symbolic link"):
+            linked.write("b", "1")
+    assert [one.name for one in outside.iterdir()] == ["a.py"]
+
+
 def test_an_unknown_program_is_named_with_those_like_it(kept: KeptPrograms) -> None:
     kept.write("triage", "1")
     with pytest.raises(SwitchboardError) as refusal:

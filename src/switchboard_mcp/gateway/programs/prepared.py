@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -37,6 +38,12 @@ class PreparedProgram(Struct, frozen=True):
     name: str = ""
     run_id: str = ""
     was_approved: bool = False  # when the run began
+
+    @property
+    def approval(self) -> str:
+        """The text that an approval is recorded by: it is for these subtools, and for no other."""
+        subtools = [(child, subtool, (child, subtool) in self.writes) for child, subtool in self.manifest]
+        return sha256(repr(sorted(subtools)).encode("utf-8", "replace")).hexdigest()
 
     @property
     def manifest(self) -> frozenset[Subtool]:

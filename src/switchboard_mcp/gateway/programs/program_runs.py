@@ -88,7 +88,7 @@ class ProgramRuns:
             call, options = self._options(types, gateway, request, program, approved, log.run)
             return log.run, await recover(engine, recorded, self._version, call, log, on_progress, *options)
         fresh = Program(program.code, program.checked.modules, program.input, _seed(), time.time())
-        note = {"principal": request.session.principal, "approved": "yes" if approved else ""}
+        note = {"principal": request.session.principal, "approved": program.approval if approved else ""}
         created: RunLog | None = await work_thread.run(partial(self._create, fresh, note))
         run_id = created.run if created is not None else f"p{os.urandom(4).hex()}"
         call, options = self._options(types, gateway, request, program, approved, run_id)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import PROGRAM_NAME
@@ -224,19 +225,21 @@ class ProgramServer:
             raise refused("arguments_invalid", f"run: {problem}.") from None
         if bool(args.code) + bool(args.name) + bool(args.id) != 1:
             raise refused("arguments_invalid", "run needs `code`, or the `name` of a kept program.")
-        code, input, was_approved = args.code, b"" if args.input is UNSET else bytes(args.input), False
+        code, input, approval = args.code, b"" if args.input is UNSET else bytes(args.input), ""
         if args.name:
             code = (await self.read_kept(args.name)).code
         elif args.id:
             start = (await self.runs.recorded(args.id, request.session.principal)).start
-            code, input, was_approved = start.code, start.input, bool(start.note.get("approved"))
+            code, input, approval = start.code, start.input, start.note.get("approved", "")
         if len(input) > MAX_INPUT_BYTES:
             raise refused("program_limit", f"The input is larger than {MAX_INPUT_BYTES // 1024} KiB.")
         view = self.gateway.view_of(request.session.viewer)
         checked = await self.check(view, code, request)
         if checked.errors:
             raise refused("program_refused", "\n".join(checked.errors))
-        return PreparedProgram(code, checked, input, args.name, args.id, was_approved)
+        program = PreparedProgram(code, checked, input, args.name, args.id)
+        # Names of functions may stand for other subtools by now, and reads for writes: then the user is asked again.
+        return replace(program, was_approved=bool(approval) and approval == program.approval)
 
     async def check(self, view: View, code: str, request: PipelineRequest) -> CheckedProgram:
         """Check a program against the suites of a view. Children whose tools are unknown are started."""
