@@ -26,10 +26,10 @@ from switchboard_mcp.cli.local_client import connected
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.observability.log import Log
-from switchboard_mcp.programs.engine import Finished, Limits, Module, Settled, Waiting
+from switchboard_mcp.programs.engine import Finished, Limits, Module, Program, Settled, Waiting
 from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.programs.run_log import RunStore
-from switchboard_mcp.programs.run_loop import Program, open_log
+from switchboard_mcp.programs.run_loop import open_log
 from switchboard_mcp.programs.run_loop import run as run_program
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport.process.launcher import Launcher

@@ -62,6 +62,17 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A checked program: its code, and modules that hold the functions of its manifest only."""
+
+    code: str
+    modules: Sequence[Module]
+    input: bytes = b""
+    seed: int = 0
+    clock: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramCall:
     """A call that a program has made. Its id is unique within the run; its arguments are a JSON object."""
 

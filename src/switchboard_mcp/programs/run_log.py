@@ -33,6 +33,9 @@ SUFFIX = ".run"
 MAX_SNAPSHOT_BYTES = 256 * 1024
 # Snapshots are left out of a file that has grown to this.
 MAX_SNAPSHOTS_FILE_BYTES = 16 * 1024 * 1024
+# Calls that only read are written together: so many records at most, or those of this time.
+MAX_UNWRITTEN = 100
+UNWRITTEN_S = 0.1
 MAX_FILE_BYTES = 512 * 1024 * 1024
 MAX_AGE_S = 7 * 24 * 3600.0
 MAX_FOLDER_BYTES = 256 * 1024 * 1024
@@ -158,6 +161,32 @@ class RunLog:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class RecordBuffer:
+    """Collects the records of a run until they are written together. Without a log it drops them."""
+
+    def __init__(self, log: RunLog | None) -> None:
+        self._log = log
+        self._unwritten: list[Record] = []
+        self._due = 0.0
+
+    def add(self, record: Record) -> None:
+        """Add a record to those that are written next."""
+        if self._log is not None:
+            self._unwritten.append(record)
+
+    @property
+    def is_due(self) -> bool:
+        """True if so much would be lost by a crash that it should be written now."""
+        return len(self._unwritten) >= MAX_UNWRITTEN or time.monotonic() >= self._due
+
+    def write(self, *records: Record) -> None:
+        """Write all that was added, and these. Raises `OSError`."""
+        unwritten, self._unwritten = [*self._unwritten, *records], []
+        self._due = time.monotonic() + UNWRITTEN_S
+        if self._log is not None and unwritten:
+            self._log.write(*unwritten)
 
 
 class RunStore:

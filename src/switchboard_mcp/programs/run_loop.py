@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
@@ -22,7 +22,7 @@ from switchboard_mcp.programs.engine import (
     Failed,
     Finished,
     Limits,
-    Module,
+    Program,
     ProgramCall,
     Settled,
     Step,
@@ -31,7 +31,7 @@ from switchboard_mcp.programs.engine import (
 )
 from switchboard_mcp.programs.run_log import (
     EndRecord,
-    Record,
+    RecordBuffer,
     RecordedRun,
     ResultRecord,
     RunLog,
@@ -43,6 +43,7 @@ from switchboard_mcp.programs.run_log import (
     WaitRecord,
     new_run_id,
 )
+from switchboard_mcp.programs.run_replay import replay
 
 # Calls a subtool for a program: the module, the subtool, and its arguments as a JSON object.
 CallSubtool = Callable[[str, str, bytes], Awaitable[Settled]]
@@ -55,21 +56,7 @@ LINGER_S = 5.0
 MAX_PRINTED_STEPS = 64
 # A program that waits for longer gives its process to others, and its snapshot goes to the log. A dump takes 0.1 ms.
 SLOW_S = 0.02
-# Reads that are not in the log yet are made again after a crash: so many at most, or what was made in this time.
-MAX_UNWRITTEN = 100
-UNWRITTEN_S = 0.1
 CANCELLED = Settled(raised="RuntimeError", message="The call was cancelled.")
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A checked program: its code, and modules that hold the functions of its manifest only."""
-
-    code: str
-    modules: Sequence[Module]
-    input: bytes = b""
-    seed: int = 0
-    clock: float = 0.0
 
 
 @dataclass(slots=True)
@@ -184,8 +171,7 @@ class _Run:
         self._done: dict[int, Settled] = {}  # outcomes that the program has not seen
         self._began: dict[int, float] = {}
         self._recorded: RecordedRun | None = None  # until a run that is continued has made its first step
-        self._unwritten: list[Record] = []  # they go to the log together
-        self._write_due = 0.0
+        self._records = RecordBuffer(log)
         self._snapshotting: asyncio.Task[None] | None = None
         self._bytes = 0
         self._printed: deque[str] = deque(maxlen=MAX_PRINTED_STEPS)
@@ -196,7 +182,7 @@ class _Run:
             step = await self._finish(await begin())
             await self._linger()
             outcome = self._outcome(step)
-            self._write(EndRecord(outcome.value, outcome.printed, outcome.failure))
+            self._records.write(EndRecord(outcome.value, outcome.printed, outcome.failure))
             return outcome
         except BaseException:
             await self._cancel_calls()
@@ -244,34 +230,7 @@ class _Run:
         last = recorded.waits[-1]
         if last.snapshot and version == recorded.start.version:
             return Waiting(Suspension(last.snapshot), (), last.pending)
-        return await self._replay(recorded)
-
-    async def _replay(self, recorded: RecordedRun) -> Step:
-        """Run from the beginning with the results of the log, without a call, up to the last wait."""
-        program, seen = self._program, 0
-        step = await self._engine.start(
-            program.code, program.modules, program.input, self._limits, program.seed, program.clock
-        )
-        for number, wait in enumerate(recorded.waits):
-            if number:
-                assert isinstance(step, Waiting)
-                settled = {
-                    one: recorded.results[one].settled for one in wait.settled if one in recorded.results
-                }
-                step = await self._engine.resume(
-                    step.suspension, program.modules, settled, self._limits, seen
-                )
-            if isinstance(step, Failed) and step.kind in ("crash", "limit", "lost"):
-                return step
-            if not isinstance(step, Waiting) or list(step.calls) != wait.calls:
-                return Failed(
-                    "snapshot",
-                    "The program did not repeat its calls after a restart. Look at the calls that were made, then run "
-                    "it again.",
-                )
-            seen += len(step.calls)
-        assert isinstance(step, Waiting)
-        return replace(step, calls=(), printed="")
+        return await replay(self._engine, self._program, self._limits, recorded)
 
     def _restore_result(self, result: ResultRecord) -> None:
         made = self._made.get(result.id)
@@ -318,7 +277,7 @@ class _Run:
     async def _take_snapshot(self, suspension: Suspension) -> None:
         await self._engine.take_snapshot(suspension)
         fits = self._log is not None and self._log.has_room(suspension.snapshot)
-        self._write(*[SnapshotRecord(suspension.snapshot)] if fits else [])
+        self._records.write(*[SnapshotRecord(suspension.snapshot)] if fits else [])
 
     async def _resume(self, step: Waiting, settled: dict[int, Settled]) -> Step:
         resume, modules, made = self._engine.resume, self._program.modules, len(self._made)
@@ -334,12 +293,13 @@ class _Run:
     async def _replay_last(self, failed: Failed) -> Step:
         """Return to the last wait from the results of the run; return the failure if they are not recorded."""
         if self._recorded is not None:
-            return await self._replay(self._recorded)
+            return await replay(self._engine, self._program, self._limits, self._recorded)
         if self._log is None:
             return failed
-        self._write()
+        self._records.write()
         try:
-            return await self._replay(await self._log.read())
+            recorded = await self._log.read()
+            return await replay(self._engine, self._program, self._limits, recorded)
         except (OSError, RunLogError):
             return failed
 
@@ -358,7 +318,7 @@ class _Run:
                 return Failed("crash", "The helper of programs waits for no call. Run the program again.")
             if len(self._made) > self._limits.calls:  # the helper is not trusted
                 return self._exceeded("calls", "The program makes too many calls.")
-            self._unwritten.append(WaitRecord(settled, step.calls, step.pending, step.printed))
+            self._records.add(WaitRecord(settled, step.calls, step.pending, step.printed))
         elif isinstance(step, Finished):
             for one in step.calls:
                 self._register(one)
@@ -381,9 +341,9 @@ class _Run:
         room = self._limits.at_once - len(self._tasks)
         leaving = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
         if leaving:
-            self._unwritten.append(SentRecord([one.id for one in leaving]))
+            self._records.add(SentRecord([one.id for one in leaving]))
             if not all(map(self._is_repeatable, leaving)):
-                self._write()
+                self._records.write()
                 if self._log is not None:
                     await self._log.sync()
         if len(leaving) == 1 and not self._tasks and not self._done:
@@ -435,13 +395,9 @@ class _Run:
         made.ms, made.bytes, made.outcome, made.message = ms, _size(settled), outcome, settled.message
         self._bytes += made.bytes
         self._done[number] = settled
-        self._unwritten.append(ResultRecord(number, settled, ms, outcome))
-        if (
-            len(self._unwritten) >= MAX_UNWRITTEN
-            or time.monotonic() >= self._write_due
-            or not self._may_repeat(made.module, made.subtool)
-        ):
-            self._write()
+        self._records.add(ResultRecord(number, settled, ms, outcome))
+        if self._records.is_due or not self._may_repeat(made.module, made.subtool):
+            self._records.write()
         if self._on_progress is not None:
             self._on_progress(made)
 
@@ -487,19 +443,12 @@ class _Run:
         value = getattr(self._limits, limit)
         return Failed("limit", f"{message} The setting {LIMIT_SETTINGS[limit]} is {value:g}.", limit=limit)
 
-    def _write(self, *records: Record) -> None:
-        """Write all records to the log that are not there yet, and these."""
-        unwritten, self._unwritten = [*self._unwritten, *records], []
-        self._write_due = time.monotonic() + UNWRITTEN_S
-        if self._log is not None and unwritten:
-            self._log.write(*unwritten)
-
     def _write_cancelled(self) -> None:
         with suppress(OSError):  # the log itself may be what failed
             if self._is_stopping():
-                self._write()
+                self._records.write()
             else:
-                self._write(EndRecord(b"", self._text(), None, cancelled=True))
+                self._records.write(EndRecord(b"", self._text(), None, cancelled=True))
 
 
 def _size(settled: Settled) -> int:

@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from switchboard_mcp.programs.engine import Limits, Module, Settled
+from switchboard_mcp.programs.engine import Limits, Module, Program, Settled
 from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.programs.run_log import Record, RunLog, RunStore
-from switchboard_mcp.programs.run_loop import Outcome, Program, open_log, recover, run
+from switchboard_mcp.programs.run_loop import Outcome, open_log, recover, run
 from switchboard_mcp.transport.process.launcher import Launcher
 
 MODULES = [Module("m", {"add": "add_item"})]

@@ -21,6 +21,7 @@ from switchboard_mcp.programs.engine import (
     Finished,
     Limits,
     Module,
+    Program,
     ProgramCall,
     Settled,
     Step,
@@ -28,7 +29,7 @@ from switchboard_mcp.programs.engine import (
     Waiting,
 )
 from switchboard_mcp.programs.run_log import RunLogError, RunStore
-from switchboard_mcp.programs.run_loop import Outcome, Program, open_log, recover, run
+from switchboard_mcp.programs.run_loop import Outcome, open_log, recover, run
 from tests.patience import PATIENCE_S
 from tests.unit.programs import ten_calls
 from tests.unit.programs.ten_calls import CrashError, CrashingLog, Server

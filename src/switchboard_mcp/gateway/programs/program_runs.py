@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.programs.own_functions import OwnFunctions
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
-from switchboard_mcp.programs.engine import Engine, Limits, Settled
+from switchboard_mcp.programs.engine import Engine, Limits, Program, Settled
 from switchboard_mcp.programs.learned_types import LearnedTypes
 from switchboard_mcp.programs.run_log import RecordedRun, RunLog, RunLogError, RunStore
 from switchboard_mcp.programs.run_loop import (
@@ -26,7 +26,6 @@ from switchboard_mcp.programs.run_loop import (
     CallSubtool,
     MayRepeat,
     Outcome,
-    Program,
     open_log,
     recover,
     run,
