@@ -43,6 +43,7 @@ MODULES = [Module("m", {f"f{n}": f"f{n}" for n in range(30)}, STUB)]
 RUN_MODULES = [Module("m", {"f1": "f1"})]
 CALLS = "import m\nx = 0\nfor i in range({}):\n    r = await m.f1(a='abc', b=i)\n    x += r['n']\nx"
 CHECKED = "import m, asyncio, json\nx = await m.f1(a='1')\ny = await asyncio.gather(m.f2(a='b'), m.f3(a='c'))\nlen(y)"
+PLAIN = "suite call, programs off"
 WAITING = 100
 INNER = 100
 
@@ -147,7 +148,12 @@ async def _wait_many(engine: HelperEngine, limits: Limits, found: dict[str, list
 async def measure_gateway(options: Options) -> dict[str, list[float]]:
     """Return the times of calls of a real child through the whole gateway, plain and from inside a program."""
     rounds = options.pick(20, 5)
-    found: dict[str, list[float]] = {"suite call": [], "suite call in a program": [], "run again": []}
+    found: dict[str, list[float]] = {
+        "suite call": [],
+        PLAIN: [],
+        "suite call in a program": [],
+        "run again": [],
+    }
     began: list[float] = []
     call = ProgramRun.call
 
@@ -155,12 +161,18 @@ async def measure_gateway(options: Options) -> dict[str, list[float]]:
         began.append(time.perf_counter())
         return await call(self, child, subtool, arguments)
 
-    with tempfile.TemporaryDirectory() as folder, patch.object(ProgramRun, "call", timed):
-        workspace = _workspace(folder)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as other,
+        patch.object(ProgramRun, "call", timed),
+    ):
         redactor = Redactor()
+        log = Log(level="error", redactor=redactor)
         async with (
-            running(workspace, Log(level="error", redactor=redactor), redactor) as switchboard,
+            running(_workspace(folder), log, redactor) as switchboard,
+            running(_workspace(other, enabled=False), log, redactor) as without,
             connected(switchboard.gateway) as host,
+            connected(without.gateway) as plain_host,
         ):
 
             async def program(calls: int) -> None:
@@ -173,7 +185,9 @@ async def measure_gateway(options: Options) -> dict[str, list[float]]:
             echo = {"action": "call", "subtool": "echo", "args": {"message": "abc"}}
             await program(0)
             for _ in range(rounds):
-                found["suite call"] += await times_ms(lambda: host.call("echo_suite", echo), INNER)
+                for _ in range(INNER):  # in turn, so that both meet the same machine
+                    found["suite call"] += await times_ms(lambda: host.call("echo_suite", echo), 1)
+                    found[PLAIN] += await times_ms(lambda: plain_host.call("echo_suite", echo), 1)
                 found["run again"] += await times_ms(lambda: program(0), 5)
                 began.clear()
                 await program(INNER)
@@ -181,8 +195,8 @@ async def measure_gateway(options: Options) -> dict[str, list[float]]:
     return found
 
 
-def _workspace(folder: str) -> Workspace:
-    """Return a workspace with programs, and a child whose tool only reads."""
+def _workspace(folder: str, *, enabled: bool = True) -> Workspace:
+    """Return a workspace, with programs or without, and a child whose tool only reads."""
     start = (
         f"import sys; sys.path.insert(0, {str(CHILD.parent.parent)!r}); from bench import echo_child as child; "
         'reads = b\'"annotations":{"readOnlyHint":true},"inputSchema"\'; '
@@ -191,7 +205,7 @@ def _workspace(folder: str) -> Workspace:
     )
     config = {
         "mcpServers": {"echo": {"command": sys.executable, "args": ["-c", start]}},
-        "programs": {"enabled": True},
+        "programs": {"enabled": enabled},
     }
     Path(folder, "switchboard.config.json").write_text(json.dumps(config))
     return load(CommandOptions(workspace=folder))
@@ -220,6 +234,7 @@ def run(options: Options) -> Report:
         goals=[
             Goal("added by the engine to each inner call", engine, "at most", 0.5, "ms"),
             Goal("added to a suite call by a program around it", added, "at most", 0.5, "ms"),
+            Goal("a suite call with programs on", p50["suite call"] / p50[PLAIN], "at most", 1.05, "×"),
             Goal("a whole run of a program that was checked before", p50["run again"], "at most", 5, "ms"),
             Goal("a warm run without calls", p50["run without calls"], "at most", 5, "ms"),
             Goal("a first check", p50["first check"], "at most", 50, "ms"),

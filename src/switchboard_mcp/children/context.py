@@ -69,8 +69,12 @@ class ResultTypes(Protocol):
     def text(self, spec: ChildSpec, subtool: str) -> str:
         """Return the type of a subtool's result and how often it was seen, or an empty text."""
 
+    @property
+    def skips(self) -> dict[tuple[str, str], int]:
+        """The number of results that need not be looked at before the next one, by child and subtool."""
+
     def sample(self, spec: ChildSpec, tool: Tool, result: Raw | bytes) -> None:
-        """Learn from a result that a host gets, unless enough of them were looked at."""
+        """Learn from a result that a host gets, and set how many are skipped then."""
 
 
 class ChildContext(Struct, kw_only=True):

@@ -122,7 +122,8 @@ class LearnedTypes:
         self._catalog = catalog
         self._pins = pins
         self._known: dict[str, dict[str, LearnedResult]] = {}
-        self._answered: dict[tuple[str, str], int] = {}  # results that hosts got, by child and subtool
+        self.skips: dict[tuple[str, str], int] = {}  # results of hosts to skip, by child and subtool
+        self._samples: dict[tuple[str, str], int] = {}
         self._sampling = 0
         self._last: dict[str, tuple[ChildSpec, dict[str, LearnedResult]]] = {}  # by child: a key takes 10 µs
 
@@ -184,15 +185,14 @@ class LearnedTypes:
         return Settled(raised="RuntimeError", message=message)
 
     def sample(self, spec: ChildSpec, tool: Tool, result: Raw | bytes) -> None:
-        """Learn from a result that a host gets, unless enough of them were looked at."""
+        """Learn from a result that a host gets, and set how many are skipped then."""
         key = spec.name, tool.name
-        count = self._answered.get(key, -1)
-        if count < 0:  # the first in this process
+        if key not in self._samples:  # the first in this process
             learned = self._subtools(spec).get(tool.name)
-            count = min(learned.seen, FIRST_SAMPLES) if learned is not None else 0
-        self._answered[key] = count + 1
-        if count >= FIRST_SAMPLES and count % SAMPLE_EVERY:
-            return
+            self._samples[key] = learned.seen if learned is not None else 0
+        self._samples[key] += 1
+        if self._samples[key] >= FIRST_SAMPLES:
+            self.skips[key] = SAMPLE_EVERY - 1
         if tool.output_schema is not UNSET or self._sampling >= MAX_SAMPLES_AT_ONCE:
             return
         if len(memoryview(result)) > MAX_SAMPLE_BYTES:

@@ -108,6 +108,7 @@ class CountedTypes:
 
     def __init__(self) -> None:
         self.results: list[bytes] = []
+        self.skips: dict[tuple[str, str], int] = {}
 
     def text(self, spec: object, subtool: str) -> str:
         return ""
@@ -138,6 +139,10 @@ def test_types_are_learned_from_suite_calls_once_each_while_programs_are_enabled
     kid.server.give(kid.server.last(), DONE)
     board.settle()
     assert len(types.results) == 1  # a program learns from its own results
+    types.skips["kid", "echo"] = 2
+    for _ in range(4):
+        answered()
+    assert len(types.results) == 3
 
 
 QUESTION = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
