@@ -167,7 +167,7 @@ def cpu_ns(host: Host) -> int:
 
 
 def started(folder: Path, clients: int, broker: bool) -> list[Host]:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     config = {"mail": {"enabled": True}, "broker": {"enabled": broker, "lingerMs": 0}}
     (folder / "switchboard.config.json").write_bytes(msgspec.json.encode(config))
     hosts = [Host(folder, f"agent-{number}") for number in range(clients)]
@@ -310,7 +310,7 @@ def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> Meas
 
 
 def measure_sqlite(folder: Path, clients: int, seconds: float) -> Taken:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     path = folder / "mail.db"
     with sqlite3.connect(path) as first:
         first.execute("PRAGMA journal_mode=WAL")
