@@ -390,6 +390,16 @@ def test_a_waiter_wakes_an_idle_host_with_code_2(shell: Shell, workspace: Path) 
     assert "2 unread messages for 'coder'" in err
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [{"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}, {"CLAUDE_CODE_SESSION_ATTENDED": "0"}],
+    ids=["-p", "unattended"],
+)
+def test_a_session_that_ends_after_its_turn_is_not_waited_in(shell: Shell, variables: dict[str, Any]) -> None:
+    done = shell.run("wait", "--host", "claude-code", "--as", "coder", stdin="{}", **variables)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_a_dead_letter_is_seen_and_put_back(shell: Shell, workspace: Path) -> None:
     shell.say("send", "coder", "Please", "--as", "lead")
     (sent,) = shell.ask("inbox", "--as", "coder")["messages"]

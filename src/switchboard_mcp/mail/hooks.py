@@ -78,6 +78,14 @@ def _text(content: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def ends_after_its_turn(environ: Mapping[str, str]) -> bool:
+    """Return True for a session that is never idle, such as `claude -p`. Claude Code would wait for its hooks there."""
+    return (
+        environ.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli"
+        or environ.get("CLAUDE_CODE_SESSION_ATTENDED") == "0"
+    )
+
+
 def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: HookInput) -> str:
     """Return the agent the hook runs for: named explicitly, else registered from this host; empty if unknown."""
     name = explicit or environ.get(AGENT, "")

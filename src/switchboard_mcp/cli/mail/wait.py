@@ -67,6 +67,8 @@ COMMAND = Command(
 
 def _wake_host(invocation: Invocation) -> int:
     """Wait silently; when mail arrives, write the notice to stderr and return the code that wakes the host."""
+    if hooks.ends_after_its_turn(os.environ):
+        return 0
     folder = folder_of(invocation)
     call = hooks.read_hook_input(sys.stdin.buffer)
     agent = hooks.agent_of(folder, invocation.args.agent, os.environ, call)
