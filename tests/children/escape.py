@@ -211,6 +211,12 @@ def read_environ_of_others() -> None:
 
 
 @attempt
+def read_journal_of_others() -> None:
+    if not read(f"/proc/{TARGETS['pid']}/fd/{TARGETS['journal']}"):
+        raise OSError(errno.EACCES, "empty")
+
+
+@attempt
 def write_memory_of_others() -> None:
     os.close(os.open(f"/proc/{TARGETS['pid']}/mem", os.O_RDWR))
 

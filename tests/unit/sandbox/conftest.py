@@ -107,7 +107,10 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
         terminal = os.openpty()
         for end in terminal:
             stack.callback(os.close, end)
-        victim = subprocess.Popen(["/bin/sleep", "1000"])
+        journal = os.memfd_create("journal")  # as the waiting process of a session holds it
+        stack.callback(os.close, journal)
+        os.write(journal, b"text")
+        victim = subprocess.Popen(["/bin/sleep", "1000"], pass_fds=[journal])
         stack.callback(victim.wait)
         stack.callback(victim.kill)
         _serve(tcp, udp)
@@ -115,6 +118,7 @@ def targets(tmp_path: Path) -> Iterator[dict[str, Any]]:
             "outside": str(outside),
             "workspace": str(workspace),
             "pid": victim.pid,
+            "journal": journal,
             "tcp": tcp.getsockname()[1],
             "udp": udp.getsockname()[1],
             "unix": unix,

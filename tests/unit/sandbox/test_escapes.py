@@ -51,6 +51,7 @@ OPEN_IN: dict[str, set[str]] = {
     "create_protected_folder": NONE,
     "attach_memory_of_others": NONE,
     "read_environ_of_others": NONE,
+    "read_journal_of_others": NONE,
     "write_memory_of_others": NONE,
     "ptrace_others": NONE,
     "signal_others": NONE,
