@@ -22,6 +22,9 @@ from switchboard_mcp.mail.store.directory import REMOTE_AGENTS, Transaction
 from switchboard_mcp.mail.store.maintenance import removal
 from switchboard_mcp.mail.store.store import MessageStore
 
+# Files of remote agents that are synced together: one by one, a thousand would keep the store busy for seconds.
+SYNCED_TOGETHER = 64
+
 
 class NameOwner(Struct, frozen=True):
     """The machine that holds a name."""
@@ -82,24 +85,42 @@ class NameRegistry:
             name: self._owner(name, claim_value)
             for name, claim_value in (await self._client.get_all("names")).items()
         }
+        await self._release_removed(agents, names)
+        for name in [name for name in agents.remote if name not in names and name in removed]:
+            await self._store.run(
+                lambda tx, name=name: removal.remove_remote_agent(tx, name, REMOTE_AGENTS)  # type: ignore[misc]
+            )
+            del agents.remote[name]
+        await self._claim_new(agents, names)
+        self.owned = {name for name in agents.local if names[name].node == self._node.id}
+        self._learn_remote(agents, names)
+        presences = await self._remote_presence()
+        returned = [name for name in agents.remote if name not in self.remote]
+        fresh = {
+            name: presence for name, presence in presences.items() if agents.remote.get(name) != presence
+        }
+        if fresh or returned:
+            await self._store.run(lambda tx: _write_remote_agents(tx, fresh, returned))
+
+    async def _release_removed(self, agents: LocalAgents, names: dict[str, NameOwner]) -> None:
+        """Give up the names that this machine holds of agents that are no longer here."""
         here = {*agents.local, *agents.remote}
         given_up = [name for name, owner in names.items() if owner.node == self._node.id and name not in here]
         if given_up:
             await self._client.release_names(self._node.id, given_up)
             for name in given_up:
                 del names[name]
-        for name in [name for name in agents.remote if name not in names and name in removed]:
-            await self._store.run(
-                lambda tx, name=name: removal.remove_remote_agent(tx, name, REMOTE_AGENTS)  # type: ignore[misc]
-            )
-            del agents.remote[name]
+
+    async def _claim_new(self, agents: LocalAgents, names: dict[str, NameOwner]) -> None:
+        """Claim the names of local agents that this machine does not hold, and note who holds them then."""
         unclaimed = [name for name in agents.local if names.get(name, NameOwner("")).node != self._node.id]
         if unclaimed:
-            for name, claim_value in zip(
-                unclaimed, await self._client.claim_names(self._node.id, unclaimed), strict=True
-            ):
+            claims = await self._client.claim_names(self._node.id, unclaimed)
+            for name, claim_value in zip(unclaimed, claims, strict=True):
                 names[name] = self._owner(name, claim_value)
-        self.owned = {name for name in agents.local if names[name].node == self._node.id}
+
+    def _learn_remote(self, agents: LocalAgents, names: Mapping[str, NameOwner]) -> None:
+        """Find out which agents are remote, and which names are in use here too."""
         # Remote agents that Redis has lost stay remote: their mail must not be delivered locally.
         known = {name: owner.node for name, owner in names.items() if owner.node and is_agent_name(name)}
         remote = {name: presence.node for name, presence in agents.remote.items() if name not in known}
@@ -109,13 +130,6 @@ class NameRegistry:
         }
         self.conflicts = {name: remote[name] for name in in_use}
         self.remote = {name: node for name, node in remote.items() if name not in in_use}
-        presences = await self._remote_presence()
-        returned = [name for name in agents.remote if name not in self.remote]
-        fresh = {
-            name: presence for name, presence in presences.items() if agents.remote.get(name) != presence
-        }
-        if fresh or returned:
-            await self._store.run(lambda tx: _write_remote_agents(tx, fresh, returned))
 
     async def _remote_presence(self) -> dict[str, RemotePresence]:
         published = self._published = await self._client.get_all("presence")
@@ -174,10 +188,16 @@ def _write_remote_agents(
 ) -> None:
     """Mark agents as remote, with a mailbox for each, and unmark those that are local again."""
     folder = tx.folder(REMOTE_AGENTS, make=True)
-    for name, presence in fresh.items():
-        draft = tx.write(msgspec.json.encode(presence))
-        tx.sync_file(draft)
-        tx.put(draft, folder, name)
+    names = list(fresh)
+    for first in range(0, len(names), SYNCED_TOGETHER):
+        some = names[first : first + SYNCED_TOGETHER]
+        drafts = [tx.write(msgspec.json.encode(fresh[name])) for name in some]
+        for problem in tx.sync_files(drafts):
+            if problem is not None:
+                raise problem
+        for name, draft in zip(some, drafts, strict=True):
+            tx.put(draft, folder, name)
+    for name in names:
         for place in ("inbox", "outbox"):
             tx.folder(place, name, make=True)
     for name in returned:

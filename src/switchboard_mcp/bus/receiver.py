@@ -53,6 +53,18 @@ class ReceivedMessage(Struct):
     maybe_stored: bool = True
 
 
+class LinkBatch(Struct):
+    """The entries of one link that are received together: those to be stored, and the progress after them."""
+
+    reached: SequenceMark
+    maybe_stored_upto: int
+    """Messages up to this number may be stored already."""
+    incoming: list[ReceivedMessage] = []
+    skipped: list[str] = []
+    """Ids of entries that are known, or come after a gap."""
+    has_gap: bool = False
+
+
 class BusReceiver:
     """The receiving side of every link to this machine."""
 
@@ -124,47 +136,50 @@ class BusReceiver:
         mark = self._marks.get(node)
         if mark is None:
             mark = await self._store.run(lambda tx: nodes.load_sequence_mark(tx, node))
-        before = reached = mark
-        incoming: list[ReceivedMessage] = []
-        gap = False
-        maybe_stored_upto = self._maybe_stored_upto.get(node, before.last + MAX_UNMARKED)
-        for entry in entries:
-            sequence = entry.number("seq")
-            if sequence:
-                last = reached.last
-                verdict, reached = check_sequence(
-                    reached, entry.text("epoch"), sequence, entry.number("base")
-                )
-                if reached.last > last:
-                    # Numbers are missing here that this machine has confirmed: its mark may be an old one.
-                    maybe_stored_upto = max(maybe_stored_upto, reached.last + MAX_UNMARKED)
-                if verdict != "store":
-                    gap = gap or verdict == "gap"
-                    acked.append(entry.id)
-                    continue
-                reached = SequenceMark(reached.epoch, sequence)
-            incoming.append(ReceivedMessage(entry))
-        if reached.epoch != before.epoch:
-            # A sender that lost its state may have had a full window and batch in transit.
-            maybe_stored_upto = reached.last + WINDOW + BATCH
+        batch = self._select(node, entries, mark)
+        acked += batch.skipped
         # If this commit is interrupted, the next attempt must check which of these messages are already stored.
-        self._maybe_stored_upto[node] = max(maybe_stored_upto, reached.last)
-        await self._store_messages(incoming, maybe_stored_upto)
+        self._maybe_stored_upto[node] = max(batch.maybe_stored_upto, batch.reached.last)
+        await self._store_messages(batch.incoming, batch.maybe_stored_upto)
         self._step("stored")
-        mark, trouble = self._settle(incoming, reached, out, acked)
-        self._marks[node] = mark
-        if mark != before:
-            await self._save_mark(node, mark)
+        reached, trouble = self._settle(batch.incoming, batch.reached, out, acked)
+        self._marks[node] = reached
+        if reached != mark:
+            await self._save_mark(node, reached)
             self._step("noted")
         if trouble is None:
-            self._maybe_stored_upto[node] = maybe_stored_upto
-        link: dict[str, str | bytes | int] = {"from": self._node.id, "epoch": mark.epoch}
-        out.append((node, {"kind": "stored", **link, "upto": mark.last}))
+            self._maybe_stored_upto[node] = batch.maybe_stored_upto
+        link: dict[str, str | bytes | int] = {"from": self._node.id, "epoch": reached.epoch}
+        out.append((node, {"kind": "stored", **link, "upto": reached.last}))
         # Once per gap: a repeated request would make the sender send everything twice.
-        if gap and self._resend_requested.get(node) != mark:
-            self._resend_requested[node] = mark
-            out.append((node, {"kind": "resend", **link, "seq": mark.last + 1}))
+        if batch.has_gap and self._resend_requested.get(node) != reached:
+            self._resend_requested[node] = reached
+            out.append((node, {"kind": "resend", **link, "seq": reached.last + 1}))
         return trouble
+
+    def _select(self, node: str, entries: Sequence[StreamEntry], mark: SequenceMark) -> LinkBatch:
+        """Decide which entries of a link are the next to be stored."""
+        batch = LinkBatch(mark, self._maybe_stored_upto.get(node, mark.last + MAX_UNMARKED))
+        new_epoch = False
+        for entry in entries:
+            sequence, before = entry.number("seq"), batch.reached
+            if sequence:
+                verdict, reached = check_sequence(before, entry.text("epoch"), sequence, entry.number("base"))
+                new_epoch = new_epoch or reached.epoch != before.epoch
+                if reached.last > before.last:
+                    # Numbers are missing here that this machine has confirmed: its mark may be an old one.
+                    batch.maybe_stored_upto = max(batch.maybe_stored_upto, reached.last + MAX_UNMARKED)
+                batch.reached = reached
+                if verdict != "store":
+                    batch.has_gap = batch.has_gap or verdict == "gap"
+                    batch.skipped.append(entry.id)
+                    continue
+                batch.reached = SequenceMark(reached.epoch, sequence)
+            batch.incoming.append(ReceivedMessage(entry))
+        if new_epoch:
+            # A sender that lost its state may have had a full window and batch in transit.
+            batch.maybe_stored_upto = batch.reached.last + WINDOW + BATCH
+        return batch
 
     async def _save_mark(self, node: str, mark: SequenceMark) -> None:
         """Save a link's progress; now and then durably, so that a power failure takes back a limited part."""

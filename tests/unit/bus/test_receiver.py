@@ -86,3 +86,22 @@ async def test_no_message_is_stored_twice_after_a_power_failure_of_receiver_and_
         claimed = await store.claim("bob", limit=100)
     payloads = [int(each.message.payload) for each in claimed]
     assert payloads == [*range(1, 30), *range(first, first + 32)]
+
+
+async def test_an_entry_of_another_epoch_in_a_batch_doubles_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "MAX_UNMARKED", 4)
+    replies = Replies()
+    async with await MessageStore.open(str(tmp_path), watch=False) as store:
+        await store.register("bob")
+        node = BusNode("0" * 12, "1" * 12)
+        inbound = BusReceiver(store, cast(BusClient, replies), node, lambda step: None)
+        for number in range(1, 9):
+            await inbound.receive([letter(number, 1)])
+        forged = letter(50, 50)
+        forged.fields["epoch"], forged.fields["message"] = b"2" * 12, b"none"
+        # The sender sends again what was not confirmed to it.
+        await inbound.receive([forged, *(letter(number, 6) for number in range(6, 12))])
+        claimed = await store.claim("bob", limit=100)
+    assert [int(each.message.payload) for each in claimed] == [*range(1, 12)]
