@@ -40,14 +40,15 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._input = select.epoll() if sys.platform == "linux" else None
+        if sys.platform == "linux":
+            self._input = select.epoll()
         self._transports: dict[int, PipeTransport] = {}
         self._is_serving = False
         self.hosts: set[PipeTransport] = set()  # that are connected
 
     def add(self, fd: int, transport: PipeTransport) -> None:
         """Add a transport that has little input, or none."""
-        if self._input is None or fd in self._transports:
+        if sys.platform != "linux" or fd in self._transports:
             return
         try:
             self._input.register(fd, select.EPOLLIN)
@@ -57,12 +58,12 @@ class Turns:
 
     def discard(self, fd: int) -> None:
         """Remove a transport, before its descriptor is closed."""
-        if self._input is not None and self._transports.pop(fd, None) is not None:
+        if sys.platform == "linux" and self._transports.pop(fd, None) is not None:
             self._input.unregister(fd)
 
     def serve(self) -> bool:
         """Read the transports that have input. Return False if none has."""
-        if self._input is None or self._is_serving or not (ready := self._input.poll(0, 1)):
+        if sys.platform != "linux" or self._is_serving or not (ready := self._input.poll(0, 1)):
             return False
         self._is_serving = True
         try:
