@@ -213,12 +213,10 @@ def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -
     if exact is None:
         with tx.locked_to_read(agent):  # A writer may be between its change and the update of the index.
             exact = index.view(agent, stamp_of(folder), partial=True)
-    if changed is not None and agent not in comparisons:
-        # One of the store's names, which are most, is looked at only if somebody else has changed the folder.
-        names = [name for name in changed if exact is None or parse("inbox", name) is None]
-        if names:
-            _correct(tx, agent, names, exact=True)
-            return False
+    if changed and agent not in comparisons:
+        # Those of the store too: the index may be right for a state that has a change by others as well.
+        _correct(tx, agent, changed, exact=True)
+        return False
     if exact is not None and agent not in comparisons:
         age = abs(time.time() - exact.listed_at)
         if age < max(RELIST_S, exact.count() / COMPARED_PER_S):
@@ -247,9 +245,16 @@ def _correct(tx: Transaction, agent: str, names: Collection[str], *, exact: bool
     try:
         with tx.locked(agent):
             stamp = stamp_of(folder)
+            is_right = index.view(agent, stamp, partial=True) is not None
             view = index.latest(agent)
-            if view is not None:
-                added, removed = changes_of(folder, view, names)
+            if view is None:
+                return
+            added, removed = changes_of(folder, view, names)
+            if is_right and (added or removed):
+                # Readers keep what they know of a state of the folder, so it gets another one.
+                stamp += 1
+                os.utime(folder, ns=(stamp, stamp))
+            if added or removed or not is_right:
                 index.correct(agent, stamp if exact else None, added, removed)
     except (OSError, SwitchboardError):
         return  # Read-only, or the lock is held for long: the next sweep tries again.

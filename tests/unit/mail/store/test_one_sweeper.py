@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.mail.messages import Delivery, Draft
-from switchboard_mcp.mail.store import file_operations
+from switchboard_mcp.mail.store import dropped_files, file_operations
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.filenames import Lease
+from switchboard_mcp.mail.store.index import inbox_comparison, inbox_index
 from switchboard_mcp.mail.store.maintenance import cleanup, lease_record, sweeper
 from switchboard_mcp.mail.store.maintenance.sweeper import SweeperLock
 from switchboard_mcp.mail.store.store import MessageStore
@@ -218,3 +219,53 @@ async def test_a_process_that_starts_is_never_taken_for_one_that_has_ended(
             starting.make()
         assert f"{starting.writer}.lock" in os.listdir(f"{starting.path}/tmp")
         starting.close()
+
+
+def _count(tx: Transaction) -> int:
+    return dropped_files.scan(tx, "coder").count()
+
+
+async def _send_one(store: MessageStore, text: str) -> str:
+    draft = Draft(action="status_update", payload=text)
+    return (await store.send(draft, sender="lead", recipient="coder")).id
+
+
+async def test_files_that_others_add_and_remove_in_a_large_inbox_are_found_without_listing_it(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dropped_files, "MIN_INDEXED", 1)
+    monkeypatch.setattr(inbox_index, "LARGE", 10)
+    watched = _Watched()
+    inbox = workspace / ".switchboard" / "inbox" / "coder"
+    async with AsyncExitStack() as stack:
+        (sweeping,) = await _open(stack, workspace, 1, watched)
+        ids = [await _send_one(sweeping, str(number)) for number in range(20)]
+        # Whoever looks may deliver a dropped file first.
+        opened = await MessageStore.open(str(workspace), watch=False, report=watched.report)
+        looking = await stack.enter_async_context(opened)
+        if not await sweeping.run(lambda tx: tx.directory.index.exact):
+            pytest.skip("this kernel does not give every change of a folder its own time")
+        assert [each.message.id for each in await looking.peek("coder")] == ids
+
+        def listing(*_: object) -> Any:
+            raise AssertionError("it was listed")
+
+        drop(workspace, "msg_early")
+        await watched.until(1)
+        with monkeypatch.context() as no_listing:
+            no_listing.setattr(file_operations, "entries", listing)
+            no_listing.setattr(inbox_comparison.InboxComparison, "__init__", listing)
+            for number in range(5):
+                drop(workspace, f"msg_dropped{number}")
+                assert [each.message.id for each in await looking.peek("coder")][:20] == ids
+                await _send_one(looking, "more")
+                await watched.until(number + 2)
+            removed = ids.pop(0)
+            (inbox / f"{removed}.json").unlink()
+            assert [each.message.id for each in await looking.peek("coder")][:19] == ids
+            async with asyncio.timeout(patience.PATIENCE_S):
+                while len(await looking.peek("coder")) != await looking.run(_count):  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.05)
+        assert len(await looking.peek("coder")) == 19 + 6 + 5
+        (lost,) = (each for each in (await looking.verify()).findings if each.kind == "lost")
+        assert lost.id == removed

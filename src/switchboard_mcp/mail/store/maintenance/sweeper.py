@@ -174,7 +174,7 @@ class Sweeper:
     def _sweep(self, *, expired: bool) -> None:
         if self._busy or not (self._due or expired):
             return
-        due, self._due = self._due, set()
+        due, self._due = self._due | self._changed.keys(), set()
         changed, self._changed = self._changed, {}
         self._busy = True
 
