@@ -356,6 +356,10 @@ class Broker:
                 if not self._sessions and not self._ending:
                     # As without a broker: children end with the session, and the next one starts them anew.
                     await self._switchboard.registry.stop_processes()
+                # Whoever has waited for the session finds its calls in the audit log.
+                records = self._switchboard.gateway.records
+                if records is not None:
+                    await asyncio.to_thread(records.flush)
                 _reply(connection, "0")
                 connection.close()
             os.close(session.stderr)

@@ -226,6 +226,7 @@ class TestHandshake:
         assert starts(workspace, "bad") <= 2
 
 
+@pytest.mark.usefixtures("alone")  # counts the descriptors of this process
 def test_without_descriptors_left_a_start_fails_and_leaks_none(workspace: Path) -> None:
     names = [f"child{number}" for number in range(8)]
     for name in names:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.host import switchboard
 from tests.e2e.shell import run
@@ -15,6 +18,7 @@ SERVER = REPO / "tests" / "children" / "fastmcp_skills.py"
 SKILL = "---\nname: refunds\ndescription: How to refund.\n---\nRead a.md.\n"
 
 
+@pytest.mark.skipif(find_spec("fastmcp") is None, reason="FastMCP is not installed (scripts/setup bench)")
 def test_skills_of_fastmcp_are_read_with_their_digests_and_one_byte_of_drift_is_noticed(
     tmp_path: Path,
 ) -> None:

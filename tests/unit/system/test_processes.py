@@ -33,7 +33,8 @@ def test_other_people_are_those_with_programs_that_are_not_the_systems(
     monkeypatch.setattr(os, "getuid", lambda: 4242)
     monkeypatch.setattr(os, "listdir", lambda path: [*map(str, range(len(owners))), "meminfo", "77777"])
 
-    def stat(path: str, **_: object) -> SimpleNamespace:
+    def stat(file: os.PathLike[str] | str, **_: object) -> SimpleNamespace:
+        path = os.fspath(file)
         number = int(path.rpartition("/")[2]) if path[-1].isdigit() else 0
         if number >= len(owners):
             raise FileNotFoundError

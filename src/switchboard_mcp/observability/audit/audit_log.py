@@ -91,6 +91,11 @@ class AuditLog:
         """Return the failure if calls must be refused because they could not be recorded, or None."""
         return self.write_failure if self.fail_closed else None
 
+    def flush(self) -> None:
+        """Block until the records so far are written, or cannot be. For another thread than the event loop's."""
+        while self._pending and self.write_failure is None and self._thread.is_alive():
+            time.sleep(self._window_s / 10)
+
     def close(self) -> None:
         """Write all records and stop. Nothing may be recorded afterwards."""
         self._stopping = True
