@@ -143,7 +143,9 @@ def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStac
         assert "2 sessions" in shown
         assert "test-host ×2" in shown
         assert "less than with one process of each child" in shown
-    assert "2 sessions" in command(desk, "doctor").stdout
+    advice = command(desk, "doctor").stdout
+    assert "✓ Broker" in advice
+    assert "2 sessions" in advice
     one.hang_up()
     assert one.wait() == 0
     assert say(two, "who")

@@ -26,7 +26,7 @@ from switchboard_mcp.cli.commands.status import FOLDER, find_server
 from switchboard_mcp.cli.commands.wrap import can_plan
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural, truncate, visible_width
 from switchboard_mcp.cli.doctor.files import file_findings
-from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.cli.doctor.findings import GOOD, NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.host import explain_host
 from switchboard_mcp.cli.doctor.machine import machine_findings
 from switchboard_mcp.cli.doctor.program_findings import has_interpreter, program_findings, without_programs
@@ -525,6 +525,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
             out.line()
     notes = [finding for child in diagnosis.children if child not in failing for finding in child.findings]
     _show_notes([*notes, *(finding for finding in diagnosis.findings if finding.level == NOTE)], out)
+    _show_notes([finding for finding in diagnosis.findings if finding.level == GOOD], out)
     healthy = [child for child in diagnosis.children if child not in failing]
     for child in healthy:
         _show_child(replace(child, findings=[]), out)
@@ -599,7 +600,7 @@ def _show_notes(notes: Sequence[Finding], out: Screen) -> None:
 
 
 def _show_finding(finding: Finding, out: Screen, indent: str) -> None:
-    mark, style = ("✗", "red") if finding.level == PROBLEM else ("!", "yellow")
+    mark, style = {PROBLEM: ("✗", "red"), NOTE: ("!", "yellow"), GOOD: ("✓", "green")}[finding.level]
     out.prose(finding.message if indent else f"{mark} {finding.message}", indent, style)
     if finding.stderr:
         out.line(f"{indent}Lines of stderr:", "dim")

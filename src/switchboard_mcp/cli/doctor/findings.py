@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-PROBLEM, NOTE = "problem", "note"
+PROBLEM, NOTE, GOOD = "problem", "note", "good"
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """One finding and its remedy: a problem needs fixing, a note does not."""
+    """One finding and its remedy: a problem needs fixing, a note may, what is good does not."""
 
     level: str
     message: str

@@ -22,7 +22,7 @@ from switchboard_mcp.broker.address import runtime_folder, without_noise
 from switchboard_mcp.broker.broker_client import broker_pid, find_brokers
 from switchboard_mcp.cli.broker import broker_memory, headline, memory_line, read_brokers
 from switchboard_mcp.cli.console import plural
-from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.cli.doctor.findings import GOOD, NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure, SwitchboardError, shell_word
@@ -98,7 +98,7 @@ def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Findi
 def _broker(report: BrokerReport) -> Iterator[Finding]:
     """Report on one broker: its sessions and memory, and if it is of another version."""
     message = f"{headline(report, time.time())}: {memory_line(broker_memory(report))}."
-    yield Finding(NOTE, message, "See who uses which child: switchboard broker status")
+    yield Finding(GOOD, message, "See who uses which child: switchboard broker status")
     if report.version != __version__:
         message = (
             f"The broker with the process {report.pid} is of version {report.version}, this is {__version__}."
