@@ -115,12 +115,7 @@ def machine_id() -> str:
 def _open_lock(folder: str) -> int:
     """Open the lock file, creating it. Each folder is opened by itself, so one that is a link is refused."""
     os.makedirs(folder, 0o700, exist_ok=True)
-    parent = file_operations.open_folder(folder)
-    try:
-        file_operations.make_folder(FOLDER, parent)
-        place = file_operations.open_folder(FOLDER, parent)
-    finally:
-        os.close(parent)
+    place = file_operations.make_and_open_folder(folder, FOLDER)
     try:
         return os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=place)
     finally:

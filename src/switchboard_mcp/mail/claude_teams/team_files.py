@@ -208,12 +208,7 @@ class TeamFiles:
 
     @contextmanager
     def _marks(self) -> Iterator[int]:
-        store = file_operations.open_folder(self._store)
-        try:
-            file_operations.make_folder(MARKS, store)
-            marks = file_operations.open_folder(MARKS, store)
-        finally:
-            os.close(store)
+        marks = file_operations.make_and_open_folder(self._store, MARKS)
         try:
             yield marks
         finally:

@@ -91,6 +91,16 @@ def make_folder(name: str, parent: int) -> bool:
     return True
 
 
+def make_and_open_folder(path: str, name: str) -> int:
+    """Open a folder in the one at `path`, creating it if it is missing. Neither may be a link or belong to others."""
+    parent = open_folder(path)
+    try:
+        make_folder(name, parent)
+        return open_folder(name, parent)
+    finally:
+        os.close(parent)
+
+
 def create(folder: int, name: str, data: bytes) -> int:
     """Create a file with this content, not yet synced; returns its descriptor."""
     descriptor = os.open(name, _FRESH, 0o600, dir_fd=folder)

@@ -112,12 +112,7 @@ class TerminalLease:
 
     def __init__(self, folder: str, name: str) -> None:
         """Lock the name. Raises `mail_name_taken` if another terminal holds it. `folder` is `.switchboard`."""
-        root = file_operations.open_folder(folder)
-        try:
-            file_operations.make_folder(FOLDER, root)
-            self._folder = file_operations.open_folder(FOLDER, root)
-        finally:
-            os.close(root)
+        self._folder = file_operations.make_and_open_folder(folder, FOLDER)
         self.name = name
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open(f"{name}.lock", flags, 0o600, dir_fd=self._folder)
