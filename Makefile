@@ -17,7 +17,7 @@ demo: ## see in half a minute what Switchboard does
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
 	@scripts/setup dev servers npm conformance browser hosts nginx redis tmux
 	@scripts/check
-	@$(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@WORKERS=$(WORKERS) scripts/test $(ARGS)
 
 fuzz: ## random inputs from hosts, children, files, Redis and HTTP, for 10 minutes (ARGS=SECONDS)
 	@scripts/setup dev redis

@@ -72,12 +72,6 @@ def check_gone(*processes: psutil.Process | int) -> None:
     assert not [process for process in processes if lives(process)]
 
 
-def check_code(host: Host, number: signal.Signals) -> None:
-    """A signal ends the session with code 0. A process that is just becoming a shell dies of it."""
-    with_broker = os.environ.get("SWITCHBOARD_BROKER") == "on"
-    assert host.wait() in ((0, -number) if with_broker else (0,))
-
-
 # --- the host hangs up -----------------------------------------------------------------------------------
 
 
@@ -288,7 +282,7 @@ def test_a_signal_ends_it_in_the_middle_of_a_call(
         begin_endless_call(host)
         children = started_for(host)
         host.process.send_signal(number)
-        check_code(host, number)
+        host.check_ended_by(number)
         assert "Traceback" not in host.stderr
         host.rest()
     check_gone(*children)
@@ -301,7 +295,7 @@ def test_a_signal_ends_it_before_anything_was_asked(mocked: Path, number: signal
         host.result("ping")
         host.process.send_signal(number)
         assert host.rest() == b""
-        check_code(host, number)
+        host.check_ended_by(number)
 
 
 @pytest.mark.usefixtures("served")
@@ -314,7 +308,7 @@ def test_a_signal_ends_it_while_a_child_starts(workspace: Path, tmp_path: Path) 
         pid = int(pids.read_text())  # waits until the child has written it
         host.process.send_signal(signal.SIGTERM)
         host.rest()
-        check_code(host, signal.SIGTERM)
+        host.check_ended_by(signal.SIGTERM)
     check_gone(pid)
 
 

@@ -150,7 +150,7 @@ def test_middleware_that_never_ends_does_not_keep_switchboard_alive(workspace: P
         host.ask("tools/call", {"name": "mock_suite", "arguments": {"action": "call", "subtool": "echo"}})
         assert host.tool_names() == ["mock_suite"]
         host.process.send_signal(signal.SIGTERM)
-        assert host.wait() == 0
+        host.check_ended_by(signal.SIGTERM)
 
 
 def test_without_any_of_it_nothing_of_it_is_loaded(workspace: Path) -> None:

@@ -160,8 +160,10 @@ export function searchBox(label, value, search, waitMs = 250) {
     placeholder: label,
     "aria-label": label,
     oninput: () => {
+      const typedAt = location.hash;
       clearTimeout(timer);
-      timer = setTimeout(() => box.isConnected && search(box.value), waitMs);
+      // A search that comes due after the user has opened another page must not change its address.
+      timer = setTimeout(() => box.isConnected && location.hash === typedAt && search(box.value), waitMs);
     },
   });
   return box;
@@ -240,7 +242,8 @@ export function dialog(title, kind, ...content) {
   const box = h("dialog", { "aria-label": title, class: kind || "ask" }, content);
   box.addEventListener("close", () => {
     box.remove();
-    if (before && before.isConnected) before.focus();
+    // The browser has returned the focus already, and the next key may have moved it since.
+    if (document.activeElement === document.body && before?.isConnected) before.focus();
   });
   document.body.append(box);
   box.showModal();
