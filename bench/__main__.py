@@ -70,16 +70,6 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "dashboard_page": dashboard_page.run,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
-PREFACE = """\
-# Benchmarks
-
-Written by `make bench`, which measures everything in one run; `bench/README.md` tells how, and how to read it. Machines
-differ: compare figures of one run only.
-
-How far the token estimate, which Switchboard uses where no tokenizer is installed, is off stands beside the savings;
-The extra `tokens` counts with the o200k vocabulary itself.
-"""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -119,11 +109,6 @@ def as_text(reports: dict[str, Report], goals: list[Goal]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_document(text: str) -> str:
-    """What a full run leaves in docs/."""
-    return f"{PREFACE}\n```text\n{text}```\n"
-
-
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
     options = Options(quick=arguments.quick, only=tuple(filter(None, arguments.only.split(","))))
@@ -141,8 +126,6 @@ def main(argv: list[str]) -> int:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     (RESULTS / f"{stamp}.txt").write_text(text)
     (RESULTS / f"{stamp}.json").write_bytes(data)
-    if not (arguments.scenario or arguments.quick or arguments.only):
-        DOCUMENT.write_text(as_document(text))
     print(data.decode() if arguments.json else text)
     return 0
 

@@ -245,7 +245,7 @@ def measure_scale(folder: Path, options: Options) -> tuple[list[Table], list[Goa
         "keys in Redis, KiB": ("memory_kib", 0),
     }
     idle = Table(
-        "One idle relay among so many machines, each with one agent; the others are simulated",
+        "One idle relay among other machines, each with one agent; the others are simulated",
         ["machines", *columns],
         [
             [cell(nodes, 0), *(cell(figures[name], digits) for name, digits in columns.values())]

@@ -259,8 +259,8 @@ def run(options: Options) -> Report:
         [name, *(cell(found[size][name], 2) for size in sizes), f"{found[largest][name] / ms:.1f} ×"]
         for name, ms in found[BASE].items()
     ]
-    heads = ["processor ms per act", *(f"{size:,}" for size in sizes), "growth"]
-    table = Table("One agent, so many messages waiting and as many settled", heads, rows)
+    heads = ["CPU ms per operation", *(f"{size:,}" for size in sizes), "growth"]
+    table = Table("One agent with this many messages waiting and as many settled", heads, rows)
     build = Table(
         "The first indexes, and the process that has done all of this",
         ["", *(f"{size:,}" for size in sizes)],
@@ -268,7 +268,7 @@ def run(options: Options) -> Report:
     )
     kept = [[name, cell(size, 0)] for name, size in settled.items()]
     worst = max(found[largest][name] / ms for name, ms in found[BASE].items())
-    goals = [Goal(f"growth of the dearest act, {BASE:,} to {largest:,}", worst, "at most", 2)]
+    goals = [Goal(f"largest growth of an operation, {BASE:,} to {largest:,}", worst, "at most", 2)]
     if 100_000 in building:
         goals.append(Goal("index of 100,000 built", building[100_000]["index built, s"], "at most", 20, "s"))
     goals.append(Goal("a settled message of 600 bytes", settled["in segments"], "at most", 2_048, " bytes"))
