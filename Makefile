@@ -1,7 +1,7 @@
-# Everything a person or a machine runs here. The first run of a target sets up what it needs, in this folder only.
+# Targets for people and CI. The first run of a target installs what it needs, in this folder only.
 
 PYTHON_BIN := .venv/bin/python
-# Many tests wait for processes, so that one more worker than a small machine has cores pays.
+# Many tests wait for processes, so one worker more than a small machine has cores is faster.
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
@@ -10,7 +10,7 @@ WORKERS ?= 3
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: ## see in half a minute what Switchboard does
+demo: ## show in half a minute what Switchboard does
 	@scripts/setup core
 	@$(PYTHON_BIN) examples/demo.py
 
@@ -36,7 +36,7 @@ fmt: ## format the code and fix what can be fixed
 	@$(PYTHON_BIN) -m ruff check --fix-only --quiet .
 	@$(PYTHON_BIN) -m ruff format .
 
-bench: ## measure Switchboard beside the alternatives
+bench: ## compare Switchboard with the alternatives
 	@scripts/setup bench redis
 	@$(PYTHON_BIN) -m bench $(ARGS)
 

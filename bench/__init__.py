@@ -1,4 +1,4 @@
-"""What Switchboard costs, beside no proxy at all, the least a relay can cost, and another proxy.
+"""Measures Switchboard beside a direct connection, a minimal relay and another proxy.
 
 `python -m bench` from the root of the repository. Each scenario is a module; their table is in `__main__`.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench`: run the scenarios, print what they found, keep it in bench/results/.
+"""`python -m bench`: runs scenarios, prints their tables and stores them in bench/results/.
 
 Owns the table of scenarios and the output. A new scenario is a module with `run(options) -> Report` and
 one line here.

@@ -1,4 +1,4 @@
-"""Scenario: what a wrapper costs a request, the model's own time excluded, beside a plain call of the same suite.
+"""Scenario: the cost of a natural-language wrapper without the model's time, compared with a plain suite call.
 
 The client is a host that lends its model, and answers at once with a plan of one step; the time between being asked and
 answering is the model's and taken out. What stays is two processes more on the way, the question to the host and back,
@@ -24,15 +24,15 @@ PLAIN, WRAPPED, PLANNED = "plain", "wrapped", "dry run"
 CONFIG = {"ask": {"trust": {"echo": ["*"]}}}
 
 
-class Told(Struct, gc=False):
-    """As much of a message as is looked at."""
+class Incoming(Struct, gc=False):
+    """The members of a message that are read."""
 
     id: int | None = None
     method: str | None = None
     result: Raw | UnsetType = UNSET
 
 
-decode = msgspec.json.Decoder(Told).decode
+decode = msgspec.json.Decoder(Incoming).decode
 
 
 class Lender(Client):
@@ -48,7 +48,7 @@ class Lender(Client):
         self.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
 
     def call(self, arguments: dict[str, object], message: str) -> tuple[int, bytes]:
-        """The nanoseconds of a suite call, those of the model taken out, and its result."""
+        """Return the nanoseconds of a suite call, without those of the model, and its result."""
         self.last += 1
         params = {"name": "echo_suite", "arguments": {"action": "call", **arguments}}
         request = {"jsonrpc": "2.0", "id": self.last, "method": "tools/call", "params": params}
@@ -59,19 +59,19 @@ class Lender(Client):
         while True:
             for line in self.lines(self.read()):
                 heard = now()
-                told = decode(line)
-                if told.method == "sampling/createMessage":
-                    answer = planned(told.id, message)
+                received = decode(line)
+                if received.method == "sampling/createMessage":
+                    answer = planned(received.id, message)
                     model += now() - heard
                     self.write(answer)
-                elif told.method is None and told.id == self.last:
-                    if told.result is UNSET:
+                elif received.method is None and received.id == self.last:
+                    if received.result is UNSET:
                         raise BenchError(f"{self.contestant.title}: {line[:500]!r}")
-                    return heard - begin - model, bytes(told.result)
+                    return heard - begin - model, bytes(received.result)
 
 
 def planned(id: int | None, message: str) -> bytes:
-    """What the model says: call the echo with this."""
+    """Return the model's answer: call the echo with this message."""
     plan = {"steps": [{"subtool": "echo", "args": {"message": message}}], "done": True}
     content = {"type": "text", "text": msgspec.json.encode(plan).decode()}
     result = {"role": "assistant", "content": content, "model": "bench"}
@@ -113,11 +113,11 @@ def run(options: Options) -> Report:
                     ),
                 }
                 for name, (who, arguments) in kinds.items():
-                    taken, result = clients[who].call(arguments, message)
+                    elapsed_ns, result = clients[who].call(arguments, message)
                     if message.encode() not in result or b'"isError":true' in result:
                         raise BenchError(f"{name}: {result[:500]!r}")
                     if number >= 0:  # those before warm it up
-                        samples.add(name, "ms", taken / 1e6)
+                        samples.add(name, "ms", elapsed_ns / 1e6)
         finally:
             for client in clients.values():
                 client.stop()

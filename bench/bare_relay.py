@@ -41,7 +41,7 @@ class Pipe:
     ):
         self.loop = asyncio.get_running_loop()
         self.source, self.target, self.translate, self.end = source, target, translate, end
-        self.rest, self.unsent = b"", b""
+        self.buffer, self.unsent = b"", b""
         os.set_blocking(source, False)
         os.set_blocking(target, False)
         self.loop.add_reader(source, self.readable)
@@ -52,7 +52,7 @@ class Pipe:
             self.loop.remove_reader(self.source)
             self.end()
             return
-        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        *lines, self.buffer = (self.buffer + chunk).split(b"\n")
         out = bytearray()
         for line in lines:
             message = decode(line)

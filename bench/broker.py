@@ -48,7 +48,7 @@ INITIALIZE = {
 
 @dataclass
 class Costs:
-    """What one way costs."""
+    """Processes, memory and start times of one way to serve."""
 
     processes: int
     pss_mib: float

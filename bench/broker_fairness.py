@@ -83,7 +83,7 @@ def crowd(connect: Callable[[], Client]) -> Iterator[Crowd]:
 
 
 def _keep_in_flight(busy: Client, progress: int) -> None:
-    """Call for ever. Ids are used again long after their answer."""
+    """Call forever. Ids are reused long after their answer."""
     requests = [busy.contestant.call(number, expected(number)) for number in range(4 * CROWD)]
     sent, reported = CROWD, 0
     busy.write(b"".join(requests[:sent]))

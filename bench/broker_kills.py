@@ -1,4 +1,4 @@
-"""Kills brokers, shims, hosts and children at random while sessions call, and counts what became of every request.
+"""Kills brokers, shims, hosts and children at random while sessions call, and counts the outcome of every request.
 
 `python -m bench.broker_kills ROUNDS [SESSIONS] [SEED]` prints the counts; exit code 1 if a request was lost, answered
 twice or answered with another's text, or if a process was left behind.
@@ -34,7 +34,7 @@ VICTIMS = (*("broker",) * 12, "child", "shim", "shim", "host", "host")
 
 @dataclass
 class Counts:
-    """What became of the requests, and what was killed."""
+    """Counts outcomes of requests, and kills."""
 
     requests: int = 0
     results: int = 0
@@ -52,7 +52,7 @@ class Counts:
 
 
 class LoadedHost:
-    """A host that always has some calls in flight, and starts anew when its process was killed."""
+    """A host that always has some calls in flight, and restarts when its process was killed."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class LoadedHost:
         self._log.close()
 
     async def _converse(self, process: asyncio.subprocess.Process) -> bool:
-        """Call until it is enough. Return True if the pipe was closed although nobody has killed the process."""
+        """Call until stopped. Return True if the pipe was closed although the process was not killed."""
         assert process.stdin is not None
         assert process.stdout is not None
         params = {

@@ -1,4 +1,4 @@
-"""Scenario: sessions of one broker: what a start and a call cost, fairness, an upgrade, sessions that come and go.
+"""Scenario: sessions of one broker: cost of a start and a call, fairness, an upgrade, sessions that join and leave.
 
 `python -m bench.broker_load start|speed|fairness|upgrade|joins [COUNT]` runs one; exit code 1 if a goal is missed.
 """
@@ -31,7 +31,7 @@ AT_ONCE = 3
 
 @contextmanager
 def workspace(isolation: str = "auto", **env: str) -> Iterator[tuple[Path, dict[str, str], str]]:
-    """A workspace with the echo child whose broker ends soon, the environment of its hosts, and their mark."""
+    """Yield a workspace with the echo child whose broker ends soon, the environment of its hosts, and their mark."""
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="load-") as name:
         folder = make_workspace(Path(name) / "one", 1)
@@ -90,10 +90,10 @@ async def _start(count: int) -> dict[str, list[float]]:
 def start(count: int) -> bool:
     """Compare the time to `tools/list`: alone, with a broker to be started, and with one that runs."""
     middle = {way: statistics.median(times) for way, times in asyncio.run(_start(count)).items()}
-    for way, taken in middle.items():
+    for way, elapsed in middle.items():
         kind, _, _ = way.partition(",")
         alone = middle[way.replace(kind, "alone")]
-        print(f"{way}: {taken:.0f} ms to tools/list of the last, {taken / alone:.2f} of alone")
+        print(f"{way}: {elapsed:.0f} ms to tools/list of the last, {elapsed / alone:.2f} of alone")
     return middle["cold"] <= 1.5 * middle["alone"]
 
 
@@ -120,7 +120,7 @@ def _speed(count: int, where: str) -> dict[str, float]:
             for name, (one, pid) in servers.items():
                 figures = seen.setdefault(name, {"p50": [], "cpu": [], "rate": [], "cpu50": []})
                 before = cpu_us(pid)
-                times = [taken / 1000 for taken in one.sequential(SEQUENTIAL, SEQUENTIAL_S)]
+                times = [elapsed / 1000 for elapsed in one.sequential(SEQUENTIAL, SEQUENTIAL_S)]
                 figures["p50"].append(statistics.median(times))
                 figures["cpu"].append((cpu_us(pid) - before) / len(times))
                 before = cpu_us(pid)

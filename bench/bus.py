@@ -83,7 +83,7 @@ def peer(how: str, folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]]:
-    """Messages a second, and milliseconds from sending to having arrived, one at a time."""
+    """Return messages per second, and the latency in ms of messages sent one at a time."""
     from switchboard_mcp.bus.redis_client import BusClient
     from switchboard_mcp.bus.relay import BusRelay
     from switchboard_mcp.config.sections import BusSettings
@@ -108,12 +108,12 @@ def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]
             if "bob" in await post.agents():
                 break
             await asyncio.sleep(0.05)
-        taken = []
+        latencies_ms = []
         for number in range(ALONE):
             begin = time.perf_counter()
             await post.send(draft, sender="ada", recipient="bob")
             await arrived(number + 1)
-            taken.append((time.perf_counter() - begin) * 1000)
+            latencies_ms.append((time.perf_counter() - begin) * 1000)
         begin = time.perf_counter()
 
         async def send(mine: int) -> None:
@@ -124,7 +124,7 @@ def measure_desk(folder: Path, url: str, count: int) -> tuple[float, list[float]
         total = count // SENDERS * SENDERS
         # Listing a large folder takes as long as sending a few messages.
         await arrived(ALONE + total, pause_s=0.05)
-        return total / (time.perf_counter() - begin), taken
+        return total / (time.perf_counter() - begin), latencies_ms
 
     async def main() -> tuple[float, list[float]]:
         async with await MessageStore.open(str(near)) as post:
@@ -173,13 +173,13 @@ def measure_bare(folder: Path, url: str, count: int, *, durable: bool) -> tuple[
             while int(process.stdout.readline()) < wanted:
                 pass
 
-        taken = []
+        latencies_ms = []
         alone = producer(SENDERS)
         for number in range(ALONE):
             begin = time.perf_counter()
             alone(number)
             arrived(number + 1)
-            taken.append((time.perf_counter() - begin) * 1000)
+            latencies_ms.append((time.perf_counter() - begin) * 1000)
         threads = [threading.Thread(target=work, args=[n, count // SENDERS]) for n in range(SENDERS)]
         begin = time.perf_counter()
         for thread in threads:
@@ -190,7 +190,7 @@ def measure_bare(folder: Path, url: str, count: int, *, durable: bool) -> tuple[
         arrived(ALONE + total)
         rate = total / (time.perf_counter() - begin)
     os.close(outbox)
-    return rate, taken
+    return rate, latencies_ms
 
 
 def run(options: Options) -> Report:
@@ -202,10 +202,10 @@ def run(options: Options) -> Report:
                 place = folder / f"{key}-{turn}"
                 with redis_server(folder / f"redis-{key}-{turn}") as url:
                     if key == DESK:
-                        rate, taken = measure_desk(place, url, count)
+                        rate, latencies_ms = measure_desk(place, url, count)
                     else:
-                        rate, taken = measure_bare(place, url, count, durable=key == BARE)
-                note(samples, key, rate, taken)
+                        rate, latencies_ms = measure_bare(place, url, count, durable=key == BARE)
+                note(samples, key, rate, latencies_ms)
         scale_tables, scale_goals, scale_figures = measure_scale(folder, options)
         calls_table, calls_goal, calls_figures = measure_calls(folder, options)
     figures = samples.medians()
@@ -223,7 +223,7 @@ def run(options: Options) -> Report:
 
 
 def measure_scale(folder: Path, options: Options) -> tuple[list[Table], list[Goal], Figures]:
-    """A backlog, and what an idle relay costs among many machines."""
+    """Measure a backlog, and an idle relay among many machines."""
     count = options.pick(100_000, 8_000)
     with redis_server(folder / "redis-backlog") as url:
         drained = asyncio.run(bus_scale.drain_backlog(folder / "backlog", url, count))
@@ -263,7 +263,7 @@ def measure_scale(folder: Path, options: Options) -> tuple[list[Table], list[Goa
 
 
 def measure_calls(folder: Path, options: Options) -> tuple[Table, Goal, Figures]:
-    """Calls a second and their latency, with every call published as an event."""
+    """Measure calls per second and their latency, with every call published as an event."""
     samples = Samples()
     with redis_server(folder / "redis-events") as url:
         plain = configured(folder / "calls-plain", {})

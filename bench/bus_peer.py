@@ -34,10 +34,10 @@ def consume(folder: str, url: str, *, durable: bool) -> None:
     print("ready", flush=True)
     stored = 0
     while True:
-        told = client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=256, block=1000)
-        if not told:
+        reply = client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=256, block=1000)
+        if not reply:
             continue
-        entries = next(iter(told.values()))[0] if isinstance(told, dict) else told[0][1]
+        entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]
         if durable:
             for id, fields in entries:
                 name = id.decode()

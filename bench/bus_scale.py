@@ -28,7 +28,7 @@ PAUSE_S = 0.5
 
 
 async def drain_backlog(folder: Path, url: str, count: int) -> float:
-    """Messages a second from a sender whose messages waited for Redis, until the receiver has them all on disk."""
+    """Return messages per second from a backlogged sender until the receiver has all of them on disk."""
     from switchboard_mcp.bus.redis_client import BusClient
     from switchboard_mcp.bus.relay import BusRelay
     from switchboard_mcp.config.sections import BusSettings
@@ -70,12 +70,12 @@ async def drain_backlog(folder: Path, url: str, count: int) -> float:
                     if len(os.listdir(inbox)) >= count // width * width:
                         break
                     await asyncio.sleep(PAUSE_S)
-                taken = time.perf_counter() - begin
+                elapsed_s = time.perf_counter() - begin
                 running.cancel()
                 await asyncio.wait([running])
             finally:
                 peer.kill()
-    return count // width * width / taken
+    return count // width * width / elapsed_s
 
 
 def simulate_nodes(url: str, count: int) -> None:
@@ -99,7 +99,7 @@ def simulate_nodes(url: str, count: int) -> None:
 
 
 def measure_idle(folder: Path, url: str, nodes: int, seconds: float) -> dict[str, float]:
-    """What one relay costs a second beside so many idle machines, in its process and in Redis."""
+    """Return the cost per second of one relay among idle machines, in its process and in Redis."""
     from redis import Redis
 
     from switchboard_mcp.bus import relay_status

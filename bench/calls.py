@@ -1,4 +1,4 @@
-"""Scenario: what a call costs once everything runs: added latency, calls a second, CPU and memory.
+"""Scenario: the cost of a call once everything runs: added latency, calls per second, CPU and memory.
 
 Owns the rounds. In one round all contestants stay up together and take turns in short blocks, so that noise
 meets all alike. Sequential calls are measured twice. Free: as the scheduler places the processes, which is what
@@ -24,7 +24,7 @@ from bench.report import Figures, Goal, Options, Report, Samples, Table, cell, p
 WIDTH = 50
 MIB = 1 << 20
 WARM_UP = 100
-# A block ends after so many calls or so long: slow contestants do fewer calls, not longer blocks.
+# A block ends after this many calls or seconds: slow contestants do fewer calls, not longer blocks.
 SEQUENTIAL, SEQUENTIAL_S = 300, 0.4
 IN_FLIGHT, IN_FLIGHT_S = 20_000, 0.5
 FREE, PINNED = "free", "pinned"
@@ -50,7 +50,7 @@ class Runner:
             self.place({max(cores)})
         self.client.sequential(20, 0.1)
         before = self.cpu_us()
-        times = [taken / 1e6 for taken in self.client.sequential(SEQUENTIAL, SEQUENTIAL_S)]
+        times = [elapsed / 1e6 for elapsed in self.client.sequential(SEQUENTIAL, SEQUENTIAL_S)]
         if self.own:
             samples.add(self.key, f"{how}_cpu_us", (self.cpu_us() - before) / len(times))
         samples.add(self.key, f"{how}_p50_ms", statistics.median(times))
@@ -77,7 +77,7 @@ class Runner:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Our own garbage collection does not fall into somebody's block."""
+    """Disable our own garbage collection during a block."""
     gc.collect()
     gc.disable()
     try:
@@ -106,14 +106,14 @@ def one_round(present: list[Contestant], blocks: int, samples: Samples) -> None:
 
 
 def sequential(runners: list[Runner], samples: Samples, how: str) -> None:
-    """A block of everybody, and what each took longer than the direct one beside it."""
+    """Measure a block of each contestant, and its difference from the adjacent direct block."""
     for runner in runners:
         with quiet():
             runner.sequential(samples, how)
     last = {key: named[f"{how}_p50_ms"][-1] for key, named in samples.values.items()}
-    for key, taken in last.items():
+    for key, elapsed in last.items():
         if key != "direct":
-            samples.add(key, f"{how}_added_ms", taken - last["direct"])
+            samples.add(key, f"{how}_added_ms", elapsed - last["direct"])
 
 
 def run(options: Options) -> Report:

@@ -25,7 +25,7 @@ now = time.perf_counter_ns
 
 
 class BenchError(Exception):
-    """The contestant did not do what it was asked; its figures would mean nothing."""
+    """The contestant did not do what the scenario needs, so its figures would be meaningless."""
 
 
 class Text(Struct, gc=False):
@@ -35,14 +35,14 @@ class Text(Struct, gc=False):
 
 
 class Result(Struct, gc=False, rename="camel"):
-    """As much of a tool result as is checked."""
+    """The members of a tool result that are checked."""
 
     content: list[Text] = []
     is_error: bool = False
 
 
 class Answer(Struct, gc=False):
-    """A message from the server: an answer where it has an id and no method."""
+    """A message from the server: an answer if it has an id and no method."""
 
     id: int | None = None
     method: str | None = None
@@ -53,7 +53,7 @@ decode_answer = msgspec.json.Decoder(Answer).decode
 
 
 def expected(number: int) -> str:
-    """The message of call `number`: unique, so that a crossed answer is seen, and of everyday length."""
+    """Return the message of call `number`: unique, so that a crossed answer is noticed, and of common length."""
     return f"message {number:08d} for the echo, padded to the length of a short sentence"
 
 
@@ -79,12 +79,12 @@ class Client:
         self.poll.register(self.back, select.POLLIN | select.POLLHUP)
         self.last = 0  # id of the last request
         self.done = 0  # calls of the last block
-        self.rest = b""
+        self.buffer = b""
 
     # --- one at a time ---------------------------------------------------------------------------
 
     def handshake(self) -> int:
-        """Initialize and list the tools; returns the nanoseconds from the start of the process."""
+        """Initialize and list the tools; return the nanoseconds since the start of the process."""
         hello: dict[str, object] = {
             "protocolVersion": PROTOCOL,
             "capabilities": {},
@@ -93,13 +93,13 @@ class Client:
         self.request("initialize", hello)
         self.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
         listed = self.request("tools/list", {})
-        taken = now() - self.started
+        elapsed_ns = now() - self.started
         tool = self.contestant.tool.encode()
         if b'"%b"' % tool not in listed:
             raise BenchError(
                 f"{self.contestant.title} does not list {self.contestant.tool}: {listed[:500]!r}"
             )
-        return taken
+        return elapsed_ns
 
     def request(self, method: str, params: dict[str, object]) -> bytes:
         self.last += 1
@@ -114,7 +114,7 @@ class Client:
                     return line
 
     def sequential(self, count: int, limit_s: float) -> list[int]:
-        """Up to `count` calls, each after the answer to the one before; returns the nanoseconds of each."""
+        """Make up to `count` calls one by one; return the nanoseconds of each."""
         first, requests = self.prepare(count)
         deadline = now() + int(limit_s * 1e9)
         times: list[int] = []
@@ -135,13 +135,13 @@ class Client:
         return times
 
     def answered(self, chunk: bytes, number: int) -> bool:
-        """Whether the chunk is whole and holds this answer, and not only notifications."""
+        """Return True if the chunk is complete and holds this answer, and not only notifications."""
         return chunk.endswith(b"\n") and (b'"id":%d' % number in chunk or b'"id": %d' % number in chunk)
 
     # --- many at a time --------------------------------------------------------------------------
 
     def in_flight(self, count: int, width: int, limit_s: float) -> float:
-        """Up to `count` calls with `width` unanswered at any time; returns calls a second."""
+        """Make up to `count` calls with `width` in flight; return calls per second."""
         first, requests = self.prepare(count)
         answers: list[bytes] = []
         begin = now()
@@ -189,11 +189,11 @@ class Client:
         return chunk
 
     def lines(self, chunk: bytes) -> Sequence[bytes]:
-        *whole, self.rest = (self.rest + chunk).split(b"\n")
+        *whole, self.buffer = (self.buffer + chunk).split(b"\n")
         return whole
 
     def check(self, data: bytes, first: int, count: int) -> None:
-        """Every request has exactly one answer, and it is its own."""
+        """Check that every request has exactly one answer, and the right one."""
         open_calls = set(range(first, first + count))
         for line in data.splitlines():
             answer = decode_answer(line)
@@ -209,7 +209,7 @@ class Client:
             raise BenchError(f"{self.contestant.title}: {len(open_calls)} calls were not answered")
 
     def stop(self) -> None:
-        """Close its input and wait; what is left after a while is killed."""
+        """Close its input and wait; kill what is left after five seconds."""
         started = descendants(self.process.pid)
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -1,4 +1,4 @@
-"""Who takes part: what is started, and how a call to the echo is spelt for it.
+"""The contestants: the command of each, and the request that calls its echo.
 
 Owns command lines and request templates. It starts nothing and measures nothing.
 """
@@ -41,10 +41,10 @@ class Contestant:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without the switches that change how Python runs, and without the broker.
+    """Return our environment without variables that change how Python runs, and without the broker.
 
-    Without bytecode on disk a start would be measured as compiling, for those whose bytecode is not there by chance;
-    without buffers a proxy that prints would be slower than its users see it. CPU time and memory are those of the
+    Without bytecode on disk, a start would measure compiling for contestants without cached bytecode;
+    without buffers, a proxy that prints would be slower than for its users. CPU time and memory are those of the
     process that was started; `bench.broker` measures sessions that share one.
     """
     switches = (
@@ -71,7 +71,7 @@ def has_switchboard() -> bool:
 
 
 def make_workspace(folder: Path, children: int) -> Path:
-    """A workspace with the echo child and as many others, never started, as make up `children`."""
+    """Create a workspace with `children` children: the echo child, and others that are never started."""
     names = ["echo", *(f"other{number:03d}" for number in range(1, children))]
     for name in names:
         place = folder / "mcps" / name
@@ -86,7 +86,7 @@ def make_workspace(folder: Path, children: int) -> Path:
 
 
 def without_uvloop(folder: Path) -> Path:
-    """A folder that hides uvloop from a Python with it in its path, since Switchboard takes it where it finds it."""
+    """Return a folder that hides uvloop from a Python with it in its path; Switchboard uses uvloop if it finds it."""
     hidden = folder / "without-uvloop"
     hidden.mkdir(exist_ok=True)
     (hidden / "uvloop.py").write_text("raise ImportError('hidden for this measurement')\n")
@@ -107,7 +107,7 @@ def switchboard(key: str, title: str, workspace: Path, *, uvloop: bool) -> Conte
 
 
 def line_up(workspace: Path, options: Options) -> tuple[list[Contestant], list[str]]:
-    """Everybody who can take part here, in the order of the table, and who is missing."""
+    """Return the available contestants in the order of the table, and the missing ones."""
     python, relay = sys.executable, str(HERE / "bare_relay.py")
     everybody = [
         (True, Contestant("direct", "direct", CHILD)),

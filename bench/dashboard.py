@@ -1,4 +1,4 @@
-"""Scenario: what an open dashboard costs a busy server, and that its memory is bounded.
+"""Scenario: the cost of an open dashboard to a busy server, and the bound of its memory.
 
 200 children, 50 sessions and 500 calls a second on one server: its processor time without a page, then with an open
 one. Then an hour of such calls is simulated in this process: the log
@@ -23,7 +23,7 @@ from unittest.mock import MagicMock
 from bench import web
 from bench.client import PROTOCOL, BenchError, expected
 from bench.contestants import CHILD, has_switchboard, installed, make_workspace
-from bench.over_http import SESSION, Road, Server, free_port
+from bench.over_http import SESSION, HttpClient, Server, free_port
 from bench.processes import lookup
 from bench.report import Goal, Options, Report, Samples, Table, cell
 
@@ -33,7 +33,7 @@ SUITE = '{"name":"%s","arguments":{"action":"call","subtool":"echo","args":{"mes
 SIMULATED_S = 3_600
 
 
-class Host(Road):
+class Host(HttpClient):
     """One session with one connection."""
 
     def __init__(self, server: Server) -> None:
@@ -57,7 +57,7 @@ class Host(Road):
 
 
 def workspace_of(folder: Path, children: int) -> Path:
-    """A workspace with so many echo children."""
+    """Create a workspace with this many echo children."""
     workspace = make_workspace(folder, 1)
     command, *arguments = CHILD
     entry = {"command": command, "args": arguments}
@@ -69,7 +69,7 @@ def workspace_of(folder: Path, children: int) -> Path:
 
 
 def load(hosts: list[Host], seconds: float, children: int) -> float:
-    """Make calls at the rate; gives the calls a second that were made."""
+    """Make calls at the rate; return the calls per second that were made."""
     number, begin = 0, time.perf_counter()
     turn_at = begin
     while turn_at < begin + seconds:
@@ -155,7 +155,7 @@ def busy(samples: Samples, options: Options) -> None:
 
 
 def simulate(samples: Samples, options: Options) -> None:
-    """An hour of calls in this process, with the clock moved on."""
+    """Simulate an hour of calls in this process, with the clock advanced."""
     from switchboard_mcp.observability.call_record import CallRecord
     from switchboard_mcp.redaction.redactor import Redactor
     from switchboard_mcp.server.dashboard.call_details import CallDetails

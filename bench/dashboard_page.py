@@ -1,4 +1,4 @@
-"""Scenario: what an open dashboard costs in a real Chromium: the first paint, the list of calls, the page under load.
+"""Scenario: the cost of an open dashboard in a real Chromium: first paint, list of calls, page under load.
 
 A server with 200 children and 50 sessions gets 500 calls a second while the page shows them. Owns the load and what is
 read from the browser; the page's processor time is that of its renderer process.
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from bench.contestants import make_workspace
-from bench.over_http import SESSION, Road, free_port, switchboard
+from bench.over_http import SESSION, HttpClient, free_port, switchboard
 from bench.processes import Process, descendants, read
 from bench.report import Goal, Options, Report, Table, cell
 from tests.e2e.browser import Browser, browser
@@ -67,14 +67,14 @@ def renderers(page: Browser) -> list[Process]:
     ]
 
 
-def load(road: Road, seconds: float) -> int:
-    """So many calls a second, evenly. Return how many were made."""
-    road.connections.renew()
+def load(client: HttpClient, seconds: float) -> int:
+    """Make RATE calls per second, evenly spaced. Return how many were made."""
+    client.connections.renew()
     made, began = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - began) < seconds:
         due = min(int(elapsed * RATE) - made, RATE)
         if due > 0:
-            road.connections.many(road.prepare(due), 10.0)
+            client.connections.many(client.prepare(due), 10.0)
             made += due
         time.sleep(1 / BATCHES_PER_S)
     return made
@@ -91,20 +91,20 @@ def run(options: Options) -> Report:
         try:
             # Each makes some two hundred calls, so that the list is full; its session stays.
             for _ in range(SESSIONS - 1):
-                Road(server, SESSION).connections.close()
-            road = Road(server, SESSION)
+                HttpClient(server, SESSION).connections.close()
+            client = HttpClient(server, SESSION)
             token = server.headers["Authorization"].removeprefix("Bearer ")
             with browser(Path(scratch) / "profile") as page:
                 page.open(f"http://127.0.0.1:{port}/")
                 page.run("await page.fill('input[type=password]', args.token)", token=token)
                 page.run("await page.keyboard.press('Enter'); await page.locator('.tile').first().waitFor()")
-                measure(page, road, f"http://127.0.0.1:{port}/", seconds, report)
+                measure(page, client, f"http://127.0.0.1:{port}/", seconds, report)
         finally:
             server.stop()
     return report
 
 
-def measure(page: Browser, road: Road, url: str, seconds: float, report: Report) -> None:
+def measure(page: Browser, client: HttpClient, url: str, seconds: float, report: Report) -> None:
     paints = [page.run(FIRST_PAINT, url=url) for _ in range(ATTEMPTS)]
     paint, shown = min(each[0] for each in paints), min(each[1] for each in paints)
     rows = page.run(FILL)
@@ -125,10 +125,10 @@ def measure(page: Browser, road: Road, url: str, seconds: float, report: Report)
     worst = 0.0
     for view in VIEWS:
         page.view(view)
-        load(road, 1.0)
+        load(client, 1.0)
         before = {process.pid: process.cpu_ns() for process in renderers(page)}
         began = time.perf_counter()
-        made = load(road, seconds)
+        made = load(client, seconds)
         elapsed = time.perf_counter() - began
         used = sum(process.cpu_ns() - before.get(process.pid, 0) for process in renderers(page)) / 1e9
         share = 100 * used / elapsed

@@ -1,4 +1,4 @@
-"""Where the data sets of the bench lie. They are not part of the product, and a scenario without its data says so.
+"""Paths of the data sets. They are not part of the product, and a scenario without its data says so.
 
 `SWITCHBOARD_BENCH_DATA` names the folder; else it is `../shared/data` beside this repository. In it:
 `tool-catalogs.json.gz` (`{"servers": [{"server", "tools", …}]}`), and `livemcpbench/tools.json.gz` with
@@ -20,7 +20,7 @@ LIVE_TASKS = FOLDER / "livemcpbench" / "all_annotations.json"
 
 
 def missing(*files: Path) -> str:
-    """What to tell where data is not there; empty where all of it is."""
+    """Return a message if data is missing, else an empty string."""
     gone = [file.name for file in files if not file.exists()]
     return (
         f"No {' and '.join(gone)} in {FOLDER.name}/: set SWITCHBOARD_BENCH_DATA to measure." if gone else ""

@@ -1,4 +1,4 @@
-"""What the two scenarios of durable messages share: the load, the disk, the plain recipe for one file, the table."""
+"""Shared by the two scenarios of durable messages: the load, the disk, a plain durable file, the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAYLOAD = "x" * 600
 
 @contextmanager
 def disk(name: str) -> Iterator[Path]:
-    """A folder on a real disk: in the repository, not in /tmp, which may be in memory.
+    """Yield a folder on a real disk: in the repository, not in /tmp, which may be in memory.
 
     A file system on which thousands of files were deleted in the last minutes, by a run before this one for instance,
     makes new ones slowly (ext4 does): BENCH_FOLDER.
@@ -27,7 +27,7 @@ def disk(name: str) -> Iterator[Path]:
 
 
 def store(folder: int, name: str) -> None:
-    """One durable file as anybody would write it: write, sync, rename, sync the folder."""
+    """Write one durable file: write, sync, rename, sync the folder."""
     file = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     os.write(file, PAYLOAD.encode())
     os.fsync(file)
@@ -36,15 +36,15 @@ def store(folder: int, name: str) -> None:
     os.fsync(folder)
 
 
-def note(samples: Samples, key: str, per_s: float, taken: Sequence[float]) -> None:
-    """One round: messages a second, and the milliseconds that single ones took."""
+def note(samples: Samples, key: str, per_s: float, latencies_ms: Sequence[float]) -> None:
+    """Record one round: messages per second, and the latency of single ones."""
     samples.add(key, "per_s", per_s)
-    samples.add(key, "p50_ms", percentile(taken, 50))
-    samples.add(key, "p99_ms", percentile(taken, 99))
+    samples.add(key, "p50_ms", percentile(latencies_ms, 50))
+    samples.add(key, "p99_ms", percentile(latencies_ms, 99))
 
 
 def report(title: str, p50: str, titles: Mapping[str, str], figures: Figures, goals: list[Goal]) -> Report:
-    """A row for each contestant."""
+    """Return a report with a row for each contestant."""
     rows = [
         [titles[key], cell(mine["per_s"], 0), cell(mine["p50_ms"], 1), cell(mine["p99_ms"], 1)]
         for key, mine in figures.items()

@@ -22,7 +22,7 @@ class Request(Struct, gc=False):
 
 
 class Arguments(Struct, gc=False):
-    """What `echo` takes."""
+    """The arguments of `echo`."""
 
     message: Raw
 
@@ -82,9 +82,9 @@ def work() -> None:
 
 
 def main() -> None:
-    rest = b""
+    buffer = b""
     while chunk := os.read(0, 65536):
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, buffer = (buffer + chunk).split(b"\n")
         if WORK_NS:
             for line in lines:
                 work()

@@ -1,4 +1,4 @@
-"""Scenario: what real hosts send their models first, and how many answers it takes to the first useful call.
+"""Scenario: the first requests of real hosts to their models, and the answers needed until the first useful call.
 
 Each host is run without any server, with suites, and with exposure `auto`, in front of the tools of five published
 servers. A model with a script takes the shortest way that it is shown: it calls the tool if it sees it, opens the suite
@@ -44,7 +44,7 @@ MAX_ANSWERS = 8
 
 
 class Walker:
-    """A model that goes to one tool by the shortest way it is shown, and keeps what it was sent."""
+    """A model that calls one tool by the shortest way it is shown, and records the requests."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -53,17 +53,17 @@ class Walker:
         self.arrived = False
         self._opened = self._called = False
 
-    def answer(self, dialect: Dialect, asked: Json) -> list[Json]:
+    def answer(self, dialect: Dialect, request: Json) -> list[Json]:
         """Make the next step; the host's requests for titles and the like have no tools."""
-        tools = [*dialect.read(asked).tools, *_loaded(asked)]
+        tools = [*dialect.read(request).tools, *_loaded(request)]
         if not tools:
             return dialect.say("Nothing to say")
-        self.requests.append(asked)
+        self.requests.append(request)
         if self._called or self.answers >= MAX_ANSWERS:
             self.arrived = self._called
             return dialect.say("Done")
         self.answers += 1
-        events = json.dumps(self._step(dialect, tools, asked))
+        events = json.dumps(self._step(dialect, tools, request))
         for mark in (
             "toolu_1",
             "call_1",
@@ -75,7 +75,7 @@ class Walker:
         found: list[Json] = json.loads(events)
         return found
 
-    def _step(self, dialect: Dialect, tools: Sequence[str], asked: Json) -> list[Json]:
+    def _step(self, dialect: Dialect, tools: Sequence[str], request: Json) -> list[Json]:
         target = next((tool for tool in tools if tool.endswith(TARGET)), "")
         suite = next((tool for tool in tools if tool.endswith(f"{CHILD_OF_TARGET}_suite")), "")
         search = next((tool for tool in tools if tool in SEARCHES), "")
@@ -90,17 +90,17 @@ class Walker:
             self._opened = True
             return dialect.call(suite, {"action": "introspect", "query": QUERY})
         if search == "tool_search":
-            return _search_responses(asked)
+            return _search_responses(request)
         if search:
-            names = [name for name in _named(asked) if name.endswith((TARGET, f"{CHILD_OF_TARGET}_suite"))]
+            names = [name for name in _named(request) if name.endswith((TARGET, f"{CHILD_OF_TARGET}_suite"))]
             query = f"select:{names[0]}" if names else QUERY
             return dialect.call(search, {"query": query, "max_results": 5})
         return dialect.say("There is no tool")
 
 
-def _loaded(asked: Json) -> Iterator[str]:
+def _loaded(request: Json) -> Iterator[str]:
     """Yield the tools that a search has loaded."""
-    for part in _parts([asked.get("messages", []), asked.get("input", [])]):
+    for part in _parts([request.get("messages", []), request.get("input", [])]):
         if part.get("type") == "tool_reference":
             yield part["tool_name"]
         elif part.get("type") == "tool_search_output":
@@ -109,9 +109,11 @@ def _loaded(asked: Json) -> Iterator[str]:
                 yield from (f"{tool['name']}/{each['name']}" for each in inner)
 
 
-def _named(asked: Json) -> list[str]:
+def _named(request: Json) -> list[str]:
     """Return the names of tools in the text of the conversation, one per line."""
-    texts = [part["text"] for part in _parts(asked.get("messages", [])) if isinstance(part.get("text"), str)]
+    texts = [
+        part["text"] for part in _parts(request.get("messages", [])) if isinstance(part.get("text"), str)
+    ]
     return [line for text in texts for line in text.splitlines() if line.startswith("mcp__")]
 
 
@@ -124,7 +126,7 @@ def _parts(value: object) -> Iterator[Json]:
             yield from _parts(one)
 
 
-def _search_responses(asked: Json) -> list[Json]:
+def _search_responses(request: Json) -> list[Json]:
     """Return the events of a search as models of Codex make it."""
     call = {"type": "tool_search_call", "id": "ts_1", "call_id": "search_1", "status": "completed"}
     item = {**call, "execution": "client", "arguments": {"query": QUERY}}

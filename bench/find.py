@@ -1,4 +1,4 @@
-"""Scenario: how well `find` does on public data sets, beside plain BM25, and how long a query takes at many tools.
+"""Scenario: the quality of `find` on public data sets compared with plain BM25, and the time of a query.
 
 A query counts as a hit if one of the tools it wants is among the first. The figures that count are those of the unseen
 part of each set: weights are chosen on the other part (`bench/find_sets.py`).
@@ -141,7 +141,7 @@ def table(
     unseen: bool,
     options: Options,
 ) -> Table:
-    """One row for each set and kind of search, and their means."""
+    """Return a table with a row for each set and kind of search, and their means."""
     rows = []
     for one in sets:
         for name, by_set in scored.items():
@@ -161,20 +161,20 @@ def mean(values: object) -> dict[str, float]:
     return {key: sum(one[key] for one in found) / len(found) for key in found[0]}
 
 
-def score(search: Search, one: DataSet, asked: list[Query]) -> dict[str, float]:
-    """Hits and mean reciprocal rank of a search, in percent."""
+def score(search: Search, one: DataSet, queries: list[Query]) -> dict[str, float]:
+    """Return hits and mean reciprocal rank of a search, in percent."""
     names = [{tool.name, f"{tool.server}/{tool.name}"} for tool in one.tools]
     ranks = []
-    for query in asked:
+    for query in queries:
         found = search(query.text)
         ranks.append(next((n for n, at in enumerate(found, 1) if names[at] & query.wanted), 0))
-    total = len(asked) / 100
+    total = len(queries) / 100
     hits = {f"hit@{cut}": sum(0 < rank <= cut for rank in ranks) / total for cut in CUTS}
     return {**hits, "MRR": sum(1 / rank for rank in ranks if rank) / total}
 
 
 def duration(searcher: Searcher, one: DataSet, size: int) -> float:
-    """Milliseconds a query takes, in the median, over many tools: those of one set, again and again."""
+    """Return the median milliseconds of a query over many tools: those of one set, repeated."""
     search = searcher((one.tools * (size // len(one.tools) + 1))[:size])
     search("warm up, pleas")
     times = []
@@ -186,13 +186,13 @@ def duration(searcher: Searcher, one: DataSet, size: int) -> float:
 
 
 def lexical(tools: list[SearchDocument]) -> Search:
-    """The search of `find`, without extras."""
+    """Return the search of `find`, without extras."""
     index = Index(tools)
     return lambda text: [hit.place for hit in index.search(text, MAX_RANK)]
 
 
 def by_meaning(tools: list[SearchDocument], meaning: Meaning) -> Search:
-    """The search of `find` with the extra `meaning`."""
+    """Return the search of `find` with the extra `meaning`."""
     index = meaning.index(Index(tools), tools)
     return lambda text: [hit.place for hit in index.search(text, MAX_RANK)]
 
@@ -224,7 +224,7 @@ def after_learning(index: Index, learned: LearnedChoices, text: str) -> list[int
 
 
 def plain_bm25(tools: Sequence[SearchDocument], saturation: float = 1.2, share: float = 0.75) -> Search:
-    """The textbook's, over the words of name and description, for comparison."""
+    """Return textbook BM25 over the words of name and description, for comparison."""
     documents = [[*words(tool.name), *re.findall(r"[a-z0-9]+", tool.description.lower())] for tool in tools]
     average = sum(map(len, documents)) / len(documents)
     postings: dict[str, dict[int, float]] = {}

@@ -43,14 +43,14 @@ class DataSet:
     queries: list[Query]
 
     def part(self, *, unseen: bool) -> list[Query]:
-        """The queries of one part; always the same ones if there are too many."""
+        """Return the queries of one part; always the same ones if there are too many."""
         found = [query for query in self.queries if query.is_unseen is unseen]
         found.sort(key=lambda query: sha256(query.text.encode()).digest())
         return found[:MAX_QUERIES]
 
 
 def load() -> list[DataSet]:
-    """All sets whose files are there."""
+    """Return all sets whose files exist."""
     sets = []
     for files, read in SETS:
         if all(file.exists() for file in files):
@@ -59,7 +59,7 @@ def load() -> list[DataSet]:
 
 
 def skipped() -> list[str]:
-    """The files that are missing."""
+    """Return the files that are missing."""
     return [str(file.relative_to(FOLDER)) for files, _ in SETS for file in files if not file.exists()]
 
 
@@ -93,7 +93,7 @@ def used(task: dict[str, Any]) -> frozenset[str]:
 
 
 def lines(text: str) -> list[str]:
-    """Numbered lines without their numbers."""
+    """Return numbered lines without their numbers."""
     return [re.sub(r"^\s*\d+[.)]\s*", "", line).strip() for line in text.splitlines() if line.strip()]
 
 
@@ -114,10 +114,10 @@ def bfcl() -> list[DataSet]:
             for row in rows(package.read(f"bfcl_eval/data/BFCL_v4_{file}.json").decode()):
                 for function in row["function"]:
                     tools.setdefault(function["name"], document(function, "", "", function.get("parameters")))
-                said = [turn["content"] for turn in row["question"][0] if turn["role"] == "user"]
+                user_turns = [turn["content"] for turn in row["question"][0] if turn["role"] == "user"]
                 wanted = frozenset(name for call in answers[row["id"]] for name in call)
-                if said and wanted:
-                    queries.append(Query(said[-1], wanted))
+                if user_turns and wanted:
+                    queries.append(Query(user_turns[-1], wanted))
     return [DataSet("BFCL", list(tools.values()), unique(queries))]
 
 
@@ -228,7 +228,7 @@ SETS: tuple[tuple[tuple[Path, ...], Callable[[], list[DataSet]]], ...] = (
 
 
 def document(tool: dict[str, Any], server: str, about: str, schema: object) -> SearchDocument:
-    """A tool as `find` sees those of children."""
+    """Return a tool as `find` sees those of children."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     properties = properties if isinstance(properties, dict) else {}
     docs = (value.get("description", "") for value in properties.values() if isinstance(value, dict))
@@ -237,12 +237,12 @@ def document(tool: dict[str, Any], server: str, about: str, schema: object) -> S
 
 
 def rows(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of a text with one per line."""
+    """Return the objects of a text with one per line."""
     return (json.loads(line) for line in text.splitlines() if line.strip())
 
 
 def unique(queries: Iterable[Query]) -> list[Query]:
-    """Each text once, with all the tools that any of its rows wants."""
+    """Return each text once, with all the tools that any of its rows wants."""
     found: dict[str, frozenset[str]] = {}
     for query in queries:
         found[query.text] = found.get(query.text, frozenset()) | query.wanted

@@ -85,7 +85,7 @@ class Task:
 
 
 @dataclass
-class Asked:
+class Questions:
     """Questions of one run, and the calls that were made."""
 
     calls: int = 0
@@ -125,7 +125,7 @@ def questions(options: Options, report: Report) -> None:
         wrong = disagreements(package, tools)
     tasks = tasks[: options.pick(len(tasks), 60)]
     rows = []
-    runs: dict[str, Asked] = {}
+    runs: dict[str, Questions] = {}
     for often in ("always", "session"):
         found = runs[often] = asyncio.run(replay(tasks, tools, often))
         rows.append(
@@ -156,7 +156,7 @@ def questions(options: Options, report: Report) -> None:
 
 
 def functions(package: zipfile.ZipFile, file: str) -> list[dict[str, object]]:
-    """The tools of one API, as its server would list them."""
+    """Return the tools of one API, as its server would list them."""
     listed = []
     for line in package.read(f"bfcl_eval/data/multi_turn_func_doc/{file}.json").decode().splitlines():
         function = json.loads(line)
@@ -197,9 +197,9 @@ def read_tasks(package: zipfile.ZipFile, tools: dict[str, list[dict[str, object]
             yield Task(calls)
 
 
-async def replay(tasks: list[Task], tools: dict[str, list[dict[str, object]]], often: str) -> Asked:
+async def replay(tasks: list[Task], tools: dict[str, list[dict[str, object]]], often: str) -> Questions:
     """Make the calls of all tasks, each task in a session of its own."""
-    found = Asked()
+    found = Questions()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         servers = {}
@@ -215,7 +215,7 @@ async def replay(tasks: list[Task], tools: dict[str, list[dict[str, object]]], o
         async with running(workspace, Log(level="error", redactor=redactor), redactor) as switchboard:
             for task in tasks:
                 person = Person()
-                asked: set[str] = set()
+                answered: set[str] = set()
                 async with connected(switchboard.gateway, None, person) as host:
                     for api, function, values in task.calls:
                         before = person.questions
@@ -228,14 +228,14 @@ async def replay(tasks: list[Task], tools: dict[str, list[dict[str, object]]], o
                         found.writes += is_write
                         found.questions += raised
                         found.on_reads += raised if not is_write else 0
-                        needed = is_write and (often == "always" or function not in asked)
+                        needed = is_write and (often == "always" or function not in answered)
                         found.unasked_writes += needed and not raised
-                        asked.add(function)
+                        answered.add(function)
     return found
 
 
 def disagreements(package: zipfile.ZipFile, tools: dict[str, list[dict[str, object]]]) -> list[str]:
-    """The functions whose source changes its object although they are declared read-only."""
+    """Return the functions whose source changes its object although they are declared read-only."""
     wrong = []
     for api, file in APIS.items():
         source = package.read(f"bfcl_eval/eval_checker/multi_turn_eval/func_source_code/{file}.py").decode()
@@ -245,7 +245,7 @@ def disagreements(package: zipfile.ZipFile, tools: dict[str, list[dict[str, obje
 
 
 def writing_methods(module: ast.Module) -> frozenset[str]:
-    """The methods of a module that change `self`, or an object that is reached from it, or call one that does."""
+    """Return the methods of a module that change `self` or an object reached from it, or call one that does."""
     methods = {
         node.name: node
         for each in module.body
@@ -281,7 +281,7 @@ def writes(method: ast.FunctionDef, writers: set[str]) -> bool:
 
 
 def from_self(node: ast.expr) -> bool:
-    """Whether an expression begins with `self`, and is no cache."""
+    """Return True if an expression begins with `self` and is not a cache."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         if isinstance(node, ast.Attribute) and node.attr in CACHES:
             return False
@@ -290,7 +290,7 @@ def from_self(node: ast.expr) -> bool:
 
 
 def speed(options: Options, report: Report) -> None:
-    """A set of 50 rules over ten servers, five for each, and calls that meet different kinds of them."""
+    """Measure decisions with 50 rules over ten servers, for calls that match different kinds of them."""
     rules: list[dict[str, object]] = []
     for number in range(RULES // 5):
         suite = f"server{number}"
@@ -333,7 +333,7 @@ def speed(options: Options, report: Report) -> None:
 
 
 def decide(gate: GateRules, name: tuple[str, str], raw: bytes, folder: str, rounds: int) -> float:
-    """The median time of a decision, in microseconds: that of the quietest of many batches, as machines are busy."""
+    """Return the median µs of a decision in the quietest of many batches, since machines are busy."""
     hints, medians = ToolHints(), []
     for _ in range(rounds // BATCH):
         medians.append(statistics.median(batch(gate, name, raw, folder, hints)))

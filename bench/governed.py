@@ -1,4 +1,4 @@
-"""Scenario: what governed mode costs: policy, audit, limits, approvals and lock switched on, against open mode.
+"""Scenario: the cost of governed mode (policy, audit, limits, approvals and lock) compared with open mode.
 
 Owns the governed workspace and the rounds. Both run the same child and take turns in short blocks, so that noise meets
 both alike; calls a second are compared block by block, each with the one beside it. In between stands an open one with
@@ -35,7 +35,7 @@ def configured(folder: Path, config: object) -> Path:
 
 
 def approved(workspace: Path) -> Path:
-    """The workspace with its child approved and locked, as a platform team leaves it."""
+    """Return the workspace with its child approved and locked."""
     for command in (["approve", "echo", "--yes"], ["lock"]):
         ran = subprocess.run(
             [sys.executable, "-m", "switchboard_mcp", *command],
@@ -83,7 +83,7 @@ def one_round(everybody: list[Contestant], blocks: int, samples: Samples) -> Non
 
 
 def compare(samples: Samples) -> None:
-    """The last block of each, of the open one's beside it."""
+    """Record the last block of each as a ratio of the adjacent open one."""
     last = {key: named["calls_s"][-1] for key, named in samples.values.items() if "calls_s" in named}
     for key, rate in last.items():
         beside = OPEN + "-uvloop" if key.endswith("-uvloop") else OPEN

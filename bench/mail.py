@@ -47,7 +47,7 @@ TITLES = {
 NO_CPU = (BROKER, REDIS)
 # The rate of each act, the milliseconds of each, and the processor time of one in microseconds.
 Measured = tuple[float, list[float], float]
-Taken = dict[str, Measured]
+Measurements = dict[str, Measured]
 # Each host does this much before the clock runs, with a share of the processors: it loads what it needs with its first
 # calls, and an interpreter needs some hundred to be quick.
 WARM_S = 0.5
@@ -55,7 +55,7 @@ WARM_PER_HOST_S = 0.1
 
 
 def fsyncs_per_s(folder: Path) -> float:
-    """How often one program can append to a file and sync it."""
+    """Return how many times per second one program can append to a file and sync it."""
     descriptor = os.open(folder / "sync", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     count, begin = 0, time.perf_counter()
     while (passed := time.perf_counter() - begin) < 1.0:
@@ -70,7 +70,7 @@ def fsyncs_per_s(folder: Path) -> float:
 
 
 class Host:
-    """One stdio server, and what it was asked."""
+    """One stdio server, and its open request."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -86,7 +86,7 @@ class Host:
         assert self.process.stdout is not None
         self.to, self.back = self.process.stdin.fileno(), self.process.stdout.fileno()
         self.begun = 0.0
-        self.rest = b""
+        self.buffer = b""
         self.held: list[str] = []
         self._id = 0
 
@@ -101,13 +101,13 @@ class Host:
         self.ask("tools/call", {"name": "mail_suite", "arguments": arguments})
 
     def answer(self) -> bytes | None:
-        """The next answer, if all of it has come."""
+        """Return the next answer, or None if it is not complete yet."""
         data = os.read(self.back, 1 << 20)
         if not data:
             raise BenchError(f"{self.name} has ended")
-        self.rest += data
-        while (end := self.rest.find(b"\n")) >= 0:
-            line, self.rest = self.rest[:end], self.rest[end + 1 :]
+        self.buffer += data
+        while (end := self.buffer.find(b"\n")) >= 0:
+            line, self.buffer = self.buffer[:end], self.buffer[end + 1 :]
             if b'"id":' in line[:60] or b'"result"' in line:
                 return line
         return None
@@ -136,8 +136,8 @@ def payload_of(line: bytes) -> dict[str, Any]:
 def drive(
     hosts: list[Host], seconds: float, act: Callable[[Host], bool], check: Callable[[Host, bytes], bool]
 ) -> Measured:
-    """Let each host do one thing after the other for so long."""
-    taken: list[float] = []
+    """Let each host repeat an operation for this many seconds."""
+    latencies_ms: list[float] = []
     cpu = sum(map(cpu_ns, hosts))
     with selectors.DefaultSelector() as ready:
         begin = time.perf_counter()
@@ -153,12 +153,12 @@ def drive(
                     continue
                 now = time.perf_counter()
                 if check(host, line):
-                    taken.append((now - host.begun) * 1000)
+                    latencies_ms.append((now - host.begun) * 1000)
                 if now >= until or not act(host):
                     ready.unregister(host.back)
         passed = time.perf_counter() - begin
     cpu = sum(map(cpu_ns, hosts)) - cpu
-    return len(taken) / passed, taken, cpu / 1000 / max(1, len(taken))
+    return len(latencies_ms) / passed, latencies_ms, cpu / 1000 / max(1, len(latencies_ms))
 
 
 def cpu_ns(host: Host) -> int:
@@ -186,7 +186,7 @@ def started(folder: Path, clients: int, broker: bool) -> list[Host]:
     return hosts
 
 
-def measure_hosts(folder: Path, clients: int, seconds: float, *, broker: bool = False) -> Taken:
+def measure_hosts(folder: Path, clients: int, seconds: float, *, broker: bool = False) -> Measurements:
     hosts = started(folder, clients, broker)
     turn = {host.name: number for number, host in enumerate(hosts)}
 
@@ -235,25 +235,29 @@ def measure_hosts(folder: Path, clients: int, seconds: float, *, broker: bool = 
 # --- inside one process ----------------------------------------------------------------------------------------------
 
 
-def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
+def measure_inside(folder: Path, clients: int, seconds: float) -> Measurements:
     folder.mkdir()
     held: list[list[Claimed]] = [[] for _ in range(clients)]
     names = [f"agent-{number}" for number in range(clients)]
     draft = Draft(action="delegate_task", payload=PAYLOAD)
 
     async def timed(act: Callable[[int], Any], limit: float) -> Measured:
-        taken: list[float] = []
+        latencies_ms: list[float] = []
         start, cpu = time.perf_counter(), time.process_time()
 
         async def one(number: int) -> None:
             while (begin := time.perf_counter()) < start + limit and await act(number):
-                taken.append((time.perf_counter() - begin) * 1000)
+                latencies_ms.append((time.perf_counter() - begin) * 1000)
 
         await asyncio.gather(*map(one, range(clients)))
         cpu = time.process_time() - cpu
-        return len(taken) / (time.perf_counter() - start), taken, cpu * 1e6 / max(1, len(taken))
+        return (
+            len(latencies_ms) / (time.perf_counter() - start),
+            latencies_ms,
+            cpu * 1e6 / max(1, len(latencies_ms)),
+        )
 
-    async def work() -> Taken:
+    async def work() -> Measurements:
         async with await MessageStore.open(str(folder), watch=False) as store:
             for name in names:
                 await store.register(name)
@@ -276,7 +280,7 @@ def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
                 await store.ack(names[number], one.message.id, fence=one.fence)
                 return True
 
-            taken = {
+            results = {
                 "send": await timed(send, seconds),
                 "claim": await timed(claim, seconds / 2),
                 "settle": await timed(settle, seconds),
@@ -284,7 +288,7 @@ def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
             verdict = await store.verify()
             if not verdict.sound:
                 raise BenchError(str(verdict.findings[:3]))
-            return taken
+            return results
 
     return asyncio.run(work())
 
@@ -293,12 +297,12 @@ def measure_inside(folder: Path, clients: int, seconds: float) -> Taken:
 
 
 def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> Measured:
-    taken: list[float] = []
+    latencies_ms: list[float] = []
     start, cpu = time.perf_counter(), time.process_time()
 
     def work(number: int) -> None:
         while (begin := time.perf_counter()) < start + seconds and act(number):
-            taken.append((time.perf_counter() - begin) * 1000)
+            latencies_ms.append((time.perf_counter() - begin) * 1000)
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(clients)]
     for thread in threads:
@@ -306,10 +310,14 @@ def in_threads(clients: int, seconds: float, act: Callable[[int], bool]) -> Meas
     for thread in threads:
         thread.join()
     cpu = time.process_time() - cpu
-    return len(taken) / (time.perf_counter() - start), taken, cpu * 1e6 / max(1, len(taken))
+    return (
+        len(latencies_ms) / (time.perf_counter() - start),
+        latencies_ms,
+        cpu * 1e6 / max(1, len(latencies_ms)),
+    )
 
 
-def measure_sqlite(folder: Path, clients: int, seconds: float) -> Taken:
+def measure_sqlite(folder: Path, clients: int, seconds: float) -> Measurements:
     folder.mkdir(exist_ok=True)
     path = folder / "mail.db"
     with sqlite3.connect(path) as first:
@@ -347,17 +355,17 @@ def measure_sqlite(folder: Path, clients: int, seconds: float) -> Taken:
         connections[number].execute("UPDATE mail SET state = 2 WHERE id = ?", (held[number].pop(),))
         return True
 
-    taken = {
+    results = {
         "send": in_threads(clients, seconds, send),
         "claim": in_threads(clients, seconds / 2, claim),
         "settle": in_threads(clients, seconds, settle),
     }
     for connection in connections:
         connection.close()
-    return taken
+    return results
 
 
-def measure_redis(folder: Path, clients: int, seconds: float) -> Taken:
+def measure_redis(folder: Path, clients: int, seconds: float) -> Measurements:
     with redis_server(folder, sync="always") as url:
         port = int(url.rpartition(":")[2].partition("/")[0])
         sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(clients)]
@@ -406,17 +414,17 @@ def measure_redis(folder: Path, clients: int, seconds: float) -> Taken:
             do(number, b"XACK", b"mail%d" % number, b"g", held[number].pop())
             return True
 
-        taken = {
+        results = {
             "send": in_threads(clients, seconds, send),
             "claim": in_threads(clients, seconds / 2, claim),
             "settle": in_threads(clients, seconds, settle),
         }
         for each in sockets:
             each.close()
-    return taken
+    return results
 
 
-MEASURES: dict[str, Callable[[Path, int, float], Taken]] = {
+MEASURES: dict[str, Callable[[Path, int, float], Measurements]] = {
     HOSTS: measure_hosts,
     BROKER: partial(measure_hosts, broker=True),
     INSIDE: measure_inside,
@@ -436,8 +444,8 @@ def run(options: Options) -> Report:
                     if not options.wants(key):
                         continue
                     found = measure(folder / f"{key}-{clients}-{turn}", clients, seconds)
-                    for act, (rate, taken, cpu_us) in found.items():
-                        durable.note(samples, f"{key} {clients} {act}", rate, taken or [0.0])
+                    for act, (rate, latencies_ms, cpu_us) in found.items():
+                        durable.note(samples, f"{key} {clients} {act}", rate, latencies_ms or [0.0])
                         samples.add(f"{key} {clients} {act}", "cpu_us", cpu_us)
     figures = samples.medians()
     tables = [_table(act, figures) for act in ACTS]

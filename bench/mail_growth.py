@@ -1,4 +1,4 @@
-"""Scenario: what one act costs as a mailbox grows: so many messages wait, and as many are settled.
+"""Scenario: the cost of one operation as a mailbox grows, with as many messages settled as waiting.
 
 The trees are written by a generator, as the store would have left them, and measured by a process of their own each.
 Processor time is what is compared, since it depends less on what else the machine does: the median of single acts,
@@ -48,7 +48,7 @@ WORDS = ("apple", "river", "stone", "cloud", "tiger", "paper", "light", "ocean")
 
 
 def generate(workspace: Path, count: int) -> None:
-    """Write a tree in which so many messages wait for one agent, and so many more are settled."""
+    """Write a tree with `count` messages waiting for one agent, and as many settled."""
     directory = StoreDirectory(str(workspace), system_clocks(), ROOM)
     directory.make()
     now = system_clocks().microseconds()
@@ -110,7 +110,7 @@ def _line(name: str, at: int, data: bytes) -> bytes:
 
 
 async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Processor milliseconds of each act; and seconds until the indexes were built, and the memory of the process."""
+    """Return CPU milliseconds of each operation, and seconds and memory that building the indexes took."""
     dropped = asyncio.Event()
     async with await MessageStore.open(str(workspace), quotas=ROOM, report=lambda _: dropped.set()) as store:
         await store.register(AGENT)
@@ -153,7 +153,7 @@ async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[s
             "file dropped by a program, delivered": drop,
             "claim, an urgent one came last": claim_urgent,
         }
-        taken = {}
+        cpu_ms = {}
         for name, act in acts.items():
             if act is claim_urgent:
                 await store.send(urgent, sender=SENDER, recipient=AGENT)
@@ -163,10 +163,10 @@ async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[s
                 begin = time.process_time()
                 await act(number)
                 each.append((time.process_time() - begin) * 1000)
-            taken[name] = statistics.median(each)
+            cpu_ms[name] = statistics.median(each)
         building["memory at the end, MiB"] = _memory("VmRSS")
         building["most memory, MiB"] = _memory("VmHWM")
-        return taken, building
+        return cpu_ms, building
 
 
 def _memory(key: str) -> float:
@@ -182,7 +182,7 @@ def _drop(workspace: Path, number: int) -> None:
 
 
 async def space(workspace: Path, count: int) -> dict[str, float]:
-    """Bytes of the disk for each settled message of 600 bytes: with its receipts, before and after packing."""
+    """Return bytes on disk of a settled message of 600 bytes with its receipts, before and after packing."""
     async with await MessageStore.open(str(workspace), watch=False, quotas=ROOM) as store:
         for agent in (AGENT, SENDER):
             await store.register(agent)

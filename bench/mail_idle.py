@@ -21,7 +21,7 @@ SETTLE_S = 4.0
 
 
 def make_agents(folder: Path, count: int) -> None:
-    """Write the folders of so many agents, as registering makes them."""
+    """Write the folders of this many agents, as registering makes them."""
     for number in range(count):
         for place in ("inbox", "outbox"):
             (folder / ".switchboard" / place / f"idle-{number}").mkdir(0o700, parents=True)

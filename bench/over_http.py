@@ -101,7 +101,7 @@ class Server:
             process.kill()
 
 
-class Road:
+class HttpClient:
     """One contestant in one era, with its connections."""
 
     def __init__(self, server: Server, era: str) -> None:
@@ -136,11 +136,11 @@ class Road:
             name, _, value = line.partition(":")
             if name.lower() == "mcp-session-id":
                 self.headers["Mcp-Session-Id"] = value.strip()
-        told = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
-        self.connections.one(web.build("/mcp", self.headers, told))
+        notification = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+        self.connections.one(web.build("/mcp", self.headers, notification))
 
     def prepare(self, count: int) -> list[bytes]:
-        """So many requests."""
+        """Return this many requests."""
         requests = []
         headers = dict(self.headers)
         if self.era == STATELESS:
@@ -163,9 +163,9 @@ class Road:
         deadline = time.perf_counter() + SEQUENTIAL_S
         with quiet():
             for request in requests:
-                answer, taken = self.connections.one(request)
+                answer, elapsed_ns = self.connections.one(request)
                 answers.append(answer)
-                times.append(taken / 1e6)
+                times.append(elapsed_ns / 1e6)
                 if time.perf_counter() > deadline:
                     break
         web.check(answers, first)
@@ -234,26 +234,26 @@ def run(options: Options) -> Report:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
             present, missing = line_up(Path(folder) / "one", options)
             notes = [f"missing here: {title}" for title in missing]
-            roads: list[Road] = []
+            clients: list[HttpClient] = []
             for server in present:
                 server.start()
                 stack.callback(server.stop)
                 for era in (STATELESS, SESSION):
                     try:
-                        road = Road(server, era)
+                        client = HttpClient(server, era)
                     except BenchError as error:
                         if server.key == "switchboard":
                             raise
                         notes.append(f"{server.title}, {era}: cannot ({str(error)[-200:]})")
                         continue
-                    stack.callback(road.connections.close)
-                    roads.append(road)
+                    stack.callback(client.connections.close)
+                    clients.append(client)
             for _ in range(options.pick(7, 3)):
-                for road in roads:
-                    road.sequential(samples)
-                for road in roads:
-                    road.in_flight(samples)
-            titles = {road.key: road.title for road in roads}
+                for client in clients:
+                    client.sequential(samples)
+                for client in clients:
+                    client.in_flight(samples)
+            titles = {client.key: client.title for client in clients}
     figures = samples.medians()
     return Report([table(figures, titles)], goals(figures), figures, [*notes, f"{os.cpu_count()} cores"])
 
@@ -282,6 +282,6 @@ def goals(figures: Figures) -> list[Goal]:
             ours, theirs = f"switchboard-{era}", f"{other}-{era}"
             rate = ratio(figures, (ours, "calls_s"), (theirs, "calls_s"))
             found.append(Goal(f"HTTP {era}: calls/s, of {title}", rate, "at least", 1))
-            taken = ratio(figures, (ours, "p50_ms"), (theirs, "p50_ms"))
-            found.append(Goal(f"HTTP {era}: p50, of {title}", taken, "at most", 1))
+            p50_ratio = ratio(figures, (ours, "p50_ms"), (theirs, "p50_ms"))
+            found.append(Goal(f"HTTP {era}: p50, of {title}", p50_ratio, "at most", 1))
     return found

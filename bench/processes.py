@@ -1,4 +1,4 @@
-"""What the kernel says about a tree of processes: who is in it, what it has used. Linux only (/proc)."""
+"""Reads process trees and their resource usage from /proc. Linux only."""
 
 from __future__ import annotations
 

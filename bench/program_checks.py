@@ -75,10 +75,10 @@ def programs(checker: Checker, options: Options, report: Report) -> None:
     ]
     times: dict[str, list[float]] = {"stubs": [], "source": [], "type checker": [], "verdict": []}
     for code in list(valid.values())[: options.pick(len(valid), 10)]:
-        for part, taken in check_times(checker, code).items():
-            times[part].append(taken)
+        for part, milliseconds in check_times(checker, code).items():
+            times[part].append(milliseconds)
     cells = [
-        [part, f"{statistics.median(taken):.2f} ms", f"{max(taken):.1f} ms"] for part, taken in times.items()
+        [part, f"{statistics.median(some):.2f} ms", f"{max(some):.1f} ms"] for part, some in times.items()
     ]
     report.tables.append(Table("Time of a check, warm, in one process", ["part", "p50", "max"], cells))
     report.figures["program_checks"] = {"seeded": seeded.total(), "missed": missed.total(), "raw": raw}
@@ -95,8 +95,8 @@ def check_times(checker: Checker, code: str) -> dict[str, float]:
     marks.append(time.perf_counter())
     verdict(CheckReport(diagnostics=found, analysis=analysis), code, modules)
     marks.append(time.perf_counter())
-    taken = [1_000 * (after - before) for before, after in pairwise(marks)]
-    return dict(zip(("stubs", "source", "type checker", "verdict"), taken, strict=True))
+    durations = [1_000 * (after - before) for before, after in pairwise(marks)]
+    return dict(zip(("stubs", "source", "type checker", "verdict"), durations, strict=True))
 
 
 def published(checker: Checker, options: Options, report: Report) -> None:

@@ -65,8 +65,8 @@ class BfclTask:
         """Return the calls as a program; with a wrong argument in the last one."""
         lines = [f"import {api.lower()}" for api in self.apis]
         for number, (api, function, args) in enumerate(self.calls, 1):
-            given = {**args, "zz_bad": 1} if wrong and number == len(self.calls) else args
-            written = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            arguments = {**args, "zz_bad": 1} if wrong and number == len(self.calls) else args
+            written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
             lines.append(f"r = await {api.lower()}.{function}({written})")
         return "\n".join([*lines, "r"])
 
@@ -74,8 +74,8 @@ class BfclTask:
         """Return the same for CodeMode."""
         lines = []
         for number, (_, function, args) in enumerate(self.calls, 1):
-            given = {**args, "zz_bad": 1} if wrong and number == len(self.calls) else args
-            lines.append(f"r = await call_tool({function!r}, {given!r})")
+            arguments = {**args, "zz_bad": 1} if wrong and number == len(self.calls) else args
+            lines.append(f"r = await call_tool({function!r}, {arguments!r})")
         return "\n".join([*lines, "return r"])
 
 

@@ -38,8 +38,8 @@ class Values:
         for keyword in ("anyOf", "oneOf"):
             if node.get(keyword):
                 option = self.rng.choice(node[keyword])
-                rest = {key: each for key, each in node.items() if key != keyword}
-                return self.value({**rest, **option} if isinstance(option, dict) else rest, depth + 1)
+                others = {key: each for key, each in node.items() if key != keyword}
+                return self.value({**others, **option} if isinstance(option, dict) else others, depth + 1)
         if node.get("allOf"):
             merged: dict[str, Any] = {key: each for key, each in node.items() if key != "allOf"}
             for part in node["allOf"]:

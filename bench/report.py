@@ -1,4 +1,4 @@
-"""What a run has found: tables to read, goals to hold, figures to compute with; and how they look as text.
+"""Results of a run: tables, goals and figures, and their rendering as text.
 
 Owns shapes and layout. It does not know where a figure comes from.
 """
@@ -15,13 +15,13 @@ Figures = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Options:
-    """How thoroughly to measure."""
+    """Options of a run."""
 
     quick: bool = False
     only: tuple[str, ...] = ()
 
     def wants(self, contestant: str) -> bool:
-        """`direct` is always there, since the others are compared with it."""
+        """Return True if a contestant is selected; `direct` always is, since the others are compared with it."""
         return not self.only or contestant in ("direct", *self.only)
 
     def pick(self, thorough: int, quick: int) -> int:
@@ -30,7 +30,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Goal:
-    """A promise as a ratio or a figure of this run; `value` is None where somebody it needs was missing."""
+    """A goal as a ratio or a figure of this run; `value` is None if a contestant was missing."""
 
     text: str
     value: float | None
@@ -56,7 +56,7 @@ class Table:
 
 @dataclass
 class Report:
-    """What one scenario hands back. `figures`: contestant → name of the figure → median."""
+    """The result of one scenario. `figures`: contestant → name of the figure → median."""
 
     tables: list[Table] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Samples:
 
 
 def ratio(figures: Figures, above: tuple[str, str], below: tuple[str, str]) -> float | None:
-    """One figure divided by another; None where either is missing."""
+    """Return one figure divided by another; None if either is missing."""
     top = figures.get(above[0], {}).get(above[1])
     bottom = figures.get(below[0], {}).get(below[1])
     return top / bottom if top is not None and bottom else None

@@ -86,7 +86,7 @@ class Server(Struct, frozen=True):
 
 
 class Outcome(Struct):
-    """What one child did."""
+    """The outcome of one child."""
 
     tools: list[str] = []
     call: str = ""
@@ -220,9 +220,9 @@ def use(host: Host, child: str, server: Server, places: dict[str, str]) -> Outco
         return Outcome(tools, "none")
     args = json.loads(filled(json.dumps(arguments), places))
     done = host.use(child, action="call", subtool=name, args=args)
-    said = "".join(block.get("text", "") for block in done.get("content", []))
+    text = "".join(block.get("text", "") for block in done.get("content", []))
     # Times, ids and the names of the two children differ in every run.
-    plain = re.sub(r"free|confined|\d+", "", said)
+    plain = re.sub(r"free|confined|\d+", "", text)
     return Outcome(tools, f"{name} {'fails' if done.get('isError') else 'ok'}", plain)
 
 

@@ -1,4 +1,4 @@
-"""Scenario: what suites save, on the tool catalogs of published servers; `switchboard tokens` does the counting.
+"""Scenario: tokens that suites save on the tool catalogs of published servers, counted by `switchboard tokens`.
 
 Also how far the estimate is from a real tokenizer, and whether what a model needs for a call is lost on the way.
 """
@@ -27,9 +27,9 @@ Found = dict[str, Any]
 
 
 def run(options: Options) -> Report:
-    """One table, four goals."""
-    if told := missing(CATALOGS):
-        return Report(notes=[f"savings: {told}"])
+    """Return two tables and four goals."""
+    if reason := missing(CATALOGS):
+        return Report(notes=[f"savings: {reason}"])
     counted = {"estimate": measured("estimate")}
     with suppress(BenchError):  # where the tokenizer is not installed
         counted["o200k"] = measured("o200k")
@@ -73,7 +73,7 @@ def run(options: Options) -> Report:
 
 
 def errors() -> Table:
-    """How far the estimate is from the real tokenizer, tool by tool, in the forms a model reads."""
+    """Return the error of the estimate against the real tokenizer, per tool, in the forms a model reads."""
     exact, _ = choose_counter("o200k")
     off: dict[str, list[float]] = {}
     for server in read_catalog(str(CATALOGS)):
@@ -93,7 +93,7 @@ def errors() -> Table:
 
 
 def measured(tokenizer: str) -> Found:
-    """What the command prints."""
+    """Return the output of `switchboard tokens`."""
     command = [sys.executable, "-m", "switchboard_mcp", "tokens", "--json", "--catalog", str(CATALOGS)]
     done = subprocess.run([*command, "--tokenizer", tokenizer], capture_output=True, check=False)
     if done.returncode:
@@ -103,7 +103,7 @@ def measured(tokenizer: str) -> Found:
 
 
 def off(counted: dict[str, Found], key: str) -> float | None:
-    """How far one way to count is from the real tokenizer, in percent of a server's flat list."""
+    """Return the error of a counter against the real tokenizer, in percent of a server's flat list."""
     if "o200k" not in counted:
         return None
     real = {server["name"]: server["flat"] for server in counted["o200k"]["servers"]}

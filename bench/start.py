@@ -21,7 +21,7 @@ FEW, MANY = 3, 200
 
 
 def time_import() -> float:
-    """Milliseconds of a Python that imports what any asyncio relay needs, and ends."""
+    """Return the milliseconds of a Python process that imports what any asyncio relay needs."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import asyncio, msgspec"], check=True, env=environment())
     return (time.perf_counter() - begin) * 1000

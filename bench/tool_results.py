@@ -240,10 +240,10 @@ def measure_select(calls: list[Recorded], count: Count) -> dict[str, float]:
             expression = ""
         words = " ".join(sorted(call.needed, key=len)[-MAX_WORDS:]) or "the"
         way = "select" if expression else "find"
-        asked = SuiteCall(select=expression, find="" if expression else words)
+        suite_call = SuiteCall(select=expression, find="" if expression else words)
         body = encoded(call.text)
         began = time.perf_counter()
-        shaped = shaper.shape(body, asked, HANDLE, HOST)
+        shaped = shaper.shape(body, suite_call, HANDLE, HOST)
         spent[way] += (time.perf_counter() - began) * 1e6
         kib[way] += len(body) / 1024
         text = shown_text(shaped)

@@ -20,13 +20,13 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 def build(path: str, headers: Mapping[str, str], body: bytes, method: str = "POST") -> bytes:
-    """A whole request."""
+    """Return a complete request."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
 def whole(data: bytes) -> bool:
-    """Whether a response has all come."""
+    """Return True if a response is complete."""
     head, end, body = data.partition(HEAD_END)
     if not end:
         return False
@@ -35,7 +35,7 @@ def whole(data: bytes) -> bool:
 
 
 def message_of(data: bytes) -> bytes:
-    """The JSON-RPC message in a response, whether it stands alone or in an event."""
+    """Return the JSON-RPC message of a response, from its body or its event."""
     body: bytes
     head, _, body = data.partition(HEAD_END)
     if b" 200 " not in head.partition(b"\r\n")[0]:
@@ -53,15 +53,15 @@ def message_of(data: bytes) -> bytes:
 def unchunk(body: bytes) -> bytes:
     parts = []
     while body:
-        size, _, rest = body.partition(b"\r\n")
+        size, _, remainder = body.partition(b"\r\n")
         length = int(size, 16)
-        parts.append(rest[:length])
-        body = rest[length + 2 :]
+        parts.append(remainder[:length])
+        body = remainder[length + 2 :]
     return b"".join(parts)
 
 
 class Connections:
-    """As many connections as calls may be under way, one call on each at a time."""
+    """A connection for each call in flight, with one call at a time on each."""
 
     def __init__(self, address: tuple[str, int], width: int) -> None:
         self._address = address
@@ -70,7 +70,7 @@ class Connections:
         self.renew()
 
     def renew(self) -> None:
-        """New ones, since some servers close those that are quiet for a few seconds."""
+        """Reconnect all, since some servers close connections that are idle for a few seconds."""
         self.close()
         self._sockets = [socket.create_connection(self._address, timeout=60) for _ in range(self._width)]
         for connection in self._sockets:
@@ -86,7 +86,7 @@ class Connections:
             connection.close()
 
     def one(self, request: bytes) -> tuple[bytes, int]:
-        """One call; gives the response and the nanoseconds it took."""
+        """Make one call; return the response and the nanoseconds it took."""
         connection = self._sockets[0]
         begin = now()
         connection.sendall(request)
@@ -101,7 +101,7 @@ class Connections:
         return data, end - begin
 
     def many(self, requests: Sequence[bytes], limit_s: float) -> tuple[list[bytes], list[int], float]:
-        """All connections busy; gives the responses in order, the nanoseconds of each, and calls a second."""
+        """Make calls on all connections; return the responses in order, their nanoseconds, and calls per second."""
         poll = select.epoll()
         by_fd = {connection.fileno(): connection for connection in self._sockets}
         under_way: dict[int, tuple[int, int]] = {}
@@ -142,7 +142,7 @@ class Connections:
 
 
 def check(answers: Sequence[bytes], first: int) -> None:
-    """Each call has its own answer."""
+    """Check that each call has its own answer."""
     for number, data in enumerate(answers, first):
         answer = decode_answer(message_of(data))
         result = answer.result

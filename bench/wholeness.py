@@ -1,4 +1,4 @@
-"""Whether anything a model needs for a call is lost between a child's schema and what Switchboard shows of it.
+"""Finds what a model needs for a call and is lost between a child's schema and what Switchboard shows of it.
 
 Reads the schemas by itself, so that it does not repeat a mistake of the code it checks: every parameter at every depth
 with its name and required mark, its type, and every choice must stand in the signature, and in the compacted schema.
@@ -22,22 +22,22 @@ LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def lost(catalog: Path) -> list[str]:
-    """The tools of which something is missing in what a model is shown."""
+    """Return the tools that lose something in what a model is shown."""
     found = []
     for server in read_catalog(str(catalog)):
         for tool in server.tools:
             schema = msgspec.json.decode(tool.input_schema) if tool.input_schema else {}
-            told = {*needs(schema, schema, ())}
+            needed = {*needs(schema, schema, ())}
             line = signature(schema, 0)
             shown = compact(schema)
-            gone = [need for need in told if not stands(need, line)]
-            if gone or told - {*needs(shown, shown, ())}:
+            gone = [need for need in needed if not is_in_signature(need, line)]
+            if gone or needed - {*needs(shown, shown, ())}:
                 found.append(f"{server.title}.{tool.name}: {gone[:3]}")
     return found
 
 
-def stands(need: tuple[str, str], line: str) -> bool:
-    """Whether a signature says it."""
+def is_in_signature(need: tuple[str, str], line: str) -> bool:
+    """Return True if a signature contains the need."""
     kind, value = need
     if kind in ("required", "optional"):
         mark = ": " if kind == "required" else "?: "
@@ -47,7 +47,7 @@ def stands(need: tuple[str, str], line: str) -> bool:
 
 
 def needs(schema: Any, root: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Names with their marks, types and choices, at every depth."""
+    """Yield names with their marks, types and choices, at every depth."""
     if not isinstance(schema, dict):
         return
     reference = schema.get("$ref")

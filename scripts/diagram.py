@@ -1,4 +1,4 @@
-"""A state diagram as an SVG: a block for each state with a row for each event, and a line to each state from all rows.
+"""Draws a state diagram as SVG: a block per state with a row per event, and lines from the rows to their states.
 
 Reads the `stateDiagram-v2` text that `reference.py` writes, so that pages show the same with and without Mermaid.
 """
@@ -11,18 +11,18 @@ from html import escape
 ARROW = re.compile(r"^\s*(\S+) --> (\S+?)(?:: (.*))?$")
 ROW, PAD, WIDE, LANE = 20, 10, 215, 16
 END = "[*]"
-# Chosen to be told apart on white and on black, also by the colour-blind.
+# Chosen to be distinguishable on white and on black, also for colour-blind people.
 COLOURS = ("#2a78c0", "#c8590c", "#2c8a57", "#b0408a", "#8a6d00", "#7b61c9", "#d03b3b", "#46808a", "#6b7280")
 
 
 def arrows(text: str) -> list[tuple[str, str, str]]:
-    """From, to, event."""
+    """Return source, target and event of each arrow."""
     found = [match.groups(default="") for line in text.splitlines() if (match := ARROW.match(line))]
     return [(was, "end" if now == END else now, event) for was, now, event in found]
 
 
 def svg(text: str, title: str) -> str:
-    """The picture, to stand in a page: its colours follow the page's."""
+    """Return the SVG for a page; its colours follow the page's."""
     found = arrows(text)
     states = list(dict.fromkeys(state for was, now, _ in found for state in (was, now) if state != END))
     rows: dict[str, list[tuple[str, str]]] = {state: [] for state in states}
@@ -55,7 +55,7 @@ def _line(
     tops: dict[str, int],
     rows: dict[str, list[tuple[str, str]]],
 ) -> list[str]:
-    """From every row that leads to the state, along its lane, to its head."""
+    """Draw the line from every row that leads to the state, along its lane, to its head."""
     colour, x, head = COLOURS[place % len(COLOURS)], lanes[state], tops[state] + ROW / 2
     sources = [
         tops[was] + ROW * (at + 1) + ROW / 2
@@ -80,7 +80,7 @@ def _block(state: str, top: int, events: list[tuple[str, str]], first: bool) -> 
         f'<text x="10" y="{top + 14}" font-weight="600" fill="currentColor">{mark}{escape(state)}</text>',
     ]
     for at, (event, now) in enumerate(events):
-        told = f"{event} → {now}" if event else f"→ {now}"
+        label = f"{event} → {now}" if event else f"→ {now}"
         y = top + ROW * (at + 1) + 14
-        parts.append(f'<text x="22" y="{y}" fill="currentColor" fill-opacity="0.75">{escape(told)}</text>')
+        parts.append(f'<text x="22" y="{y}" fill="currentColor" fill-opacity="0.75">{escape(label)}</text>')
     return parts

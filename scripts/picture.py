@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/picture.svg: what `make demo` really prints on a terminal, with its colours.
+"""Draws docs/picture.svg: the output of `make demo` on a terminal, with its colours.
 
 scripts/picture.py           play the demo, write the picture
 scripts/picture.py --check   fail where the demo says something else now; how long it took does not matter
@@ -46,7 +46,7 @@ text {{ font: 13px ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans
 
 
 def recorded() -> list[str]:
-    """The demo's lines, as a terminal gets them."""
+    """Return the demo's lines, as a terminal gets them."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS)}
     environment.pop("NO_COLOR", None)
@@ -72,7 +72,7 @@ def recorded() -> list[str]:
 
 
 def spans(line: str) -> str:
-    """One line with its colours as classes."""
+    """Return one line with its colours as classes."""
     parts, classes = [], ""
     for place, piece in enumerate(CODE.split(line)):
         if place % 2:
@@ -92,8 +92,8 @@ def draw(lines: list[str]) -> str:
     return SVG.format(width=width, height=height, inner=width - 1, under=height - 1, lines="\n".join(rows))
 
 
-def told(picture: str) -> list[str]:
-    """The words of a picture, without times."""
+def words_of(picture: str) -> list[str]:
+    """Return the words of a picture, without times."""
     rows = re.findall(r"<text[^>]*>(.*?)</text>", picture)
     return [TIMES.sub("", unescape(re.sub(r"<[^>]+>", "", row))).rstrip() for row in rows]
 
@@ -101,7 +101,7 @@ def told(picture: str) -> list[str]:
 def main() -> int:
     picture = draw(recorded())
     if "--check" in sys.argv[1:]:
-        if told(PICTURE.read_text(encoding="utf-8")) != told(picture):
+        if words_of(PICTURE.read_text(encoding="utf-8")) != words_of(picture):
             print("docs/picture.svg shows another demo: run `make picture`", file=sys.stderr)
             return 1
         return 0

@@ -146,7 +146,7 @@ def row(*cells: object) -> str:
 
 
 def resolve(node: Node, schema: Node) -> Node:
-    """The node with its `$ref` followed."""
+    """Return the node with its `$ref` resolved."""
     links = [node, *node.get("allOf", [])]
     reference = next((link["$ref"] for link in links if "$ref" in link), None)
     if reference is None:
@@ -158,7 +158,7 @@ def resolve(node: Node, schema: Node) -> Node:
 
 
 def kind(node: Node, schema: Node) -> str:
-    """What a value may be, in words."""
+    """Return the type of a value in words."""
     node = resolve(node, schema)
     if "enum" in node:
         return " or ".join(f"`{json.dumps(value)}`" for value in node["enum"])
@@ -172,7 +172,7 @@ def kind(node: Node, schema: Node) -> str:
 
 
 def keys(node: Node, path: str, schema: Node) -> Iterator[str]:
-    """A row for each key below a node."""
+    """Return a row for each key below a node."""
     for name, entry in node.get("properties", {}).items():
         if name == "$schema":
             continue
@@ -187,7 +187,7 @@ def keys(node: Node, path: str, schema: Node) -> Iterator[str]:
 
 
 def settings() -> str:
-    """A table for each group of settings, and before them one for what stands alone."""
+    """Return a table for each group of settings, after one for settings without a group."""
     schema = schemas.schemas()["config"]
     alone, groups = [], []
     for name, entry in schema["properties"].items():
@@ -241,7 +241,7 @@ def measures() -> Iterator[str]:
 
 
 def decisions() -> str:
-    """The list of docs/adr, from the head of each page."""
+    """Return the list of docs/adr, from the head of each page."""
     rows = []
     for page in sorted((DOCS / "adr").glob("[0-9]*.md")):
         text = page.read_text(encoding="utf-8")
@@ -255,7 +255,7 @@ def decisions() -> str:
 
 
 def concepts() -> str:
-    """docs/concepts.md with its diagrams as the tables have them now; the words around them are people's."""
+    """Return docs/concepts.md with its diagrams generated from the tables; the text around them is written by hand."""
     text = (DOCS / "concepts.md").read_text(encoding="utf-8")
     for name, page in (("child-life", life()), ("workflow", workflows())):
         diagram = re.search(r"```mermaid\n.*?```", page, re.DOTALL)
@@ -278,7 +278,7 @@ def workflows() -> str:
 
 
 def workflow_page(definition: definitions.Definition) -> str:
-    """One definition: its arrows as a diagram, its phases as a table."""
+    """Return one definition: its arrows as a diagram, its phases as a table."""
     ends = {definitions.END: "[*]"}
     arrows = [
         f"    {phase.name} --> {ends.get(to, to)}"

@@ -151,7 +151,7 @@ def row(*cells: object) -> str:
 
 
 def commands(note: str) -> str:
-    """Every command with its options, `mail` and its own ones last."""
+    """Return every command with its options, `mail` and its subcommands last."""
     names = [name for name in ALL_COMMANDS if name != "mail"]
     common = [action for action in parser_for("list").actions if set(action.option_strings) & set(COMMON)]
     return COMMANDS_PAGE.format(
@@ -160,7 +160,7 @@ def commands(note: str) -> str:
 
 
 def command(name: str) -> str:
-    """One command."""
+    """Return the section of one command."""
     known = load_command(name)
     actions = [
         action
@@ -176,7 +176,7 @@ def command(name: str) -> str:
 
 
 def options(actions: Sequence[argparse.Action]) -> Iterator[str]:
-    """A table of arguments and flags."""
+    """Return a table of arguments and flags."""
     yield row("argument", "meaning")
     yield row("---", "---")
     for action in actions:
@@ -188,14 +188,14 @@ def options(actions: Sequence[argparse.Action]) -> Iterator[str]:
 
 
 def tools(note: str) -> str:
-    """Suite tools, and the tools of the built-in suites."""
+    """Return the page of suite tools and the tools of built-in suites."""
     schema = json.dumps(json.loads(bytes(INPUT_SCHEMA)), indent=2)
     house, mail = ("\n".join(map(tool, table)).rstrip() for table in (HOUSE_TOOLS, MAIL_TOOLS))
     return TOOLS_PAGE.format(note=note, schema=schema, house=house, mail=mail)
 
 
 def tool(it: ToolSpec) -> str:
-    """One tool with its arguments."""
+    """Return one tool with its arguments."""
     schema: Node = json.loads(bytes(it.schema))
     hints = ["reads only" if it.read_only else "changes something"]
     hints += [word for word, true in (("destructive", it.destructive), ("idempotent", it.idempotent)) if true]
@@ -206,7 +206,7 @@ def tool(it: ToolSpec) -> str:
 
 
 def fields(node: Node, schema: Node) -> Iterator[str]:
-    """A table of a schema's properties."""
+    """Return a table of a schema's properties."""
     yield row("key", "value", "needed", "meaning")
     yield row("---", "---", "---", "---")
     for name, entry in node.get("properties", {}).items():
@@ -216,7 +216,7 @@ def fields(node: Node, schema: Node) -> Iterator[str]:
 
 
 def kind(node: Node, schema: Node) -> str:
-    """What a value may be, in words; a shape by its name."""
+    """Return the type of a value in words; a structure by its name."""
     if "$ref" in node:
         name = node["$ref"].rpartition("/")[2]
         found = schema.get("$defs", {}).get(name, {})
@@ -236,7 +236,7 @@ def kind(node: Node, schema: Node) -> str:
 
 
 def files(note: str) -> str:
-    """Every file, and the form of those that have a schema."""
+    """Return the page of files, with the form of those that have a schema."""
     rows = []
     for path, what, git, name in FILES:
         link = f"[`{name}`](../../src/switchboard_mcp/schemas/switchboard.{name}.schema.json)" if name else ""
@@ -246,7 +246,7 @@ def files(note: str) -> str:
 
 
 def form(name: str) -> str:
-    """One schema and the shapes in it as tables."""
+    """Return one schema and its structures as tables."""
     schema: Node = json.loads(
         (ROOT / "src/switchboard_mcp/schemas" / f"switchboard.{name}.schema.json").read_bytes()
     )
@@ -259,7 +259,7 @@ def form(name: str) -> str:
 
 
 def hosts(note: str) -> str:
-    """Every host `init` knows, and which of them have a page."""
+    """Return the page of hosts that `init` knows."""
     rows, pages = [], []
     for host in HOSTS:
         if (ROOT / "docs" / "hosts" / f"{host.name}.md").exists():
@@ -274,5 +274,5 @@ def hosts(note: str) -> str:
 
 
 def place(path: str) -> str:
-    """A path as people write it; a variable of the host's own as `$NAME`."""
+    """Return a path as people write it; a variable of the host's own as `$NAME`."""
     return re.sub(r"\{(\w+)\}", lambda found: PLACES.get(found[1], f"${found[1]}"), path)

@@ -1,4 +1,4 @@
-"""The page of docs/reference that tells of metrics and traces, from the table of metrics."""
+"""The page of docs/reference about metrics and traces, from the table of metrics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def row(*cells: object) -> str:
 
 
 def metrics(note: str) -> str:
-    """The whole page."""
+    """Return the page."""
     rows = (
         row(f"`{name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
         for name, metric in METRICS.items()

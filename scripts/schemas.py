@@ -96,7 +96,7 @@ PURPOSES = {
 
 
 def schemas() -> dict[str, Schema]:
-    """Every schema by its name."""
+    """Return every schema by its name."""
     return {
         **{name: settings(name, *models) for name, models in SETTINGS.items()},
         **{name: evidence(name, model) for name, model in EVIDENCE.items()},
@@ -111,7 +111,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def default_values(model: type[msgspec.Struct]) -> dict[str, object]:
-    """The defaults of all keys; none for what cannot be written without a key, such as a rule of the gate."""
+    """Return the defaults of all keys; none for what cannot be written without a key, such as a gate rule."""
     try:
         return msgspec.to_builtins(model())  # type: ignore[no-any-return]
     except ValueError:
@@ -119,7 +119,7 @@ def default_values(model: type[msgspec.Struct]) -> dict[str, object]:
 
 
 def settings(name: str, *models: Model) -> Schema:
-    """A file that people write: unknown keys are refused, defaults are told."""
+    """Return the schema of a file that people write: unknown keys are refused, defaults are included."""
     definitions = described(*models)
     for known in structs(*models):
         optional = not any(field.required for field in msgspec.structs.fields(known))
@@ -143,7 +143,7 @@ def settings(name: str, *models: Model) -> Schema:
 
 
 def evidence(name: str, model: Model) -> Schema:
-    """A file that Switchboard alone writes."""
+    """Return the schema of a file that only Switchboard writes."""
     definitions = described(model)
     root = definitions.pop(model.__name__)
     title = f"Switchboard {name.replace('-', ' ')}"
@@ -151,10 +151,10 @@ def evidence(name: str, model: Model) -> Schema:
 
 
 def letter(name: str, model: Model, more: Schema) -> Schema:
-    """A file that agents write and read."""
+    """Return the schema of a file that agents write and read."""
     shape = described(model)[model.__name__]
     for key, part in shape["properties"].items():
-        # Where a member is told of stays last, behind what it may be.
+        # The description of a member comes last, after its type.
         part |= {**more.get(key, {}), "description": part.pop("description")}
         part.pop("default", None)
     required = [field.encode_name for field in msgspec.structs.fields(model) if field.required]
@@ -170,7 +170,7 @@ def letter(name: str, model: Model, more: Schema) -> Schema:
 
 
 def described(*models: Model) -> dict[str, Schema]:
-    """The definitions of models and of all that stand in them, with the text that stands under each field."""
+    """Return the definitions of models and of their members, with the text below each field."""
     _, definitions = msgspec.json.schema_components(models, schema_hook=_entry_for_object, ref_template=REF)
     for model in structs(*models):
         definition, words = definitions[model.__name__], texts(model.__module__)
@@ -182,7 +182,7 @@ def described(*models: Model) -> dict[str, Schema]:
 
 
 def structs(*models: Model) -> list[Model]:
-    """The models, and those that stand in them."""
+    """Return the models and those nested in them."""
     found: dict[Model, None] = {}
 
     def walk(kind: Type) -> None:
@@ -211,7 +211,7 @@ def _entry_for_object(kind: type) -> Schema:
 
 @cache
 def texts(module: str) -> dict[tuple[str, str], str]:
-    """The text under each field of a module's models; Python itself throws it away."""
+    """Return the text below each field of a module's models, which Python itself discards."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {
         (model.name, name): " ".join(words.split())
@@ -229,7 +229,7 @@ def _told(model: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, or name those that are not current."""
+    """Write the files, or name those that are out of date."""
     stale = 0
     for name, schema in schemas().items():
         path = HOME / f"switchboard.{name}.schema.json"

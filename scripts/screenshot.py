@@ -76,7 +76,7 @@ Server().serve()
 
 
 def offer(name: str, count: int) -> dict[str, object]:
-    """As many tools as such a server has, with parameters that are described."""
+    """Return as many tools as such a server has, with described parameters."""
     properties = {
         "id": {"type": "string", "description": "The id or name of an entry, or a part of either."},
         "message": {"type": "string", "description": "A comment in Markdown."},
@@ -129,7 +129,7 @@ def drift(folder: Path) -> None:
 
 
 async def write_mail(folder: Path) -> None:
-    """Some agents, a thread, a command that waits, and a workflow."""
+    """Write some agents, a thread, a command that waits, and a workflow."""
     async with await MessageStore.open(str(folder), watch=False) as store:
         for name, role in (
             ("planner", "lead"),
@@ -251,7 +251,7 @@ def take(page: Browser, name: str, address: str, theme: str, size: tuple[int, in
 
 
 def main() -> None:
-    """Take them."""
+    """Take all pictures."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "workspace"
@@ -273,8 +273,8 @@ def main() -> None:
                 for name, address in pages.items():
                     take(page, f"phone-{name}", address, theme, PHONE)
             take(page, "wide-overview", pages["overview"], "dark", (1920, 1080))
-    for taken, kept in KEPT.items():
-        shutil.copy(PICTURES / f"{taken}.png", IMAGES / f"{kept}.png")
+    for picture, image in KEPT.items():
+        shutil.copy(PICTURES / f"{picture}.png", IMAGES / f"{image}.png")
     print(
         f"{len(list(PICTURES.glob('*.png')))} pictures in {PICTURES.relative_to(ROOT)}, {len(KEPT)} in docs/images"
     )
