@@ -1,4 +1,4 @@
-"""What every test may lean on: a workspace and caches of its own, the real servers, no process left behind.
+"""Fixtures for all tests: a workspace and caches of its own, the real servers, no process left behind.
 
 `scripts/setup dev servers npm` brings the real servers. A test that needs one fails without it, since a
 skipped promise is a broken one.

@@ -13,8 +13,9 @@ FIXTURES = REPO / "tests" / "fixtures" / "hosts"
 
 
 class Expected(NamedTuple):
-    """What `init` makes of a host: children by name, with those that are switched off; entries that stay; the file and
-    the key that the one entry is in then; secrets that must never be shown.
+    """Expected result of `init` for a host.
+
+    Children by name, with disabled ones; entries that stay; file and key of the one entry; secrets to hide.
     """
 
     children: dict[str, str]

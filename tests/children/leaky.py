@@ -33,7 +33,7 @@ def disguises(secret: str) -> list[str]:
 
 
 def own_secrets() -> list[str]:
-    """What was handed to us: by the environment and by arguments."""
+    """Return the secrets from our environment and arguments."""
     named = [value for name, value in os.environ.items() if name.startswith("PLANTED_")]
     return named + [word.partition("=")[2] or word for word in sys.argv[2:] if not word.startswith("--key")]
 

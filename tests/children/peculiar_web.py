@@ -124,7 +124,7 @@ class App:
 
 @asynccontextmanager
 async def _until_gone(receive: Any) -> AsyncIterator[None]:
-    """What is within ends with the client."""
+    """Cancel the body when the client disconnects."""
     task = asyncio.current_task()
     assert task is not None
 

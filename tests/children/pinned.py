@@ -1,4 +1,4 @@
-"""A child whose tools stand in a file beside it: `offer.json`. It looks there whenever it is asked.
+"""A child that reads its tools from `offer.json` beside it for every request.
 
 `instructions`, `tools`, `prompts` and `pages`, the contents by URI, are what it tells; asked for prompts that are
 `null`, it ends. Each start is noted in `starts`. A call of `echo` with the message `change` puts `next.json` in the
@@ -20,7 +20,7 @@ HERE = Path(sys.argv[1])
 
 
 class Pinned(Child):
-    """See the module."""
+    """The child, with its offer in `offer.json`."""
 
     def offer(self) -> Json:
         offer: Json = json.loads((HERE / "offer.json").read_text())

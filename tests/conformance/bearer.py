@@ -1,7 +1,7 @@
-"""A proxy to a server that wants a token: the suite has no way to send one, so it is added to every request here.
+"""A proxy to a server that requires a token: the suite cannot send one, so it is added to every request here.
 
-Bytes are passed on as they are but for the head of a request, which gets the header and the server's own address in
-place of this one. When one side goes, so does the other, since leaving is how a client cancels.
+Bytes are forwarded unchanged except for the head of a request, which gets the header and the server's own address.
+When one side closes, so does the other, since closing is how a client cancels.
 
 The conformance suite calls tools by their names. In front of a suite, its calls become calls of subtools, and prompts
 and resources get the names they have there; what comes back is passed on as it is.
@@ -20,26 +20,26 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit, urlunsplit
 
 
-class _Road(socketserver.ThreadingTCPServer):
+class _ProxyServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     # A server that ends does not wait for clients that stay.
     block_on_close = False
 
     def __init__(self, target: tuple[str, int], token: str, suite: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Traveller)
+        super().__init__(("127.0.0.1", 0), _ProxyHandler)
         self.target = target
         self.token = token
         self.suite = suite
         self.address = f"127.0.0.1:{self.server_address[1]}"
 
 
-class _Traveller(socketserver.BaseRequestHandler):
-    server: _Road
+class _ProxyHandler(socketserver.BaseRequestHandler):
+    server: _ProxyServer
     request: socket.socket
 
     def handle(self) -> None:
         with socket.create_connection(self.server.target) as upstream:
-            back = threading.Thread(target=_carry, args=(upstream, self.request), daemon=True)
+            back = threading.Thread(target=_forward, args=(upstream, self.request), daemon=True)
             back.start()
             with suppress(OSError), self.request.makefile("rb") as reader:
                 while head := _head(reader):
@@ -98,7 +98,7 @@ def _head(reader: BinaryIO) -> bytes:
     return head
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
+def _forward(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
@@ -108,15 +108,15 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def with_token(url: str, token: str, suite: str = "") -> Iterator[str]:
-    """An address where everybody may do what the token allows at `url`; tools are subtools of `suite`, if named."""
+    """Yield an address that adds the token to requests to `url`; tools are subtools of `suite`, if named."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
-    with _Road((parts.hostname, parts.port), token, suite) as road:
-        thread = threading.Thread(target=road.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    with _ProxyServer((parts.hostname, parts.port), token, suite) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            yield urlunsplit(parts._replace(netloc=road.address))
+            yield urlunsplit(parts._replace(netloc=proxy.address))
         finally:
-            road.shutdown()
+            proxy.shutdown()
             thread.join()

@@ -1,4 +1,4 @@
-"""What a proxy cannot keep, with the reason: checks that pass directly and need not pass through Switchboard.
+"""Checks that pass directly and need not pass through a proxy, each with its reason.
 
 Everything else must pass, so a line here is a decision, and one that is no longer needed fails the tests.
 """
@@ -68,7 +68,7 @@ def reasons(suite: str, era: str | None, mode: str) -> Reasons:
 
 
 def reason(loss: Loss, suite: str, era: str | None, mode: str = "direct") -> str | None:
-    """Why this loss is none of Switchboard's."""
+    """Return the reason if a loss is not caused by Switchboard."""
     known = reasons(suite, era, mode)
     return known.get((loss.scenario, loss.check)) or known.get((loss.scenario, ALL))
 

@@ -46,7 +46,7 @@ NAME = "conformance-fixture"
 
 @asynccontextmanager
 async def workers(_: Server[TaskGroup]) -> AsyncIterator[TaskGroup]:
-    """What runs behind the calls: tasks."""
+    """Yield the group that runs tasks behind calls."""
     async with anyio.create_task_group() as group:
         yield group
         group.cancel_scope.cancel()

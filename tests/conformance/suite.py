@@ -246,7 +246,7 @@ def statuses(results: Results) -> dict[str, dict[str, str]]:
 
 
 def expected(name: str, results: Results | None = None) -> dict[str, dict[str, str]]:
-    """What the fixture or the SDK gives when it is tested directly. Of authorization, every check must pass."""
+    """Return the results of the fixture or the SDK tested directly. Every authorization check must pass."""
     if name in AUTH_SUITES:
         named = {scenario: (results or {}).get(scenario) for scenario in AUTH_SUITES[name].scenarios}
         return {scenario: dict.fromkeys(found or ["ran"], SUCCESS) for scenario, found in named.items()}
@@ -272,7 +272,7 @@ class Loss(NamedTuple):
 
 
 def compare(direct: Mapping[str, Mapping[str, str]], proxied: Results) -> list[Loss]:
-    """What is lost on the way: every check that passes directly must pass, and no new one may fail."""
+    """Return the losses: every check that passes directly must pass, and no new one may fail."""
     losses = []
     for scenario, checks in direct.items():
         found = proxied.get(scenario, {})

@@ -1,4 +1,4 @@
-"""What the pages for people promise: commands, settings, links. Found in the Markdown, never written down twice."""
+"""Finds the commands, settings and links in the Markdown pages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PAGES = sorted(
     if "node_modules" not in page.parts
 ) + sorted(REPO.glob("*.md"))
 FENCE = re.compile(r"^([ \t]*)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
-# Where a command stands in a line of a terminal: at its beginning, behind a prompt, variables or a pipe.
+# A command in a line of a terminal: at the beginning, or after a prompt, variables or a pipe.
 START = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:[^|#`]*\| )?(?:[\w./~-]*/)?switchboard(?= |$)(.*)$")
-# Two columns: what stands behind the gap explains the command. A comment does so too.
+# Two columns: the text after the gap explains the command. A comment does so too.
 GAP = re.compile(r"\s{2,}\S|\s#\s")
-# A place for the reader to fill in, or several ways in one line: nothing that could be typed as it is.
+# A placeholder, or alternatives in one line: not to be typed as shown.
 PATTERN = re.compile(r"[\[\]<>…|]|\b[A-Z][A-Z_]+\b(?!=)")
 
 
@@ -33,14 +33,14 @@ class Line(Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """What a shell would hand over, without the program; a redirection or a next command is not part of it."""
+        """Return the arguments as a shell would pass them, up to a redirection or another command."""
         found = shlex.split(self.text)
         ends = [at for at, word in enumerate(found) if word in ("|", "&&", "||", ";", "&", ">", "<")]
         return found[: ends[0]] if ends else found
 
     @property
     def is_pattern(self) -> bool:
-        """Whether something in it is for the reader to fill in."""
+        """Return True if the reader has to fill something in."""
         return PATTERN.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", self.text)) is not None
 
     def __str__(self) -> str:
@@ -48,23 +48,23 @@ class Line(Struct, frozen=True):
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Language and content of each fenced block."""
+    """Yield language and content of each fenced block."""
     for match in FENCE.finditer(text):
         yield match[2], match[3]
 
 
 def prose(text: str) -> str:
-    """Everything outside fenced blocks."""
+    """Return everything outside fenced blocks."""
     return FENCE.sub("", text)
 
 
 def name_of(page: Path) -> str:
-    """As people would name it."""
+    """Return the path of a page in the repository."""
     return page.relative_to(REPO).as_posix()
 
 
 def commands() -> list[Line]:
-    """Every `switchboard …` of every page, each once."""
+    """Return every `switchboard …` of every page, each once."""
     found: dict[str, Line] = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -83,18 +83,18 @@ def commands() -> list[Line]:
 
 
 def joined(block: str) -> list[str]:
-    """The lines of a block, those that end in a backslash with the next one."""
+    """Return the lines of a block; one that ends in a backslash is joined with the next."""
     return re.sub(r"\\\n\s*", "", block).splitlines()
 
 
 def links(page: Path) -> list[str]:
-    """Every link of a page that stays in the repository."""
+    """Return every link of a page that stays in the repository."""
     found = re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text(encoding="utf-8")))
     return [link for link in found if not re.match(r"[a-z]+:", link)]
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors of a page, as GitHub makes them."""
+    """Return the anchors of a page, as GitHub makes them."""
     found: set[str] = set()
     for title in re.findall(r"^#+ (.*)$", prose(page.read_text(encoding="utf-8")), re.MULTILINE):
         words = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

@@ -39,7 +39,7 @@ class Browser:
         return self._process.pid
 
     def run(self, code: str, **args: object) -> Any:
-        """What this piece of JavaScript returns; `page`, `context`, `heard` and `args` are at hand."""
+        """Run JavaScript with `page`, `context`, `heard` and `args` in scope; return its value."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"code": code, "args": args}) + "\n")
         self._process.stdin.flush()
@@ -72,7 +72,7 @@ class Browser:
         self.run("await page.evaluate((hash) => { location.hash = hash }, args.hash)", hash=hash)
 
     def violations(self, *rules: str) -> list[str]:
-        """What axe-core finds in what is shown now, by these rules alone if there are any."""
+        """Return what axe-core finds on the page, by these rules only if there are any."""
         found: list[str] = self.run(
             "if (!await page.evaluate(() => 'axe' in window)) {"
             "  const { readFileSync } = await import('node:fs');"

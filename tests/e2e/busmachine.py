@@ -84,25 +84,25 @@ class Machine:
             return [{"entry": id, **fields} for id, fields in client.xrange(f"{{switchboard}}:{stream}")]
 
     def events(self) -> list[dict[str, Any]]:
-        """What was told to other programs."""
+        """Return the events published for other programs."""
         return [json.loads(entry["event"]) for entry in self.tail("events")]
 
     def waiting(self, agent: str) -> list[str]:
-        """What waits in an inbox, in its order; a look into the folder costs no process."""
+        """Return the waiting messages of an inbox, in order, without starting a process."""
         inbox = self.folder / ".switchboard" / "inbox" / agent
         names = sorted(path for path in inbox.glob("*.json")) if inbox.is_dir() else []
         return [json.loads(path.read_text())["payload"] for path in names]
 
     def status(self) -> BusStatus | None:
-        """What its relay said last."""
+        """Return the last status of its relay."""
         return relay_status.read(str(self.folder))
 
     def knows(self, agent: str) -> bool:
-        """Whether an agent of another machine can be written to."""
+        """Return True if an agent of another machine is known here."""
         return (self.folder / ".switchboard" / "elsewhere" / agent).exists()
 
     def agent(self, name: str) -> dict[str, Any]:
-        """What its state says about an agent."""
+        """Return the state of an agent."""
         state = json.loads((self.folder / ".switchboard" / "state.json").read_text())
         entry: dict[str, Any] = state["agents"].get(name, {})
         return entry

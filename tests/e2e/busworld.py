@@ -151,7 +151,7 @@ class Took(Struct, frozen=True):
 
 
 class History:
-    """What was accepted, and what was handed out."""
+    """Records of accepted and delivered messages."""
 
     def __init__(self) -> None:
         self.accepted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
@@ -314,7 +314,7 @@ class World:
             await until(arrived)
 
     async def findings(self) -> list[str]:
-        """What breaks a promise, by the record and by the files."""
+        """Return the broken promises, by the record and by the files."""
         told = self.history.faults()
         for name, post in self.posts.items():
             try:

@@ -25,7 +25,7 @@ def check_answers(host: Host) -> None:
 
 
 def starts(workspace: Path, child: str) -> int:
-    """How many processes of this child have been started."""
+    """Return how many processes of this child have been started."""
     return len(recorded(workspace / f"{child}.pids"))
 
 

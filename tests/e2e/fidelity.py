@@ -1,4 +1,4 @@
-"""What a host hears from a peculiar child, message by message: the same conversation, whatever lies in between.
+"""Records what a host receives from a peculiar child: the same conversation, with or without a proxy.
 
 `Line` is how a test talks: any front of Switchboard, or the child itself over its own transport. What is compared is
 every byte of what belongs to the child; ids and tokens are each side's own.
@@ -99,7 +99,7 @@ def _own(message: Any) -> object:
 
 
 def between_eras(messages: list[Any]) -> list[Any]:
-    """What has a meaning in both eras: a result without its kind and how long it may be kept."""
+    """Return a result without the members that only one protocol era has: its kind and lifetime."""
 
     def common(name: str, value: Any) -> tuple[str, Any]:
         if name != "result" or not isinstance(value, tuple):

@@ -39,7 +39,7 @@ def script(workspace: Path, name: str, code: str = "Child().serve()") -> Path:
 
 
 def starts(workspace: Path) -> int:
-    """How often any such child was started."""
+    """Return how often any such child was started."""
     return sum(len(path.read_text().splitlines()) for path in workspace.glob("*.started"))
 
 

@@ -52,7 +52,7 @@ class _Answer(msgspec.Struct):
 
 
 class SilenceError(AssertionError):
-    """What was waited for did not come; the message says what came instead."""
+    """An expected message did not arrive; the text says what did."""
 
 
 class Host:
@@ -237,7 +237,7 @@ class Host:
         return self.use(suite, action="call", subtool=subtool, args=args)
 
     def introspect(self, suite: str, **more: Any) -> Json:
-        """What a suite tells of itself, decoded."""
+        """Return the decoded introspect result of a suite."""
         result = self.use(suite, action="introspect", **more)
         assert not result.get("isError"), result
         (block,) = result["content"]

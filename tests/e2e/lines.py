@@ -33,7 +33,7 @@ def written(message: Json) -> bytes:
 
 
 def reply_to(question: Json) -> bytes:
-    """What the host's side answers."""
+    """Return the answer of the host."""
     return written({"jsonrpc": "2.0", "id": question["id"], "result": REPLY[question["method"]]})
 
 

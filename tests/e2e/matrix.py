@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import mcp_types as types
 
 from tests.e2e.host import SWITCHBOARD
-from tests.e2e.sdk import Mode, Road, Sdk, sdk_host, sdk_web_host, text_of
+from tests.e2e.sdk import HttpMode, Mode, Sdk, sdk_host, sdk_web_host, text_of
 from tests.e2e.web import Web, serving
 from tests.e2e.workspaces import REPO, configure
 from tests.patience import PATIENCE_S
@@ -29,7 +29,7 @@ EVERYTHING_WEB = [sys.executable, str(REPO / "tests" / "children" / "everything_
 
 # Hosts by the front they come through. There is no `sse-modern`: HTTP+SSE is of the handshake era, 2026-07-28 has
 # nothing but POST.
-FRONTS: dict[str, Mode | Road] = {
+FRONTS: dict[str, Mode | HttpMode] = {
     "stdio-legacy": "legacy",
     "stdio-modern": "auto",
     "http-legacy": "session",
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
 
     @property
     def modern(self) -> bool:
-        """Whether the host speaks the era without handshakes."""
+        """Return True if the host uses the stateless protocol."""
         return self.front.endswith("-modern")
 
     async def call(self, tool: str, args: dict[str, Any] | None = None, **more: Any) -> types.CallToolResult:
@@ -80,11 +80,11 @@ class Pair(NamedTuple):
         return uri if self.exposure == "direct" else f"switchboard://{self.child}/{uri}"
 
     def owns(self, name: str) -> bool:
-        """Whether a prompt or resource is of the child, by the name that the host knows."""
+        """Return True if a prompt or resource belongs to the child, by the name in the host."""
         return self.exposure == "direct" or name.startswith((self.prompt(""), self.uri("")))
 
     async def offered(self, kind: str) -> list[str]:
-        """What the child offers of a kind, as the host sees it."""
+        """Return what the child offers of a kind, as the host sees it."""
         client = self.sdk.client
         if kind == "prompt":
             names = [prompt.name for prompt in (await client.list_prompts()).prompts]
@@ -100,7 +100,7 @@ class Pair(NamedTuple):
 
 
 class Grid:
-    """What runs. `remote` has the addresses of the remote children."""
+    """The running servers. `remote` has the addresses of the remote children."""
 
     def __init__(self, folder: Path, remote: dict[str, str], web: Web) -> None:
         self._folder = folder

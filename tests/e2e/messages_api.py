@@ -43,7 +43,7 @@ Decide = Callable[[Json], Answer]
 
 
 class MessagesApi:
-    """See the module. Where no answer is left, `otherwise` decides."""
+    """The service. If no answer is left, `otherwise` decides."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -95,11 +95,11 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def calls(self, command: str) -> int:
-        """How often a command was used since the start."""
+        """Return how often a command was used since the start."""
         return self._count("commandstats", rf"cmdstat_{command}:calls=(\d+)")
 
     def errors(self, code: str) -> int:
-        """How often it has answered with an error since the start."""
+        """Return how often it has answered with an error since the start."""
         return self._count("errorstats", rf"errorstat_{code}:count=(\d+)")
 
     def _count(self, section: str, pattern: str) -> int:
@@ -110,5 +110,5 @@ class RedisServer:
         return int(found[1]) if found else 0
 
     def keys(self, pattern: str) -> int:
-        """How many keys there are, of whatever prefix."""
+        """Return the number of keys, of any prefix."""
         return int(self.ask("EVAL", f"return #redis.call('KEYS', '*:{pattern}')", "0").removeprefix(":"))

@@ -24,7 +24,7 @@ from tests.e2e.web import Web
 from tests.patience import PATIENCE_S
 
 Mode = Literal["auto", "legacy"]
-Road = Literal["stateless", "session", "sse"]
+HttpMode = Literal["stateless", "session", "sse"]
 Json = dict[str, Any]
 
 
@@ -134,14 +134,14 @@ async def sdk_host(
 
 
 @asynccontextmanager
-async def sdk_web_host(web: Web, road: Road, *, name: str = "Al") -> AsyncIterator[Sdk]:
+async def sdk_web_host(web: Web, http_mode: HttpMode, *, name: str = "Al") -> AsyncIterator[Sdk]:
     """The same over HTTP: Streamable HTTP in either era, or HTTP+SSE."""
     async with httpx2.AsyncClient(headers=web.bearer, timeout=PATIENCE_S) as http:
-        if road == "sse":
+        if http_mode == "sse":
             transport: Any = sse_client(f"{web.url}/sse", headers=web.bearer)
         else:
             transport = streamable_http_client(f"{web.url}/mcp", http_client=http)
-        async with _held(transport, "auto" if road == "stateless" else "legacy", name) as host:
+        async with _held(transport, "auto" if http_mode == "stateless" else "legacy", name) as host:
             yield host
 
 

@@ -22,7 +22,7 @@ def run(workspace: Path, *arguments: str, stdin: str | None = None, **environ: s
 
 
 def answered(done: Done, code: int = 0) -> str:
-    """What was written to stdout, where the command ended as it should."""
+    """Return stdout of a command that succeeds."""
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -35,7 +35,7 @@ def parsed(done: Done, code: int = 0) -> Any:
 
 
 def complaint(done: Done, code: int) -> str:
-    """What was written to stderr, where the command failed as it should: in words, never with a traceback."""
+    """Return stderr of a command that fails as expected, without a traceback."""
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("switchboard: ")
     assert "Traceback" not in done.stderr

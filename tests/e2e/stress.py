@@ -1,4 +1,4 @@
-"""What the tests under stress look at from outside: process trees, descriptors, memory; and waiting with a deadline.
+"""Helpers for stress tests: process trees, descriptors, memory, and waiting with a deadline.
 
 Knows how Switchboard's own processes are arranged (launcher, reapers), nothing of the protocol.
 """
@@ -54,7 +54,7 @@ def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def survivors(processes: Sequence[psutil.Process], patience: float = PATIENCE_S) -> list[str]:
-    """Who is still there when everybody should have gone; empty as soon as nobody is. Ends them."""
+    """Return processes that are left over after a deadline, and end them; empty if there are none."""
     deadline = time.monotonic() + patience
     while left := alive(processes):
         if time.monotonic() > deadline:
@@ -84,7 +84,7 @@ def _is_reaper(process: psutil.Process) -> bool:
 
 
 def descriptors(pid: int) -> list[str]:
-    """What a process has open, one entry a descriptor."""
+    """Return the open descriptors of a process."""
     found = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:

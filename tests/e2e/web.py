@@ -288,7 +288,7 @@ def stop(process: subprocess.Popen[bytes]) -> int:
 
 
 def _info(process: subprocess.Popen[bytes], workspace: Path, log: Path) -> Json:
-    """Where it listens, once it says so."""
+    """Return the address once the server reports it."""
     file = workspace / ".switchboard" / "server_info.json"
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and process.poll() is None:

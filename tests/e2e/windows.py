@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "switchboard_mcp"]
 
 
 class Window:
-    """See the module."""
+    """A pseudo-terminal with a running program."""
 
     def __init__(self, argv: list[str], cwd: Path, environ: dict[str, str]) -> None:
         self._master, self._slave = os.openpty()

@@ -1,4 +1,4 @@
-"""How long the fuzz tests run, and with which seed. `make fuzz` runs this module.
+"""Sets duration and seed of the fuzz tests. `make fuzz` runs this module.
 
 In `make test` each surface gets a fixed number of examples, the same in every run. `make fuzz` repeats all surfaces
 with many more examples and random seeds until its time is over, and prints the seed of each round: run with

@@ -17,14 +17,14 @@ Json = dict[str, Any]
 
 
 class Turn(NamedTuple):
-    """What a host sends its model, as far as the script looks into it."""
+    """The parts of a model request that scripts read."""
 
     tools: list[str]
     results: list[str]
 
 
 class Dialect(NamedTuple):
-    """How one kind of model is asked, and how it answers: the events of a stream."""
+    """The request and response format of one kind of model: the events of a stream."""
 
     read: Callable[[Json], Turn]
     call: Callable[[str, Json], list[Json]]
@@ -32,7 +32,7 @@ class Dialect(NamedTuple):
 
 
 class Model:
-    """What the script says, and what was heard."""
+    """A scripted model, with the requests it has received."""
 
     def __init__(self, suite: str, arguments: Json) -> None:
         self._suite = suite
@@ -55,7 +55,7 @@ class Model:
 
 
 class Script(Protocol):
-    """What decides the answers of a model that listens."""
+    """Decides the answers of a scripted model."""
 
     url: str
 

@@ -53,7 +53,7 @@ Entry = Stdio | Http
 
 
 class Told(NamedTuple):
-    """What a host said."""
+    """The output of a host."""
 
     out: str
     err: str
@@ -99,7 +99,7 @@ class HostProgram(ABC):
         return told
 
     def variables(self) -> dict[str, str]:
-        """What it needs in its environment."""
+        """Return the environment variables it needs."""
         return {}
 
     def environment(self) -> dict[str, str]:

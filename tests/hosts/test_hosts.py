@@ -33,7 +33,7 @@ from tests.hosts.programs import (
     Http,
     Stdio,
 )
-from tests.hosts.road import watched
+from tests.hosts.recording_proxy import recorded
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e]
@@ -114,17 +114,17 @@ def test_over_pipes_the_suites_are_listed_and_a_call_reaches_the_child(
 
 
 def test_over_http_the_suites_are_listed_and_a_call_reaches_the_child(host: HostProgram, web: Http) -> None:
-    with watched(web.url) as road:
-        use_a_suite(host, web._replace(url=road.url))
-    assert road.methods[0] == host.opening
-    assert "tools/list" in road.methods
+    with recorded(web.url) as proxy:
+        use_a_suite(host, web._replace(url=proxy.url))
+    assert proxy.methods[0] == host.opening
+    assert "tools/list" in proxy.methods
 
 
 @pytest.mark.parametrize("host", WITH_SSE, indirect=True, ids=lambda kind: kind.name)
 def test_over_http_with_sse_too(host: HostProgram, web: Http) -> None:
-    with watched(web.url.replace("/mcp", "/sse")) as road:
-        use_a_suite(host, web._replace(url=road.url, kind="sse"))
-    assert road.methods[0] == "initialize"
+    with recorded(web.url.replace("/mcp", "/sse")) as proxy:
+        use_a_suite(host, web._replace(url=proxy.url, kind="sse"))
+    assert proxy.methods[0] == "initialize"
 
 
 # Answers when as many calls have come as hosts were started.

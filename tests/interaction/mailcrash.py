@@ -112,7 +112,7 @@ def arm(fuse: Fuse) -> None:
 
 
 class History:
-    """What workers were told: lines that are whole or not there."""
+    """Results that workers received, as complete lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -225,7 +225,7 @@ def check(tree: StoreDirectory, history: list[list[Any]], *, single_claims: bool
 
 
 def in_order(where: dict[str, list[tuple[str, MessageFile]]], history: list[list[Any]]) -> None:
-    """What one sender was told first is first: `accepted` lines have the sender and its count."""
+    """Check the order of each sender: `accepted` lines have the sender and its count."""
     orders: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for line in history:
         if line[0] == "accepted" and len(line) == 4:

@@ -120,7 +120,7 @@ class Question(ReadyWaiter, PendingRequest):
 
 
 async def ask(child: Child, tool: str, **arguments: object) -> Json | Failure | None:
-    """What comes of a call."""
+    """Return the outcome of a call."""
     return await Question(child, tool, arguments).ask().answer()
 
 

@@ -95,7 +95,7 @@ class Server:
         return self.requests(method)[-1]
 
     def reply(self, id: int | str = "q") -> Json | None:
-        """What the client answered to a question."""
+        """Return the client's answer to a question."""
         found = [message for message in self.heard if "method" not in message and message["id"] == id]
         assert len(found) <= 1, found
         return found[0] if found else None
@@ -300,7 +300,7 @@ class Host:
 
 
 class Board:
-    """See the module."""
+    """A gateway with its hosts, children and clock."""
 
     def __init__(self) -> None:
         self.loop = ClockLoop()

@@ -39,7 +39,7 @@ class Rig(Recorder):
         self.link.send(jsonrpc.notification(method, params))
 
     async def until_lost(self, id: int = 1) -> Failure:
-        """Why a request has failed, alone or with the link."""
+        """Return the reason why a request failed, alone or with the connection."""
         await self.until(lambda: b"%d" % id in self.lost or self.ends > 0)
         return self.lost.get(b"%d" % id) or await self.until_over()
 

@@ -23,7 +23,7 @@ def decoded(rig: Rig) -> list[Json]:
 
 
 async def greet(request: Request, reply: Reply) -> bool:
-    """What every server of the handshake era does first. True where that was all."""
+    """Answer the handshake, streams, notifications and the end. Return True if the request was one of these."""
     if request.call == "initialize":
         await reply.result(request, {"protocolVersion": VERSION}, mcp_session_id="s1")
     elif request.method == "GET" and "last-event-id" not in request.headers:

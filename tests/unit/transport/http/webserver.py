@@ -29,7 +29,7 @@ class Request:
 
     @property
     def call(self) -> str:
-        """What it is about: the method of its message, else that of HTTP."""
+        """Return the method of its message, else that of HTTP."""
         return str(self.json.get("method", "response")) if self.body else self.method
 
 

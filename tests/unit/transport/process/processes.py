@@ -134,7 +134,7 @@ def kill(pid: int) -> None:
 
 
 def descriptors(pid: int | str = "self") -> dict[int, str]:
-    """What a process has open."""
+    """Return the open descriptors of a process."""
     found: dict[int, str] = {}
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
