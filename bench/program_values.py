@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from switchboard_mcp.suites.schema import pointer, resolve
+from switchboard_mcp.suites.schema_compaction import pointer, resolve
 
 MAX_DEPTH = 6
 TRIES = 6

@@ -22,7 +22,7 @@ from msgspec import Struct, to_builtins
 from bench.report import Goal, Options, Report, Table
 from switchboard_mcp.config.sandbox import brief
 from switchboard_mcp.policy.launch.packages import PackageRequest, program_in
-from switchboard_mcp.setup.descriptions import load_library, propose_sandbox
+from switchboard_mcp.setup.known_servers import load_library, propose_sandbox
 
 REPO = Path(__file__).resolve().parent.parent
 LIMIT_MS = 20_000

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from switchboard_mcp.cli.catalogs import read_catalog
-from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.schema_compaction import compact
 from switchboard_mcp.suites.signature import signature
 
 NESTED = ("items", "additionalProperties", "not")

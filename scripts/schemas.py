@@ -20,8 +20,8 @@ import msgspec
 from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, UnionType, type_info
 
 from switchboard_mcp.config.agent_names import AGENT
-from switchboard_mcp.config.approvals import Approvals
-from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.config.files.approvals import Approvals
+from switchboard_mcp.config.files.lock_models import LockFile
 from switchboard_mcp.config.models import ChildEntry, Config
 from switchboard_mcp.evidence.artifacts import EvidenceReport, Metrics, Stamp
 from switchboard_mcp.mail import messages

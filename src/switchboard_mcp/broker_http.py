@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.server.call_watch import CallWatch
-from switchboard_mcp.server.dashboard.access import ADMIN, LINK_TTL_S, Viewer
+from switchboard_mcp.server.dashboard.dashboard_access import ADMIN, LINK_TTL_S, Viewer
 from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http import auth
 from switchboard_mcp.server.http.auth import TokenTable

@@ -23,7 +23,7 @@ from switchboard_mcp.redaction.redactor import Redactor
 if TYPE_CHECKING:
     from switchboard_mcp.bus.replicas.replicas import RedisReplicas
     from switchboard_mcp.children.context import ChildContext
-    from switchboard_mcp.children.pinning import Pins
+    from switchboard_mcp.children.locking.pinning import Pins
     from switchboard_mcp.gateway.programs.program_server import ProgramServer
     from switchboard_mcp.gateway.telemetry import Telemetry
     from switchboard_mcp.mail.server import MailServer
@@ -37,7 +37,7 @@ def open_pins(workspace: Workspace, log: Log) -> Pins | None:
     governed = workspace.config.governance.mode == "governed"
     if not governed and not os.path.lexists(os.path.join(workspace.folder, "switchboard.lock.json")):
         return None
-    from switchboard_mcp.children.pinning import load_pins
+    from switchboard_mcp.children.locking.pinning import load_pins
 
     return load_pins(workspace.folder, log, governed=governed)
 

@@ -19,8 +19,8 @@ import pytest
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
-from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import TerminalEntry
+from switchboard_mcp.mail.terminal import terminal_registry
+from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry
 from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
 from tests.patience import PATIENCE_S
@@ -80,7 +80,7 @@ def seed_mail(folder: Path) -> dict[str, str]:
             second = await post.send(result, sender="ben", recipient="ann")
             # A terminal that was started after this message came, so it waits.
             terminal = TerminalEntry(pid=os.getpid(), socket="terminals/builder.sock", allow_execute=True)
-            registry.register(post.path, "builder", terminal)
+            terminal_registry.register(post.path, "builder", terminal)
             order = await post.send(
                 Draft(action="execute", payload="make release"), sender="ben", recipient="builder"
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.approvals import current_platform
+from switchboard_mcp.config.files.approvals import current_platform
 from tests.e2e.governed import (
     OFF,
     command,
@@ -304,5 +304,5 @@ def test_open_mode_loads_nothing_of_it(workspace: Path) -> None:
     governed = {
         name for name in modules if ".policy.launch" in name or name.endswith((".posture", ".governed"))
     }
-    assert not governed | (modules & {"switchboard_mcp.config.approvals"})
+    assert not governed | (modules & {"switchboard_mcp.config.files.approvals"})
     assert "switchboard_mcp.policy.access" in modules

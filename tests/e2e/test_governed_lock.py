@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.approvals import Approvals, approvals_path, read_approvals, write_approvals
+from switchboard_mcp.config.files.approvals import Approvals, approvals_path, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.policy.approved_settings import approve_settings, section_statuses
 from switchboard_mcp.suites import sanitize
@@ -520,8 +520,8 @@ def test_looking_starts_nothing_in_governed_mode_either(governed: Path) -> None:
 def test_what_is_not_used_is_not_loaded(workspace: Path) -> None:
     add_child(workspace, "mock", MOCK_CHILD)
     lock = {
-        "switchboard_mcp.children.pinning",
-        "switchboard_mcp.children.lock",
+        "switchboard_mcp.children.locking.pinning",
+        "switchboard_mcp.children.locking.lock_file",
         "switchboard_mcp.policy.tool_hash",
     }
     assert not lock & loaded(workspace, [*LIST, INTROSPECT])

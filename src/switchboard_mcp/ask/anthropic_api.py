@@ -25,7 +25,7 @@ from switchboard_mcp.ask.conversation import (
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.schema_compaction import compact
 from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.system.installation import install_hint
 

@@ -24,7 +24,7 @@ from switchboard_mcp.ask.conversation import (
 from switchboard_mcp.ask.plan import ModelTurn, Offered
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.schema_compaction import compact
 from switchboard_mcp.suites.token_estimate import estimate
 
 SAMPLING = "sampling/createMessage"

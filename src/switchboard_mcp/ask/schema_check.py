@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from switchboard_mcp.suites.schema import pointer
+from switchboard_mcp.suites.schema_compaction import pointer
 
 MAX_DEPTH = 64
 # No sensible call needs more; a schema crafted to take forever does.

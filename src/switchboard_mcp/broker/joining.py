@@ -19,7 +19,7 @@ from switchboard_mcp.config.workspace_folder import served_workspace
 
 # `BROKER_SWITCH` of the config, which is not loaded yet.
 SWITCH = "SWITCHBOARD_BROKER"
-BROKER, AGAIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.again"
+BROKER, AGAIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.rejoin"
 # The current folder must not be a source of modules. The rest as this process was started.
 PYTHON = [
     *(sys.executable, "-P"),

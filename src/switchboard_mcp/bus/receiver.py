@@ -19,8 +19,9 @@ from switchboard_mcp.bus.sender import BATCH, WINDOW
 from switchboard_mcp.bus.sequence import SequenceMark, check_sequence
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, MailMessage
-from switchboard_mcp.mail.store import remote_inbox, signing
+from switchboard_mcp.mail.store import signing
 from switchboard_mcp.mail.store.receipts import MAX_RECEIPT_BYTES
+from switchboard_mcp.mail.store.remote import remote_inbox
 from switchboard_mcp.mail.store.store import MessageStore
 
 # An entry is dead-lettered after this many unexpected failures, or this many deliveries without an acknowledgement:

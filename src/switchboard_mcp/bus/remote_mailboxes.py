@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from switchboard_mcp.bus.node import is_node_id
-from switchboard_mcp.mail.store import remote_outbox
+from switchboard_mcp.mail.store.remote import remote_outbox
 from switchboard_mcp.mail.store.store import MessageStore
 
 # Mailboxes checked in turn each time there is nothing else to do.

@@ -17,10 +17,10 @@ from switchboard_mcp.bus.redis_client import BusClient, Fields, StreamEntry
 from switchboard_mcp.bus.remote_mailboxes import RemoteMailboxes
 from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.remote_outbox import (
+from switchboard_mcp.mail.store.remote import remote_outbox
+from switchboard_mcp.mail.store.remote.remote_outbox import (
     MessageInTransit,
     Shipment,
     ShippedMessage,

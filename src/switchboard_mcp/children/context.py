@@ -20,7 +20,7 @@ from switchboard_mcp.transport.rpc import Peer
 from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.pinning import Pins
+    from switchboard_mcp.children.locking.pinning import Pins
     from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.config.models import ChildSpec
     from switchboard_mcp.inprocess.server_app import ServerApp, ToolTable

@@ -31,7 +31,7 @@ from switchboard_mcp.suites import sanitize
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.pinning import LockPin
+    from switchboard_mcp.children.locking.pinning import LockPin
     from switchboard_mcp.policy.drift import ToolChange
 
 # The lists that a notification is about, and the capability that announces each list.

@@ -15,9 +15,9 @@ from switchboard_mcp.children.catalog import Catalog, cache_folder, read_tools
 from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
 from switchboard_mcp.cli.main import MAIL_OPTIONS_WITH_VALUE, split_command
 from switchboard_mcp.config.agent_names import is_agent_name
+from switchboard_mcp.config.files.secrets_file import read_secrets
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
-from switchboard_mcp.config.secrets_file import read_secrets
 from switchboard_mcp.config.variables import used_variables
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.setup.hosts import HOSTS

@@ -12,9 +12,9 @@ import sys
 from switchboard_mcp import __version__
 from switchboard_mcp.app import CommandOptions
 from switchboard_mcp.cli.console import Console
+from switchboard_mcp.cli.help_texts import MAIL_OVERVIEW, OVERVIEW
 from switchboard_mcp.cli.index import COMMANDS, MAIL_COMMANDS, parser_for
 from switchboard_mcp.cli.invocation import SEE_HELP, Invocation, usage_error
-from switchboard_mcp.cli.overview import MAIL_OVERVIEW, OVERVIEW
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.suites.fuzzy import did_you_mean
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import UNSET, to_builtins
 from msgspec.structs import astuple
 
-from switchboard_mcp.cli.broker import SESSION_ALIGN, SESSION_HEADER, session_cells
+from switchboard_mcp.cli.commands.broker import SESSION_ALIGN, SESSION_HEADER, session_cells
 from switchboard_mcp.cli.console import (
     Styled,
     format_duration,

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from switchboard_mcp.config import models, sections
 from switchboard_mcp.config.documents import Unreadable, join_key, read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
+from switchboard_mcp.config.files.secrets_file import SECRETS_FILE, read_secrets
 from switchboard_mcp.config.models import DEFAULT_GLOBS, ChildSpec, Config, ConfigWarning, StoredVariables
-from switchboard_mcp.config.secrets_file import SECRETS_FILE, read_secrets
 from switchboard_mcp.config.variables import missing_variables, unsupported_references, used_variables
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system import globs

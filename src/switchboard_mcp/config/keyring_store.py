@@ -13,7 +13,7 @@ from importlib import import_module
 from shlex import quote
 from typing import Any
 
-from switchboard_mcp.config.secrets_file import KEYRING_REFERENCE
+from switchboard_mcp.config.files.secrets_file import KEYRING_REFERENCE
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.system.installation import install_hint
 

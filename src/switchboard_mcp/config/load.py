@@ -12,9 +12,9 @@ import msgspec
 
 from switchboard_mcp.config import sections
 from switchboard_mcp.config.agent_names import token_name_problem
-from switchboard_mcp.config.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
+from switchboard_mcp.config.files.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, UserScope, Workspace
 from switchboard_mcp.config.sandbox import sandbox_mistakes
 from switchboard_mcp.config.sections import Token

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, structs
 
 from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.files.secrets_file import is_keyring_reference
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
-from switchboard_mcp.config.secrets_file import is_keyring_reference
 from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.redaction.redactor import is_secret_name
 

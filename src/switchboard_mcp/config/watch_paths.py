@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from switchboard_mcp.config.descriptions import FILE as DESCRIPTIONS
+from switchboard_mcp.config.files.descriptions import FILE as DESCRIPTIONS
+from switchboard_mcp.config.files.secrets_file import SECRETS_FILE
 from switchboard_mcp.config.load import JSON_NAME, TOML_NAME, WORKSPACE_MARKERS
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.secrets_file import SECRETS_FILE
 from switchboard_mcp.system import globs
 
 ConfigVersion = tuple[tuple[int, int, int] | None, ...]

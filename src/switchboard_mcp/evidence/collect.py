@@ -20,9 +20,15 @@ from msgspec import UNSET, Raw, Struct
 from switchboard_mcp import __version__
 from switchboard_mcp.children.catalog import Tool, read_tools
 from switchboard_mcp.children.health import health_rules
-from switchboard_mcp.children.lock import find_tampering, launch_hash, lock_path, read_lock, snapshot_of
-from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, approvals_path
-from switchboard_mcp.config.lockfile import LockedChild, LockFile
+from switchboard_mcp.children.locking.lock_file import (
+    find_tampering,
+    launch_hash,
+    lock_path,
+    read_lock,
+    snapshot_of,
+)
+from switchboard_mcp.config.files.approvals import Approval, Approvals, FilePin, approvals_path
+from switchboard_mcp.config.files.lock_models import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace, recorded_sandbox, sandbox_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.config.sandbox import merged

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw
 
-from switchboard_mcp.gateway.client_request import ResumeResult
+from switchboard_mcp.gateway.client_requests.client_request import ResumeResult
 from switchboard_mcp.gateway.forward import (
     AS_IT_IS,
     TOOLS,

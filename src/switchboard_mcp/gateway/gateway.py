@@ -28,7 +28,7 @@ from switchboard_mcp.errors import (
 )
 from switchboard_mcp.gateway import methods
 from switchboard_mcp.gateway.call_path import send_without_answer
-from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
+from switchboard_mcp.gateway.client_requests.client_request_broker import ClientRequestBroker
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest, refuse_call
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter

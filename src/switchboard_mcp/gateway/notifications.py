@@ -21,7 +21,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import UNREADABLE, Peer
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.client_request_broker import ClientRequestBroker
+    from switchboard_mcp.gateway.client_requests.client_request_broker import ClientRequestBroker
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.suites.views import View
 

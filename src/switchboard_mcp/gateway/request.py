@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 from switchboard_mcp.children.child import MAX_BACKLOG, Child
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import INVALID_PARAMS, INVALID_REQUEST, Failure, failure, rpc_error
-from switchboard_mcp.gateway.input_required import InputRound, RetryWaiter
+from switchboard_mcp.gateway.client_requests.input_required import InputRound, RetryWaiter
 from switchboard_mcp.gateway.issued_ids import IdKind
 from switchboard_mcp.gateway.request_context import HostContext
 from switchboard_mcp.gateway.session import ReplyChannel, Session
@@ -26,7 +26,7 @@ from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.transport.rpc import PendingRequest, next_id
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.client_request import Encode, KeptAnswer
+    from switchboard_mcp.gateway.client_requests.client_request import Encode, KeptAnswer
     from switchboard_mcp.gateway.incoming import IncomingRequest
     from switchboard_mcp.gateway.telemetry import RequestObserver
 

@@ -18,7 +18,7 @@ from switchboard_mcp.transport.base import MessageTransport
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
-    from switchboard_mcp.gateway.client_request import ClientRequests, PendingClientRequest
+    from switchboard_mcp.gateway.client_requests.client_request import ClientRequests, PendingClientRequest
     from switchboard_mcp.gateway.suites.suite_tools import Suite
 
 

@@ -11,8 +11,8 @@ from switchboard_mcp.mail.presentation import describe_agents, summary_view
 from switchboard_mcp.mail.store.store import MailboxChange
 
 if TYPE_CHECKING:
+    from switchboard_mcp.mail.agent_session import AgentSession
     from switchboard_mcp.mail.server import MailServer
-    from switchboard_mcp.mail.session import AgentSession
 
 AGENTS = "switchboard://agents"
 INBOX = "switchboard://inbox/"

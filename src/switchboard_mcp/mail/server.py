@@ -17,12 +17,12 @@ from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier, Resource, ToolSpec
 from switchboard_mcp.mail import resources
+from switchboard_mcp.mail.agent_session import AgentSession
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.overseer import OverseerNotes
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
-from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.directory import Transaction

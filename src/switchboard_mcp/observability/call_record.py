@@ -7,7 +7,7 @@ The audit log and the dashboard's call log are observers. To add a field:
 - write it: `MEMBERS` and `_texts` in `observability.audit.writer` if its values repeat (they key a cache of encoded
   text), else beside `args`;
 - read it: `AuditEntry` in `observability.audit.entry`;
-- show it: `cli.commands.audit`, and for the dashboard `LiveCall` in `server.dashboard.call_log` and the modules
+- show it: `cli.governance.audit`, and for the dashboard `LiveCall` in `server.dashboard.call_log` and the modules
   `calls.js` and `audit.js` beside it.
 """
 

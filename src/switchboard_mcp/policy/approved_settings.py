@@ -15,8 +15,8 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.approvals import Approvals
 from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.files.approvals import Approvals
 from switchboard_mcp.config.models import SETTING_OWNERS, Config, SuiteSettings, Workspace
 from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard_mcp.policy.tool_hash import SETS, UNREADABLE, one_line
 from switchboard_mcp.suites.sanitize import clean
-from switchboard_mcp.suites.schema import DEFS, MAPS, MAX_DEPTH
+from switchboard_mcp.suites.schema_compaction import DEFS, MAPS, MAX_DEPTH
 
 Kind = Literal["added", "removed", "changed"]
 Members = Mapping[str, object]

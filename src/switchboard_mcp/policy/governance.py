@@ -14,7 +14,12 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.approvals import approvals_path, current_platform, path_variables, read_approvals
+from switchboard_mcp.config.files.approvals import (
+    approvals_path,
+    current_platform,
+    path_variables,
+    read_approvals,
+)
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace, sandbox_settings_of
 from switchboard_mcp.config.variables import expand, keyring_variables, missing_variables
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused

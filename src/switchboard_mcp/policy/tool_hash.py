@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from switchboard_mcp.protocol.jsonrpc import decode_members
-from switchboard_mcp.suites.schema import MAPS, MAX_DEPTH, ONE
+from switchboard_mcp.suites.schema_compaction import MAPS, MAX_DEPTH, ONE
 
 # The members that are locked. Icons, `_meta` and the like are for programs: no model reads them. But `ui` in `_meta` is
 # locked: it says whether a model may see the tool at all.

@@ -81,7 +81,7 @@ class LearnedResult(Struct, omit_defaults=True):
 
 
 class LockedResults(Protocol):
-    """The result types in the lock: `children.pinning.Pins`."""
+    """The result types in the lock: `children.locking.pinning.Pins`."""
 
     def result_schema(self, child: str, subtool: str) -> object:
         """Return the locked type of a subtool's result, or None if it has none or is not enforced."""

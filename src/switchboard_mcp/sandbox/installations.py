@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from switchboard_mcp.config.sandbox import BASIC_ENV, PRESETS, SandboxWords
 from switchboard_mcp.policy.launch.packages import PackageRequest, parse_runner, program_in
-from switchboard_mcp.policy.launch.programs import Unresolved
+from switchboard_mcp.policy.launch.program_resolution import Unresolved
 from switchboard_mcp.policy.launch.text_rules import program_name
 from switchboard_mcp.sandbox.plan import Launch, Places
 from switchboard_mcp.sandbox.programs import which

@@ -14,16 +14,16 @@ from shutil import which
 from msgspec import Struct, structs
 
 from switchboard_mcp.config import sections
-from switchboard_mcp.config.descriptions import read_descriptions
 from switchboard_mcp.config.documents import read_document
 from switchboard_mcp.config.entries import EntryLocation, read_entry
+from switchboard_mcp.config.files.descriptions import read_descriptions
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning
 from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
-from switchboard_mcp.setup.descriptions import find_known_server
 from switchboard_mcp.setup.dialects import OPEN_FOLDER, HostServer
+from switchboard_mcp.setup.known_servers import find_known_server
 
 FOLDER = ".switchboard"
 FILE = ".mcp.json"

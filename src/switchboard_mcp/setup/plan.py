@@ -13,10 +13,10 @@ from typing import Literal
 from msgspec import Struct, structs, to_builtins
 
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
+from switchboard_mcp.config.files.schema_files import read_schema, schema_file
+from switchboard_mcp.config.files.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.config.keyring_store import new_reference
 from switchboard_mcp.config.sandbox import Preset
-from switchboard_mcp.config.schema_files import read_schema, schema_file
-from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
@@ -28,7 +28,6 @@ from switchboard_mcp.setup.child_entries import (
     replace_literal_secrets,
     safe_name,
 )
-from switchboard_mcp.setup.descriptions import propose_sandbox
 from switchboard_mcp.setup.dialects import ENTRY_NAME, HostServer, portable_command
 from switchboard_mcp.setup.discovery import DiscoveredServer, Discovery, ServerMap
 from switchboard_mcp.setup.edit import formats, jsonc_edit
@@ -43,6 +42,7 @@ from switchboard_mcp.setup.host_profiles import (
 )
 from switchboard_mcp.setup.hosts import ANY_FILE
 from switchboard_mcp.setup.journal import FileChange, ServerMapEdit, read
+from switchboard_mcp.setup.known_servers import propose_sandbox
 from switchboard_mcp.setup.variable_syntax import referenced_variables
 from switchboard_mcp.system.atomic_write import GITIGNORE
 

@@ -15,8 +15,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from switchboard_mcp.config.files.secrets_file import SECRETS_FILE
 from switchboard_mcp.config.load import JSON_NAME, TOML_NAME
-from switchboard_mcp.config.secrets_file import SECRETS_FILE
 from switchboard_mcp.setup.child_entries import FILE, FOLDER, PERSONAL, TEAM
 from switchboard_mcp.setup.edit import formats, jsonc_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError

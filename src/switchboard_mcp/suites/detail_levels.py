@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.schema_compaction import compact
 from switchboard_mcp.suites.signature import UNREADABLE, result_type, signature
 from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.suites.token_estimate import estimate

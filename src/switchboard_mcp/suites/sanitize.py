@@ -14,7 +14,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import Raw
 
-from switchboard_mcp.suites.schema import MANY, MAPS, MAX_DEPTH, ONE
+from switchboard_mcp.suites.schema_compaction import MANY, MAPS, MAX_DEPTH, ONE
 
 # Of 1,915 tools of published servers only 3 exceed this; 2,000 tokens for one tool are enough for any manual.
 DESCRIPTION_CHARS = 8_000

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from switchboard_mcp.suites.schema import pointer, resolve
+from switchboard_mcp.suites.schema_compaction import pointer, resolve
 from switchboard_mcp.suites.summary import summarise
 from switchboard_mcp.suites.token_estimate import estimate
 

@@ -180,7 +180,7 @@ STARTS = {
     # `ps` where there is no /proc; the probe of sandboxes, which is our own program.
     "subprocess.run": {"transport/process/reaper.py", "system/processes.py", "sandbox/probing.py"},
     # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.
-    "execv": {"broker/again.py", "broker/shim.py"},
+    "execv": {"broker/rejoin.py", "broker/shim.py"},
     # The worker of programs: a binary of the package that the helper uses.
     "execve": {"broker/shim.py", "programs/helper/worker_launcher.py"},
 }

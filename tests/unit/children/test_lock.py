@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw, UnsetType
 
-from switchboard_mcp.children import lock
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
-from switchboard_mcp.config.lockfile import LockedChild, LockFile
+from switchboard_mcp.children.locking import lock_file
+from switchboard_mcp.config.files.lock_models import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import Preset, SandboxSettings
 from switchboard_mcp.errors import SwitchboardError
@@ -42,7 +42,7 @@ def snapshot(*tools: Json, **more: Any) -> ServerSnapshot:
 
 
 def entry(*tools: Json, **more: Any) -> LockedChild:
-    return lock.lock_child(SPEC, "/w", snapshot(*tools, **more))
+    return lock_file.lock_child(SPEC, "/w", snapshot(*tools, **more))
 
 
 def written(**children: LockedChild) -> LockFile:
@@ -53,21 +53,21 @@ def written(**children: LockedChild) -> LockFile:
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
-    path = lock.lock_path(str(tmp_path))
-    lock.write_lock(path, written(kid=entry()))
-    again = lock.read_lock(path)
+    path = lock_file.lock_path(str(tmp_path))
+    lock_file.write_lock(path, written(kid=entry()))
+    again = lock_file.read_lock(path)
     assert again is not None
-    assert lock.render(again) == Path(path).read_bytes()
-    assert lock.find_tampering(path, "kid", again.children["kid"]) is None
+    assert lock_file.render(again) == Path(path).read_bytes()
+    assert lock_file.find_tampering(path, "kid", again.children["kid"]) is None
     assert list(tmp_path.iterdir()) == [Path(path)]
 
 
 def test_there_may_be_no_lock(tmp_path: Path) -> None:
-    assert lock.read_lock(str(tmp_path / "switchboard.lock.json")) is None
+    assert lock_file.read_lock(str(tmp_path / "switchboard.lock.json")) is None
 
 
 def test_the_file_is_sorted_and_valid_by_its_schema() -> None:
-    data = lock.render(written(b=entry(), a=entry(READ, {**READ, "name": "other"})))
+    data = lock_file.render(written(b=entry(), a=entry(READ, {**READ, "name": "other"})))
     document = json.loads(data)
     assert data.decode() == json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     jsonschema.validate(document, published_schema("lock"))
@@ -76,9 +76,9 @@ def test_the_file_is_sorted_and_valid_by_its_schema() -> None:
 def test_an_editor_may_be_told_where_the_schema_is(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text('{"$schema": "./x.json", "schemaVersion": 1}')
-    read = lock.read_lock(str(path))
+    read = lock_file.read_lock(str(path))
     assert read is not None
-    assert b'"$schema": "./x.json"' in lock.render(read)
+    assert b'"$schema": "./x.json"' in lock_file.render(read)
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_a_broken_file_is_refused_by_its_name_and_key(tmp_path: Path, text: str,
     path = tmp_path / "switchboard.lock.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(SwitchboardError) as caught:
-        lock.read_lock(str(path))
+        lock_file.read_lock(str(path))
     assert caught.value.failure.code == "lock_invalid"
     assert caught.value.failure.message.startswith(f"{path}: ")
     assert message in caught.value.failure.message
 
 
 def test_every_mistake_is_told_with_its_key(tmp_path: Path) -> None:
-    document = json.loads(lock.render(written(kid=entry(), kit=entry())))
+    document = json.loads(lock_file.render(written(kid=entry(), kit=entry())))
     document["children"]["kid"]["tools"]["read"]["hash"] = "md5:1"
     document["children"]["kit"]["server"]["version"] = 1
     path = tmp_path / "switchboard.lock.json"
     path.write_text(json.dumps(document))
     with pytest.raises(SwitchboardError) as caught:
-        lock.read_lock(str(path))
+        lock_file.read_lock(str(path))
     lines = caught.value.failure.message.splitlines()
     assert [line.split(": ")[1] for line in lines] == [
         "children.kid.tools.read.hash",
@@ -126,7 +126,7 @@ def test_every_mistake_is_told_with_its_key(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(SwitchboardError) as caught:
-        lock.write_lock(str(tmp_path / "missing" / "lock"), written())
+        lock_file.write_lock(str(tmp_path / "missing" / "lock"), written())
     assert "cannot be written" in caught.value.failure.message
 
 
@@ -158,13 +158,13 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_changed_by_hand_is_named(change: Any, key: str) -> None:
-    found = lock.find_tampering("/w/lock", "kid", change(entry()))
+    found = lock_file.find_tampering("/w/lock", "kid", change(entry()))
     assert found is not None
     assert (found.code, f"/w/lock: {key}: " in found.message) == ("lock_invalid", True)
 
 
 def test_an_entry_reads_like_what_the_child_told() -> None:
-    known = lock.snapshot_of(entry(instructions="Careful.\n"))
+    known = lock_file.snapshot_of(entry(instructions="Careful.\n"))
     (tool,) = read_tools(known.tools)
     assert (tool.name, tool.description, known.instructions) == ("read", "Reads.", "Careful.")
     assert (known.server.name, known.protocol, list(known.capabilities)) == (
@@ -177,7 +177,7 @@ def test_an_entry_reads_like_what_the_child_told() -> None:
 
 def test_what_a_call_must_give_is_read_first() -> None:
     schema = {"type": "object", "properties": {"head": {}, "path": {}, "all": {}}, "required": ["path"]}
-    (tool,) = read_tools(lock.snapshot_of(entry({**READ, "inputSchema": schema})).tools)
+    (tool,) = read_tools(lock_file.snapshot_of(entry({**READ, "inputSchema": schema})).tools)
     assert isinstance(tool.input_schema, Raw)
     assert list(json.loads(bytes(tool.input_schema))["properties"]) == ["path", "all", "head"]
 
@@ -197,14 +197,14 @@ def test_what_a_call_must_give_is_read_first() -> None:
 )
 def test_a_launch_is_what_is_run_without_its_secrets(field: str, value: object, same: bool) -> None:
     other = msgspec.structs.replace(SPEC, **{field: value})
-    assert (lock.launch_hash(other, "/w") == lock.launch_hash(SPEC, "/w")) is same
+    assert (lock_file.launch_hash(other, "/w") == lock_file.launch_hash(SPEC, "/w")) is same
 
 
 def test_a_launch_is_the_same_in_every_checkout() -> None:
     elsewhere = msgspec.structs.replace(
         SPEC, command="/home/ada/w/bin/kid", args=["--root", "/home/ada/w/data"]
     )
-    assert lock.launch_hash(elsewhere, "/home/ada/w") == lock.launch_hash(SPEC, "/w")
+    assert lock_file.launch_hash(elsewhere, "/home/ada/w") == lock_file.launch_hash(SPEC, "/w")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_launch_is_the_same_in_every_checkout() -> None:
 )
 def test_an_address_counts_without_its_secrets(one: str, other: str, same: bool) -> None:
     def hashed(url: str) -> str:
-        return lock.launch_hash(ChildSpec(name="r", source="f", kind="http", url=url), "/w")
+        return lock_file.launch_hash(ChildSpec(name="r", source="f", kind="http", url=url), "/w")
 
     assert (hashed(one) == hashed(other)) is same
 
@@ -231,7 +231,7 @@ def test_what_is_the_same_stays_as_it_was_written() -> None:
     after = entry(
         {**READ, "description": "Reads. "}, {**READ, "name": "b", "title": "B"}, instructions="Be good."
     )
-    both = lock.merge(before, after)
+    both = lock_file.merge(before, after)
     assert both.tools["read"] is before.tools["read"]
     assert both.tools["b"].title == "B"
     assert both.instructions == "Be\ngood."
@@ -252,23 +252,25 @@ def test_a_changed_sandbox_is_drift_and_an_unknown_one_a_remark(
     before: Preset | UnsetType, after: Preset | UnsetType, shown: list[str], remarks: list[str]
 ) -> None:
     old, new = (
-        lock.lock_child(SPEC, "/w", snapshot(), preset if preset is UNSET else SandboxSettings(preset=preset))
+        lock_file.lock_child(
+            SPEC, "/w", snapshot(), preset if preset is UNSET else SandboxSettings(preset=preset)
+        )
         for preset in (before, after)
     )
-    assert [change.describe() for change in lock.compare_children(old, new)] == shown
-    assert lock.metadata_changes(old, new) == remarks
-    text = lock.render(written(x=old))
+    assert [change.describe() for change in lock_file.compare_children(old, new)] == shown
+    assert lock_file.metadata_changes(old, new) == remarks
+    text = lock_file.render(written(x=old))
     assert (b'"sandbox"' in text) == (before is not UNSET)
     assert msgspec.json.decode(text, type=LockFile).children["x"].sandbox == old.sandbox
 
 
 def test_a_new_version_alone_is_a_remark() -> None:
     before = entry()
-    after = lock.lock_child(msgspec.structs.replace(SPEC, args=[]), "/w", snapshot())
+    after = lock_file.lock_child(msgspec.structs.replace(SPEC, args=[]), "/w", snapshot())
     after.server.version = "2"
     after.protocol = "2026-07-28"
-    assert lock.compare_children(before, after) == []
-    assert lock.metadata_changes(before, after) == [
+    assert lock_file.compare_children(before, after) == []
+    assert lock_file.metadata_changes(before, after) == [
         "it is started differently than when it was locked",
         "server s 1 → s 2",
         "protocol 2025-11-25 → 2026-07-28",

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from switchboard_mcp.cli.help_texts import OVERVIEW
 from switchboard_mcp.cli.index import ALL_COMMANDS, COMMANDS, load_command, parser_for
 from switchboard_mcp.cli.main import OPTIONS_WITH_VALUE, split_command
-from switchboard_mcp.cli.overview import OVERVIEW
 from switchboard_mcp.config.serve_flags import FLAGS
 from switchboard_mcp.errors import SwitchboardError
 

@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from switchboard_mcp.config.approvals import (
+from switchboard_mcp.config.files.approvals import (
     Approval,
     Approvals,
     FilePin,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.descriptions import ChildDescription, read_descriptions
+from switchboard_mcp.config.files.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ConfigWarning
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.config import keyring_store
-from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.config.secrets_file import (
+from switchboard_mcp.config.files.secrets_file import (
     SECRETS_FILE,
     append_secrets,
     is_keyring_reference,
     parse_secrets,
     without_secret,
 )
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, keyring_variables, missing_variables, secret_values
 from switchboard_mcp.errors import Failure, SwitchboardError
 

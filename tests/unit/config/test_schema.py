@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from switchboard_mcp.config import documents
+from switchboard_mcp.config.files.schema_files import SCHEMAS, read_schema
 from switchboard_mcp.config.models import Config
-from switchboard_mcp.config.schema_files import SCHEMAS, read_schema
 from tests.conftest import REPO, published_schema
 
 NAMES = sorted(

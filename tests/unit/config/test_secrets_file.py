@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard_mcp.config.files.secrets_file import (
+    SECRETS_FILE,
+    append_secrets,
+    parse_secrets,
+    read_secrets,
+)
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
-from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets, read_secrets
 from switchboard_mcp.config.variables import expand, missing_variables, secret_values
 
 NAMES = st.from_regex(r"[A-Z][A-Z_]{0,8}", fullmatch=True)

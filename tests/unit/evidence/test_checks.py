@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.children.lock import lock_path, locked_tool, read_lock, write_lock
-from switchboard_mcp.config.approvals import approvals_path, read_approvals, write_approvals
+from switchboard_mcp.children.locking.lock_file import lock_path, locked_tool, read_lock, write_lock
+from switchboard_mcp.config.files.approvals import approvals_path, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.evidence import collect as collecting
 from switchboard_mcp.evidence.artifacts import EvidenceReport

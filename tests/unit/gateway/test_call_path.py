@@ -18,10 +18,10 @@ from msgspec import UNSET, Raw
 
 import switchboard_mcp
 from switchboard_mcp.children.catalog import ServerSnapshot
-from switchboard_mcp.children.lock import lock_child
-from switchboard_mcp.children.pinning import Pins
+from switchboard_mcp.children.locking.lock_file import lock_child
+from switchboard_mcp.children.locking.pinning import Pins
+from switchboard_mcp.config.files.lock_models import LockFile
 from switchboard_mcp.config.gate import GateRule
-from switchboard_mcp.config.lockfile import LockFile
 from switchboard_mcp.config.models import Config, Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
 from switchboard_mcp.errors import Failure, failure

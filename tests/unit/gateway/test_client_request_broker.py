@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.gateway.client_request_broker import MAX_PENDING
+from switchboard_mcp.gateway.client_requests.client_request_broker import MAX_PENDING
 from tests.unit.gateway.board import EVERYTHING, Board, FakeChild, Json, Road
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}, "vendor": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard_mcp.gateway.input_required import MAX_ROUNDS
+from switchboard_mcp.gateway.client_requests.input_required import MAX_ROUNDS
 from switchboard_mcp.protocol.versions import HEADER_MISMATCH
 from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 

@@ -10,9 +10,9 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.children.catalog import ServerSnapshot
-from switchboard_mcp.children.lock import lock_child
-from switchboard_mcp.children.pinning import Pins
-from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.children.locking.lock_file import lock_child
+from switchboard_mcp.children.locking.pinning import Pins
+from switchboard_mcp.config.files.lock_models import LockFile
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.observability.call_record import CallRecord
 from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json

@@ -13,10 +13,10 @@ from msgspec import UNSET, Raw
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import LimitSettings, ProgramSettings
 from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.gateway.client_requests.suspended_requests import COALESCE_S
 from switchboard_mcp.gateway.programs import program_server
 from switchboard_mcp.gateway.programs.prepared import CheckedProgram, PreparedProgram
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
-from switchboard_mcp.gateway.suspended_requests import COALESCE_S
 from switchboard_mcp.programs.engine import Settled
 from tests.unit.gateway.board import ECHO, FOLDER, Board, Host
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from switchboard_mcp.children.catalog import ServerSnapshot
-from switchboard_mcp.children.lock import compare_children, lock_child
+from switchboard_mcp.children.locking.lock_file import compare_children, lock_child
 from switchboard_mcp.config.sections import Expose
 from tests.unit.gateway.board import ECHO, FOLDER, PREFIX, Board, FakeChild, Json
 

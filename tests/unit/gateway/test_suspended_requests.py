@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.gateway import suspended_requests
-from switchboard_mcp.gateway.suspended_requests import COALESCE_S, MAX_PENDING_INPUTS, SUSPEND_TIMEOUT_S
+from switchboard_mcp.gateway.client_requests import suspended_requests
+from switchboard_mcp.gateway.client_requests.suspended_requests import (
+    COALESCE_S,
+    MAX_PENDING_INPUTS,
+    SUSPEND_TIMEOUT_S,
+)
 from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}}

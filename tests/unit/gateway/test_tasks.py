@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.gateway import issued_ids
-from switchboard_mcp.gateway.suspended_requests import COALESCE_S
+from switchboard_mcp.gateway.client_requests.suspended_requests import COALESCE_S
 from tests.unit.gateway.board import ECHO, EVERYTHING, PREFIX, Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import chained
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect, structs
 
-from switchboard_mcp.config.approvals import Approvals, read_approvals, write_approvals
+from switchboard_mcp.config.files.approvals import Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.gate import Condition, GateRule
 from switchboard_mcp.config.models import (
     SETTING_OWNERS,

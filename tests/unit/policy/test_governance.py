@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approvals, write_approvals
+from switchboard_mcp.config.files.approvals import Approvals, write_approvals
 from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import SwitchboardError

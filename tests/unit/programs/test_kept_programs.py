@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.children.lock import lock_path, write_lock
-from switchboard_mcp.children.pinning import Pins
-from switchboard_mcp.cli.commands.lock import compare_programs, record_program
-from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.children.locking.lock_file import lock_path, write_lock
+from switchboard_mcp.children.locking.pinning import Pins
+from switchboard_mcp.cli.governance.lock import compare_programs, record_program
+from switchboard_mcp.config.files.lock_models import LockFile
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import ProgramSettings
 from switchboard_mcp.errors import SwitchboardError

@@ -12,11 +12,11 @@ import pytest
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.children.catalog import Catalog, Tool
-from switchboard_mcp.children.lock import lock_path, write_lock
-from switchboard_mcp.children.lock import merge as merge_entries
-from switchboard_mcp.children.pinning import Pins
-from switchboard_mcp.cli.commands.lock import compare_results
-from switchboard_mcp.config.lockfile import LockedChild, LockedTool, LockFile
+from switchboard_mcp.children.locking.lock_file import lock_path, write_lock
+from switchboard_mcp.children.locking.lock_file import merge as merge_entries
+from switchboard_mcp.children.locking.pinning import Pins
+from switchboard_mcp.cli.governance.lock import compare_results
+from switchboard_mcp.config.files.lock_models import LockedChild, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.programs import learned_types

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.config.sandbox import sandbox_mistakes
-from switchboard_mcp.setup.descriptions import find_known_server, load_library, propose_sandbox
+from switchboard_mcp.setup.known_servers import find_known_server, load_library, propose_sandbox
 from tests.conftest import REPO
 
 

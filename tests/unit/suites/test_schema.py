@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator, validator_for
 
-from switchboard_mcp.suites.schema import compact, pointer, resolve
+from switchboard_mcp.suites.schema_compaction import compact, pointer, resolve
 
 DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"

@@ -62,6 +62,7 @@ from switchboard_mcp.suites import (
     invisible_characters,
     learned_choices,
     sanitize,
+    schema_compaction,
     search,
     signature,
     suite_arguments,
@@ -70,7 +71,6 @@ from switchboard_mcp.suites import (
     text_analysis,
     token_estimate,
 )
-from switchboard_mcp.suites import schema as schemas
 from switchboard_mcp.suites.results import tables
 from switchboard_mcp.system import star_patterns
 from switchboard_mcp.transport.stdio import READ_BYTES
@@ -451,7 +451,7 @@ OFF_LOOP: dict[str, Callable[[Any, bytes], object]] = {
         "m", "m", [ProgramTool("a", value, value)], frozenset("a")
     ).text(),
     "programs.shapes.shape_of": lambda value, raw: shapes.difference(shapes.shape_of(value), value),
-    "suites.schema.compact": lambda value, raw: schemas.compact(value),
+    "suites.schema_compaction.compact": lambda value, raw: schema_compaction.compact(value),
     "suites.sanitize.clean_schema": lambda value, raw: sanitize.clean_schema(Raw(raw)),
     "suites.sanitize.clean_listed": lambda value, raw: sanitize.clean_listed(tool(raw), "name"),
     "suites.sanitize.clean_tool": lambda value, raw: sanitize.clean_tool(

@@ -19,10 +19,10 @@ from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config import keyring_store
+from switchboard_mcp.config.files.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.config.load import is_workspace, load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.sandbox import PRESETS, Preset, brief
-from switchboard_mcp.config.secrets_file import SECRETS_FILE, append_secrets, parse_secrets
 from switchboard_mcp.errors import refused, shell_word
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
@@ -40,7 +40,6 @@ from switchboard_mcp.setup.child_entries import (
     require_discoverable,
     safe_name,
 )
-from switchboard_mcp.setup.descriptions import SandboxProposal, propose_sandbox
 from switchboard_mcp.setup.dialects import HostServer, Kind
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.edit import formats
@@ -53,6 +52,7 @@ from switchboard_mcp.setup.journal import (
     require_real_folders,
     write,
 )
+from switchboard_mcp.setup.known_servers import SandboxProposal, propose_sandbox
 from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import NewChild, SecretStore, move_secrets
 from switchboard_mcp.setup.suite_settings import write_suites

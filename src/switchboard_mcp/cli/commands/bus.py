@@ -26,8 +26,8 @@ from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import URL_VARIABLE, BusSettings, resolve_bus
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.features import audit_folder
-from switchboard_mcp.mail.store import remote_outbox
 from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
+from switchboard_mcp.mail.store.remote import remote_outbox
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor

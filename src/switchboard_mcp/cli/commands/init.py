@@ -34,7 +34,6 @@ from switchboard_mcp.setup.child_entries import (
     server_from_spec,
     taken_names,
 )
-from switchboard_mcp.setup.descriptions import propose_sandbox
 from switchboard_mcp.setup.discovery import Discovery, discover_servers
 from switchboard_mcp.setup.host_profiles import is_host_profile
 from switchboard_mcp.setup.hosts import ANY_FILE, BY_NAME, HOSTS
@@ -44,6 +43,7 @@ from switchboard_mcp.setup.journal import (
     legacy_copies,
     load_runs,
 )
+from switchboard_mcp.setup.known_servers import propose_sandbox
 from switchboard_mcp.setup.paths import HostPaths, host_paths
 from switchboard_mcp.setup.plan import (
     ExistingSetup,

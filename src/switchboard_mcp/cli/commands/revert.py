@@ -22,7 +22,7 @@ from switchboard_mcp.cli.invocation import (
 )
 from switchboard_mcp.cli.parser import Command, flag
 from switchboard_mcp.config import keyring_store
-from switchboard_mcp.config.secrets_file import is_keyring_reference, read_secrets
+from switchboard_mcp.config.files.secrets_file import is_keyring_reference, read_secrets
 from switchboard_mcp.errors import SwitchboardError, shell_word
 from switchboard_mcp.setup.journal import (
     LEGACY_FOLDER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, positional
-from switchboard_mcp.config.schema_files import SCHEMAS, read_schema
+from switchboard_mcp.config.files.schema_files import SCHEMAS, read_schema
 from switchboard_mcp.suites.fuzzy import did_you_mean
 
 

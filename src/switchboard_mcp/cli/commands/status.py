@@ -15,7 +15,7 @@ from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.broker.broker_client import find_brokers
 from switchboard_mcp.bus import relay_status
-from switchboard_mcp.cli.broker import (
+from switchboard_mcp.cli.commands.broker import (
     broker_memory,
     describe_users,
     headline,

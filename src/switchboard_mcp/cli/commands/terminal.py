@@ -32,10 +32,10 @@ from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
 from switchboard_mcp.mail.store.store import MessageStore
-from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import ControlReply, TerminalEntry, TerminalLease
+from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.styling import parse_styling, stored_styling
 from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
+from switchboard_mcp.mail.terminal.terminal_registry import ControlReply, TerminalEntry, TerminalLease
 from switchboard_mcp.transport.process.pty import (
     HANGUP_GRACE_S,
     PtyProcess,
@@ -169,14 +169,14 @@ class TerminalSession:
             mail = TerminalMail(post, place, entry, desktop)
             if await mail.prepare() and args.doorbell != "off":
                 desktop.say(DOORBELL.format(name=self._name))
-            await asyncio.to_thread(registry.register, post.path, self._name, entry)
+            await asyncio.to_thread(terminal_registry.register, post.path, self._name, entry)
             try:
                 code = await self._relay(terminal, place, desktop, mail, entry, post)
             finally:
                 desktop.leave()
                 for name in (self._name, *self._attached):
                     with suppress(OSError, SwitchboardError):
-                        await asyncio.to_thread(registry.register, post.path, name, None)
+                        await asyncio.to_thread(terminal_registry.register, post.path, name, None)
                         await post.update(agent_registry.register(name, bridge=False))
                 for lease in self._attached.values():
                     lease.close()
@@ -233,7 +233,7 @@ class TerminalSession:
                 tasks.create_task(mail.run()),
                 tasks.create_task(desktop.run(lambda: presence.record_notified(self._name))),
                 tasks.create_task(beat()),
-                tasks.create_task(registry.serve(door, status, mail.wake, attach)),
+                tasks.create_task(terminal_registry.serve(door, status, mail.wake, attach)),
             ]
             tasks.create_task(wait_for_end())
             code = await ended
@@ -269,7 +269,7 @@ class TerminalSession:
         self._attached[name] = lease
         mail = TerminalMail(post, lease, entry, desktop)
         await mail.prepare()
-        await asyncio.to_thread(registry.register, post.path, name, entry)
+        await asyncio.to_thread(terminal_registry.register, post.path, name, entry)
         return mail
 
     def _hang_up(self, terminal: PtyProcess, desktop: UserTerminal) -> None:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from switchboard_mcp.app import workspace_folder
 from switchboard_mcp.broker.broker_client import ask_broker, broker_pid, find_brokers
-from switchboard_mcp.cli.broker import read_brokers, report_members, watch_arguments
+from switchboard_mcp.cli.commands.broker import read_brokers, report_members, watch_arguments
 from switchboard_mcp.cli.commands.login import has_desktop
 from switchboard_mcp.cli.commands.status import show_broker, show_stdio_servers
 from switchboard_mcp.cli.console import Screen, format_duration, plural

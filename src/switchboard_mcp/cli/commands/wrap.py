@@ -25,18 +25,18 @@ from switchboard_mcp.cli.invocation import Invocation, find_child, open_switchbo
 from switchboard_mcp.cli.local_client import LocalClient, connected
 from switchboard_mcp.cli.parser import Command, flag, option, positional, repeatable
 from switchboard_mcp.cli.toolbox import SuiteToolbox, load_originals
-from switchboard_mcp.config.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.discover import ELSEWHERE
+from switchboard_mcp.config.files.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL, Expose
 from switchboard_mcp.config.wrapped_children import FILE, ORIGINAL, ROLE_FILE, wrapper_folder
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.policy.access import access
-from switchboard_mcp.setup.descriptions import find_known_server
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.journal import read, write
+from switchboard_mcp.setup.known_servers import find_known_server
 from switchboard_mcp.system.atomic_write import write_atomically
 
 # A request may wait for its model; the call that carries it must not time out first.

@@ -12,13 +12,13 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping
 
-from switchboard_mcp.children.lock import find_tampering, read_lock
+from switchboard_mcp.children.locking.lock_file import find_tampering, read_lock
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
-from switchboard_mcp.config.approvals import read_approvals
 from switchboard_mcp.config.documents import read_bytes, read_document
+from switchboard_mcp.config.files.approvals import read_approvals
+from switchboard_mcp.config.files.schema_files import read_schema, schema_file
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.schema_files import read_schema, schema_file
 from switchboard_mcp.config.sections import HASHED, token_text
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict

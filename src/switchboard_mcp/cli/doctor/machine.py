@@ -20,7 +20,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.app import uses_broker
 from switchboard_mcp.broker.address import runtime_folder, without_noise
 from switchboard_mcp.broker.broker_client import broker_pid, find_brokers
-from switchboard_mcp.cli.broker import broker_memory, headline, memory_line, read_brokers
+from switchboard_mcp.cli.commands.broker import broker_memory, headline, memory_line, read_brokers
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.doctor.findings import GOOD, NOTE, PROBLEM, Finding
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from switchboard_mcp.cli.help_texts import MAIL_OVERVIEW
 from switchboard_mcp.cli.invocation import Invocation
-from switchboard_mcp.cli.overview import MAIL_OVERVIEW
 from switchboard_mcp.cli.parser import Command
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from switchboard_mcp.cli.console import Styled, one_line, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import AS, LIMIT
-from switchboard_mcp.cli.mail.check import read_age
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, match_id, with_mailbox
+from switchboard_mcp.cli.mail.maintenance import read_age
 from switchboard_mcp.cli.mail.read import STATUS_STYLES
 from switchboard_mcp.cli.mail.show import format_since, short_id
 from switchboard_mcp.cli.parser import Command, flag, option, positional

@@ -18,8 +18,8 @@ import msgspec
 from switchboard_mcp.cli.console import plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import ACTIONS, AS, ID
-from switchboard_mcp.cli.mail.check import read_age
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, folder_of, with_mailbox
+from switchboard_mcp.cli.mail.maintenance import read_age
 from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config.agent_names import agent_name

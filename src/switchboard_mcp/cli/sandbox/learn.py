@@ -32,7 +32,7 @@ from switchboard_mcp.sandbox.installations import installed_program
 from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.report import installation_of, plan_of
-from switchboard_mcp.setup.descriptions import SandboxProposal, propose_sandbox
+from switchboard_mcp.setup.known_servers import SandboxProposal, propose_sandbox
 from switchboard_mcp.setup.suite_settings import write_suites
 from switchboard_mcp.transport.rpc import AwaitedRequest
 

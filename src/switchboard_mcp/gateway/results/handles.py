@@ -22,7 +22,7 @@ from switchboard_mcp.suites.results.answers import is_json, read_result
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.client_request import ClientRequests
+    from switchboard_mcp.gateway.client_requests.client_request import ClientRequests
     from switchboard_mcp.gateway.incoming import IncomingRequest
     from switchboard_mcp.gateway.session import Session
 

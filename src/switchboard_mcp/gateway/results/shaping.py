@@ -42,7 +42,7 @@ from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
-    from switchboard_mcp.gateway.client_request import ClientRequests
+    from switchboard_mcp.gateway.client_requests.client_request import ClientRequests
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 

@@ -19,7 +19,7 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.models import Config, settings_of
 from switchboard_mcp.config.models import SuiteSettings as SuiteConfig
 from switchboard_mcp.errors import INVALID_PARAMS, Failure
-from switchboard_mcp.gateway.client_request import ResumeResult
+from switchboard_mcp.gateway.client_requests.client_request import ResumeResult
 from switchboard_mcp.gateway.incoming import refuse_call, suite_call
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.gateway.suites.suite_calls import (

@@ -33,7 +33,7 @@ from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.result_ids import CreatedTask
 from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.fuzzy import nearest
-from switchboard_mcp.suites.schema import compact
+from switchboard_mcp.suites.schema_compaction import compact
 from switchboard_mcp.suites.suite_arguments import SuiteCall, unwrap
 from switchboard_mcp.system import work_thread
 from switchboard_mcp.transport.rpc import next_id

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, INVALID_PARAMS
-from switchboard_mcp.gateway.client_request import ClientRequests, OpenRequest
+from switchboard_mcp.gateway.client_requests.client_request import ClientRequests, OpenRequest
 from switchboard_mcp.gateway.issued_ids import MAX_TASKS, TASK_ID_BYTES
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta

@@ -15,7 +15,7 @@ from switchboard_mcp.mail.conversations.contacts import ContactRules
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import DeliveryRule
 from switchboard_mcp.mail.store.directory import Quotas
-from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.workflows import delivery_rule
 
 
@@ -38,7 +38,7 @@ def load_rules(workspace: str, settings: MailSettings | None = None) -> list[Del
     # Workflows first: they set the recipient's role, which selects the persona.
     return [
         *([ContactRules(folder, settings.contacts)] if settings.contacts else []),
-        registry.delivery_rule(folder),
+        terminal_registry.delivery_rule(folder),
         delivery_rule.delivery_rule(folder),
         personas.delivery_rule(folder),
     ]

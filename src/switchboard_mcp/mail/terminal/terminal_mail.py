@@ -14,7 +14,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Outcome, StoredMessage
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.mail.terminal.input_safety import ENTER, InputRateLimit, to_keystrokes
-from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease, is_attached, refusal
+from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry, TerminalLease, is_attached, refusal
 
 # A person must be able to follow, and a loop of agents must not flood the terminal.
 MAX_TYPED, WITHIN_S = 10, 60.0

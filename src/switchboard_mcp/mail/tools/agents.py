@@ -12,9 +12,9 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent, AgentStatus
+from switchboard_mcp.mail.agent_session import AgentSession
 from switchboard_mcp.mail.presentation import describe_agents
-from switchboard_mcp.mail.session import AgentSession
-from switchboard_mcp.mail.terminal import registry
+from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.styling import parse_styling
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -75,7 +75,7 @@ async def register_terminal(session: AgentSession, args: RegisterTerminal, reque
     """Register a terminal, and attach it to the `switchboard terminal` that its process runs in."""
     styling = msgspec.to_builtins(parse_styling(args.styling))
     folder = (await session.server.store()).path
-    bridge = await asyncio.to_thread(registry.find, folder, args.pid)
+    bridge = await asyncio.to_thread(terminal_registry.find, folder, args.pid)
     if bridge is not None and session.caller.principal:
         # A token may be used from another machine; the terminal belongs to the person at it.
         message = (
@@ -90,8 +90,8 @@ async def register_terminal(session: AgentSession, args: RegisterTerminal, reque
     if bridge is None:
         start = f"switchboard terminal {view['name']} --allow-execute -- PROGRAM"
         return {**view, "execute": f"refused: process {args.pid} is in no `{start}`"}
-    order = registry.ControlRequest("attach", str(view["name"]), styling)
-    reply = await asyncio.to_thread(registry.ask, folder, bridge[0], order)
+    order = terminal_registry.ControlRequest("attach", str(view["name"]), styling)
+    reply = await asyncio.to_thread(terminal_registry.ask, folder, bridge[0], order)
     if reply.error:
         raise refused("mail_forbidden", reply.error)
     allowed = "typed" if reply.allow_execute else f"refused: '{reply.terminal}' runs without --allow-execute"
@@ -102,8 +102,8 @@ async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, re
     """Register a chat agent. If it was attached to a terminal, nothing is typed there for it any more."""
     details: dict[str, object] = {"interface": args.interface, "capabilities": args.capabilities}
     name = agent_registry.parse_name(args.name)
-    terminals = await asyncio.to_thread(registry.read, (await session.server.store()).path)
-    if name in terminals and registry.is_attached(name, terminals[name]):
+    terminals = await asyncio.to_thread(terminal_registry.read, (await session.server.store()).path)
+    if name in terminals and terminal_registry.is_attached(name, terminals[name]):
         details["bridge"] = False
     agent = await session.register(args.name, kind="chat", **details)
     return await _welcome(session, agent)

@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
+from switchboard_mcp.mail.agent_session import AgentSession
 from switchboard_mcp.mail.conversations import attached_files, fan_out, progress, recall, threads
 from switchboard_mcp.mail.conversations.progress import TaskState
 from switchboard_mcp.mail.conversations.thread_view import thread_view
@@ -25,7 +26,6 @@ from switchboard_mcp.mail.messages import (
 )
 from switchboard_mcp.mail.presentation import claimed_view, message_view, summary_view
 from switchboard_mcp.mail.roles import read_role
-from switchboard_mcp.mail.session import AgentSession
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.tools.agents import MailToolArgs
 

@@ -11,7 +11,7 @@ from msgspec import Meta, field
 
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, reservations
-from switchboard_mcp.mail.session import AgentSession
+from switchboard_mcp.mail.agent_session import AgentSession
 from switchboard_mcp.mail.tools.agents import MailToolArgs, Words
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.notices import definitions_view, run_view

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, PathVariables
+from switchboard_mcp.config.files.approvals import Approval, Approvals, FilePin, PathVariables
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, used_variables
 from switchboard_mcp.config.wrapped_children import wrapper_folder
@@ -20,7 +20,7 @@ from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector
 from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, NamedPath, find_named, possible_paths
 from switchboard_mcp.policy.launch.packages import resolve
-from switchboard_mcp.policy.launch.programs import Unresolved
+from switchboard_mcp.policy.launch.program_resolution import Unresolved
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
 from switchboard_mcp.policy.launch.text_rules import (
     LaunchFault,

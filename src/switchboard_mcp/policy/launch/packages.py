@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from switchboard_mcp.config.models import ChildSpec
-from switchboard_mcp.policy.launch.programs import (
+from switchboard_mcp.policy.launch.program_resolution import (
     Manifest,
     Resolved,
     Search,

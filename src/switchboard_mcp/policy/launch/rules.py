@@ -15,8 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, LocatedApproval, PathVariables
 from switchboard_mcp.config.documents import join_key
+from switchboard_mcp.config.files.approvals import (
+    Approval,
+    Approvals,
+    FilePin,
+    LocatedApproval,
+    PathVariables,
+)
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import SandboxSettings, brief
 from switchboard_mcp.config.sections import AskSettings, GovernanceSettings

@@ -12,7 +12,7 @@ import sys
 
 from msgspec.structs import replace
 
-from switchboard_mcp.config.approvals import Approval, AskApproval
+from switchboard_mcp.config.files.approvals import Approval, AskApproval
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.config.wrapped_children import ROLE_FILE
 from switchboard_mcp.policy.launch import file_inspector

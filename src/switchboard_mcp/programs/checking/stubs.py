@@ -19,7 +19,7 @@ from unicodedata import normalize
 from msgspec import Struct
 
 from switchboard_mcp.programs.checking.names import python_names, type_name, unused_name
-from switchboard_mcp.suites.schema import pointer, resolve
+from switchboard_mcp.suites.schema_compaction import pointer, resolve
 from switchboard_mcp.suites.signature import unwrapped
 from switchboard_mcp.suites.summary import summarise
 

@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol.jsonrpc import encode
-from switchboard_mcp.server.dashboard.access import FAILED_LOGINS_WINDOW_S, LINK_TTL_S
 from switchboard_mcp.server.dashboard.api.routes import ROUTES, ApiRequest, ApiRoute, load_handler
+from switchboard_mcp.server.dashboard.dashboard_access import FAILED_LOGINS_WINDOW_S, LINK_TTL_S
 from switchboard_mcp.server.dashboard.events import DashboardEvents
 from switchboard_mcp.server.http.asgi import BodyFailure, Headers
 from switchboard_mcp.server.http.exchange import JSON_TYPE, HttpExchange
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from switchboard_mcp.observability.log import Log
-    from switchboard_mcp.server.dashboard.access import DashboardAccess, Viewer
+    from switchboard_mcp.server.dashboard.dashboard_access import DashboardAccess, Viewer
     from switchboard_mcp.server.dashboard.state import DashboardState
 
 EVENTS = "/events"

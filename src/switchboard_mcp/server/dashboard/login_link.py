@@ -12,8 +12,8 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.server.dashboard.access import LoginLink
 from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.dashboard_access import LoginLink
 from switchboard_mcp.server.dashboard.history import HistoryFile, HistoryRecorder
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.http.auth import TOKEN_BYTES
@@ -84,6 +84,6 @@ def _open_dashboard(
     switch_child: SwitchChild | None,
     link: LoginLink,
 ) -> Dashboard:
-    from switchboard_mcp.server.dashboard.factory import create_dashboard  # loads the web framework
+    from switchboard_mcp.server.dashboard.dashboard_factory import create_dashboard  # loads the web framework
 
     return create_dashboard(front, address, runtime, call_log, savings, link, switch_child, history)

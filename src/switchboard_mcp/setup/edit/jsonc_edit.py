@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from switchboard_mcp.setup.edit.jsonc import Item, JsonNode, Member, parse, trivia
+from switchboard_mcp.setup.edit.jsonc_tree import Item, JsonNode, Member, parse, trivia
 from switchboard_mcp.setup.edit.text_edit import (
     TextEdit,
     UnsafeEditError,

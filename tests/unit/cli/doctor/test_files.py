@@ -11,8 +11,8 @@ import pytest
 
 from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
+from switchboard_mcp.config.files.schema_files import read_schema
 from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.schema_files import read_schema
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.acl import let_stranger_write

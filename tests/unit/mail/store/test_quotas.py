@@ -15,10 +15,11 @@ import pytest
 from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.messages import MAX_PAYLOAD_BYTES, Draft, MailMessage
-from switchboard_mcp.mail.store import dropped_files, file_operations, quotas, remote_inbox
+from switchboard_mcp.mail.store import dropped_files, file_operations, quotas
 from switchboard_mcp.mail.store.delivery_rules import quotas_of
 from switchboard_mcp.mail.store.directory import Quotas
 from switchboard_mcp.mail.store.maintenance.retention import prune
+from switchboard_mcp.mail.store.remote import remote_inbox
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.unit.mail.office import Hours
 

@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store import file_operations, remote_outbox
+from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.remote_outbox import MessageInTransit, Shipment
+from switchboard_mcp.mail.store.remote import remote_outbox
+from switchboard_mcp.mail.store.remote.remote_outbox import MessageInTransit, Shipment
 from switchboard_mcp.mail.store.store import MessageStore
 
 

@@ -12,8 +12,8 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft, Receipt
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import terminal_mail
-from switchboard_mcp.mail.terminal.registry import TerminalEntry, TerminalLease
 from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
+from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry, TerminalLease
 from tests.patience import PATIENCE_S
 
 

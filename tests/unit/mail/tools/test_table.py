@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.messages import ACTIONS
-from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import TerminalEntry
+from switchboard_mcp.mail.terminal import terminal_registry
+from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry
 from switchboard_mcp.mail.tools.table import TOOLS
 from tests.patience import PATIENCE_S
 from tests.unit.mail.office import Client, Json, office
@@ -62,7 +62,7 @@ async def test_every_action_goes_from_sender_to_recipient_and_back_as_a_receipt(
         ada, bob = await server.agent("ada"), await server.agent("bob")
         await ada.call("assign_role", role="lead")
         terminal = TerminalEntry(pid=os.getpid(), socket="terminals/bob.sock", allow_execute=True)
-        registry.register(str(tmp_path / ".switchboard"), "bob", terminal)
+        terminal_registry.register(str(tmp_path / ".switchboard"), "bob", terminal)
         sent = await send(ada, "bob", "do it", action=action, metadata={"k": [1]}, priority="high")
         assert sent["status"] == "delivered"
         (receipt,) = (await ada.call("get_receipts"))["receipts"]

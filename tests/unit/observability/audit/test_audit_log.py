@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.cli.commands.audit import intact_records
+from switchboard_mcp.cli.governance.audit import intact_records
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.audit import audit_log as audit_module

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals, FilePin, path_variables
+from switchboard_mcp.config.files.approvals import Approval, Approvals, FilePin, path_variables
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.config.sections import GovernanceSettings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals
+from switchboard_mcp.config.files.approvals import Approval, Approvals
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.approval import pattern, propose
 from switchboard_mcp.policy.launch.rules import ApprovedLaunch

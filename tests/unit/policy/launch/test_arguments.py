@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals, PathVariables
+from switchboard_mcp.config.files.approvals import Approval, Approvals, PathVariables
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.policy.launch import file_inspector, text_rules
-from switchboard_mcp.policy.launch import programs as programs_module
+from switchboard_mcp.policy.launch import file_inspector, program_resolution, text_rules
 from switchboard_mcp.policy.launch.approval import propose
 from switchboard_mcp.policy.launch.rules import ApprovedLaunch, LaunchPolicy
 from tests.unit.policy.launch.launching import Place
@@ -284,7 +283,7 @@ def test_no_program_of_this_machine_runs_another_one_that_is_not_pinned(
     place: Place, policy: LaunchPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without the names of wrappers: files and programs in the arguments decide.
-    for module in (programs_module, text_rules):
+    for module in (program_resolution, text_rules):
         monkeypatch.setattr(module, "runs_others", lambda path: "")
     cached = lru_cache(None)(file_inspector.hash_path)
     monkeypatch.setattr(file_inspector, "hash_path", lambda path, names=(): cached(path, tuple(names)))

@@ -12,7 +12,7 @@ import pytest
 
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.packages import resolve
-from switchboard_mcp.policy.launch.programs import Resolved, Unresolved
+from switchboard_mcp.policy.launch.program_resolution import Resolved, Unresolved
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 SHIM = "#!{python}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import FilePin
+from switchboard_mcp.config.files.approvals import FilePin
 from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure

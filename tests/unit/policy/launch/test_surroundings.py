@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from switchboard_mcp.config.approvals import Approval, Approvals
+from switchboard_mcp.config.files.approvals import Approval, Approvals
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.approvals import Approval, AskApproval
+from switchboard_mcp.config.files.approvals import Approval, AskApproval
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.policy.launch import wrappers
 

@@ -9,8 +9,9 @@ import pytest
 
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.sections import Token
-from switchboard_mcp.server.dashboard import factory
-from switchboard_mcp.server.dashboard.access import (
+from switchboard_mcp.server.dashboard import dashboard_factory
+from switchboard_mcp.server.dashboard.call_log import CallLog
+from switchboard_mcp.server.dashboard.dashboard_access import (
     COOKIE_TTL_S,
     FAILED_LOGINS_WINDOW_S,
     LINK_TTL_S,
@@ -22,7 +23,6 @@ from switchboard_mcp.server.dashboard.access import (
     LoginLink,
     rights,
 )
-from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http.auth import TokenTable
 
@@ -141,7 +141,7 @@ async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     created: list[LoginLink] = []
-    monkeypatch.setattr(factory, "create_dashboard", lambda *parts: created.append(parts[5]))
+    monkeypatch.setattr(dashboard_factory, "create_dashboard", lambda *parts: created.append(parts[5]))
     front: Any = SimpleNamespace(started_ms=0)
     runtime: Any = SimpleNamespace(
         gateway=None,

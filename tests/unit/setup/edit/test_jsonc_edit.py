@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.config.documents import decode_json
 from switchboard_mcp.setup.edit import jsonc_edit
-from switchboard_mcp.setup.edit.jsonc import parse
+from switchboard_mcp.setup.edit.jsonc_tree import parse
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 NAMES = ("github", "fs", "a.b", "ünïcode", 'with "quotes"', "// no comment", "switchboard", "x")

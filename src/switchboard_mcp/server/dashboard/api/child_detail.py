@@ -8,9 +8,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from starlette.exceptions import HTTPException
 
-from switchboard_mcp.children.admin import digest
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.locking.drift_review import digest
 from switchboard_mcp.config.models import sandbox_of
 from switchboard_mcp.config.sandbox import SandboxWords
 from switchboard_mcp.config.variables import secret_values

@@ -12,8 +12,8 @@ from msgspec import UNSET, Raw, Struct
 from starlette.exceptions import HTTPException
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children import admin
 from switchboard_mcp.children.child import Child
+from switchboard_mcp.children.locking import drift_review
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
@@ -96,7 +96,12 @@ async def approve(state: DashboardState, request: ApiRequest) -> object:
     child = _find_child(state, request)
     seen = request.decode(DriftApproval).mark
     return _record_outcome(
-        state, request, child, "lock", admin.accept_drift(child, state.services.workspace, seen), "accepted"
+        state,
+        request,
+        child,
+        "lock",
+        drift_review.accept_drift(child, state.services.workspace, seen),
+        "accepted",
     )
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from switchboard_mcp.children.admin import digest
+from switchboard_mcp.children.locking.drift_review import digest
 from switchboard_mcp.gateway.gate.questions import Question
-from switchboard_mcp.server.dashboard.access import ACT, ADMIN
 from switchboard_mcp.server.dashboard.api.approvals import open_questions
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
+from switchboard_mcp.server.dashboard.dashboard_access import ACT, ADMIN
 from switchboard_mcp.server.dashboard.mail_view import MessageFilter
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.sanitize import clean

@@ -18,9 +18,9 @@ from switchboard_mcp.mail.overseer import register_overseer
 from switchboard_mcp.mail.store import dead_letters
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.call_record import CallRecord
-from switchboard_mcp.server.dashboard.access import ADMIN
 from switchboard_mcp.server.dashboard.api.mail import require_mail
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
+from switchboard_mcp.server.dashboard.dashboard_access import ADMIN
 from switchboard_mcp.server.dashboard.state import DashboardState
 
 OPEN = ("inbox", "claimed")

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
-from switchboard_mcp.server.dashboard.access import ACT, ADMIN, READ, Viewer
+from switchboard_mcp.server.dashboard.dashboard_access import ACT, ADMIN, READ, Viewer
 
 if TYPE_CHECKING:
     from switchboard_mcp.server.dashboard.state import DashboardState

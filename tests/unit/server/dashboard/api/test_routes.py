@@ -7,9 +7,9 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from switchboard_mcp.server.dashboard.access import SCOPES, Viewer
 from switchboard_mcp.server.dashboard.api.openapi import document
 from switchboard_mcp.server.dashboard.api.routes import QUERY, ROUTES, ApiRequest, ApiRoute, load_handler
+from switchboard_mcp.server.dashboard.dashboard_access import SCOPES, Viewer
 
 
 def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:

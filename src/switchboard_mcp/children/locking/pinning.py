@@ -2,7 +2,7 @@
 
 Open mode: the lock serves as a snapshot until the child has run, and differences are logged. Governed mode: hosts see
 only what was locked; what differs is blocked until it is accepted, and what is not in the lock does not exist. Loaded
-only if there is a lock, or in governed mode. The file format is in `lock`.
+only if there is a lock, or in governed mode. The file format is in `lock_file`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
-from switchboard_mcp.children.lock import (
+from switchboard_mcp.children.locking.lock_file import (
     LISTS,
     compare_children,
     find_tampering,
@@ -24,7 +24,7 @@ from switchboard_mcp.children.lock import (
     read_lock,
     snapshot_of,
 )
-from switchboard_mcp.config.lockfile import LockedChild, LockFile
+from switchboard_mcp.config.files.lock_models import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, shell_word

@@ -13,8 +13,8 @@ import pytest
 
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.terminal import registry
-from switchboard_mcp.mail.terminal.registry import ControlReply, TerminalEntry, TerminalLease
+from switchboard_mcp.mail.terminal import terminal_registry
+from switchboard_mcp.mail.terminal.terminal_registry import ControlReply, TerminalEntry, TerminalLease
 
 NOBODY = 2**22 + 1  # beyond every process id
 
@@ -32,15 +32,15 @@ def entry(pid: int = 0, *, allow_execute: bool = False, of: str = "term") -> Ter
 
 
 def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
-    registry.register(str(folder), "a", entry(allow_execute=True))
-    registry.register(str(folder), "b", entry(NOBODY))
-    found = registry.read(str(folder))
+    terminal_registry.register(str(folder), "a", entry(allow_execute=True))
+    terminal_registry.register(str(folder), "b", entry(NOBODY))
+    found = terminal_registry.read(str(folder))
     assert list(found) == ["a"]
     assert found["a"].allow_execute
-    registry.register(str(folder), "c", entry())
+    terminal_registry.register(str(folder), "c", entry())
     assert sorted(json.loads((folder / "bridge.json").read_text())["terminals"]) == ["a", "c"]
-    registry.register(str(folder), "a", None)
-    assert list(registry.read(str(folder))) == ["c"]
+    terminal_registry.register(str(folder), "a", None)
+    assert list(terminal_registry.read(str(folder))) == ["c"]
     assert not [name for name in os.listdir(folder) if name.startswith(".bridge")]
 
 
@@ -49,13 +49,13 @@ def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
 )
 def test_a_spoilt_file_names_no_terminals_and_is_written_anew(folder: Path, content: str) -> None:
     (folder / "bridge.json").write_text(content)
-    assert registry.read(str(folder)) == {}
-    registry.register(str(folder), "a", entry())
-    assert list(registry.read(str(folder))) == ["a"]
+    assert terminal_registry.read(str(folder)) == {}
+    terminal_registry.register(str(folder), "a", entry())
+    assert list(terminal_registry.read(str(folder))) == ["a"]
 
 
 def test_no_file_and_no_folder_name_no_terminals(tmp_path: Path, folder: Path) -> None:
-    assert registry.read(str(folder)) == registry.read(str(tmp_path / "nowhere")) == {}
+    assert terminal_registry.read(str(folder)) == terminal_registry.read(str(tmp_path / "nowhere")) == {}
 
 
 def test_a_name_is_one_terminal_s_alone(folder: Path) -> None:
@@ -84,7 +84,7 @@ async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     monkeypatch.chdir(path.parent)  # the whole path is too long for a socket
     serving = asyncio.ensure_future(
-        registry.serve(door, lambda: ControlReply("a"), lambda: looked.append(True), attach)
+        terminal_registry.serve(door, lambda: ControlReply("a"), lambda: looked.append(True), attach)
     )
 
     async def ask(line: bytes) -> dict[str, str]:
@@ -120,7 +120,7 @@ async def test_the_door_is_for_its_owner_answers_and_makes_it_look(
 def test_the_record_grows_and_begins_anew_when_it_is_large(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_LOG_BYTES", 20)
+    monkeypatch.setattr(terminal_registry, "MAX_LOG_BYTES", 20)
     place = TerminalLease(str(folder), "a")
     for number in range(4):
         place.log({"number": number, "why": "x" * 10})
@@ -180,8 +180,8 @@ def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_
     folder: Path, allow: bool, sent: MailMessage, expected: str
 ) -> None:
     roles(folder)
-    registry.register(str(folder), "term", entry(allow_execute=allow))
-    answer = registry.delivery_rule(str(folder))(sent)
+    terminal_registry.register(str(folder), "term", entry(allow_execute=allow))
+    answer = terminal_registry.delivery_rule(str(folder))(sent)
     if expected:
         assert isinstance(answer, Failure)
         assert answer.code == "mail_forbidden"
@@ -199,9 +199,9 @@ def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command
     roles(folder)
     if terminal != "none":
         pid = NOBODY if terminal == "ended" else os.getpid()
-        registry.register(str(folder), "term", entry(pid, allow_execute=terminal != "closed"))
+        terminal_registry.register(str(folder), "term", entry(pid, allow_execute=terminal != "closed"))
     sent = message(verified=verified, sender=sender)
-    answer = registry.delivery_rule(str(folder))(sent)
+    answer = terminal_registry.delivery_rule(str(folder))(sent)
     if terminal == "open" and verified and sender in ("lead", "overseer"):
         assert answer is sent
         return
@@ -220,9 +220,9 @@ def test_an_agent_attached_to_another_terminal_is_typed_for_until_it_registers_a
 ) -> None:
     agents = {"lead": {"role": "lead"}, "term": {"bridge": attached}}
     (folder / "state.json").write_text(json.dumps({"agents": agents}))
-    registry.register(str(folder), "term", entry(allow_execute=True, of="other"))
+    terminal_registry.register(str(folder), "term", entry(allow_execute=True, of="other"))
     sent = message()
-    answer = registry.delivery_rule(str(folder))(sent)
+    answer = terminal_registry.delivery_rule(str(folder))(sent)
     assert answer is sent if attached else isinstance(answer, Failure)
 
 
@@ -244,22 +244,22 @@ def test_execute_to_another_machine_is_checked_here_as_far_as_this_machine_knows
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "term").write_text('{"node": "4ee06bf53968"}')
     sent = message(verified=verified, sender=sender)
-    answer = registry.delivery_rule(str(folder))(sent)
+    answer = terminal_registry.delivery_rule(str(folder))(sent)
     assert expected in answer.message if isinstance(answer, Failure) else not expected
 
 
 def test_a_terminal_is_found_by_its_process_and_by_any_process_in_it(folder: Path) -> None:
     own = TerminalEntry(pid=os.getpid(), socket="terminals/a.sock")
-    registry.register(str(folder), "a", own)
-    registry.register(str(folder), "attached", own)
+    terminal_registry.register(str(folder), "a", own)
+    terminal_registry.register(str(folder), "attached", own)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         for pid in (os.getpid(), child.pid):
-            found = registry.find(str(folder), pid)
+            found = terminal_registry.find(str(folder), pid)
             assert found is not None
             assert found[0] == "a"
         for pid in (1, NOBODY):
-            assert registry.find(str(folder), pid) is None
+            assert terminal_registry.find(str(folder), pid) is None
     finally:
         child.communicate(b"\n")
 
@@ -267,4 +267,4 @@ def test_a_terminal_is_found_by_its_process_and_by_any_process_in_it(folder: Pat
 def test_a_terminal_that_does_not_answer_is_named(folder: Path) -> None:
     (folder / "terminals").mkdir(mode=0o700)
     with pytest.raises(SwitchboardError, match="'a' does not answer"):
-        registry.ask(str(folder), "a", registry.ControlRequest("status"))
+        terminal_registry.ask(str(folder), "a", terminal_registry.ControlRequest("status"))

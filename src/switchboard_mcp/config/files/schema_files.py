@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "schemas")
+import switchboard_mcp
+
+FOLDER = os.path.join(os.path.dirname(switchboard_mcp.__file__), "schemas")
 # Each schema, and the file that it describes.
 SCHEMAS = {
     "config": "switchboard.config.json",

@@ -1,6 +1,7 @@
 """`switchboard lock`: record what every child offers, show what changed since, accept changes.
 
-Decides what is compared and how it is shown. The file format is in `children.lock`, differences in `policy.drift`.
+Decides what is compared and how it is shown. `children.locking.lock_file` has the file format, `policy.drift` the
+differences.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from switchboard_mcp.app import project_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import Catalog, cache_folder
-from switchboard_mcp.children.lock import (
+from switchboard_mcp.children.locking.lock_file import (
     compare_children,
     find_tampering,
     lock_child,
@@ -37,8 +38,8 @@ from switchboard_mcp.cli.invocation import (
 )
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
 from switchboard_mcp.cli.start_all import start_all
+from switchboard_mcp.config.files.lock_models import LockedChild, LockFile
 from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.lockfile import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec, Workspace, recorded_sandbox
 from switchboard_mcp.errors import Failure, SwitchboardError, as_text, shell_word
 from switchboard_mcp.features import record_decision

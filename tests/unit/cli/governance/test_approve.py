@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from switchboard_mcp.cli.commands.approve import show_approval
 from switchboard_mcp.cli.console import Screen
-from switchboard_mcp.config.approvals import Approval, FilePin
+from switchboard_mcp.cli.governance.approve import show_approval
+from switchboard_mcp.config.files.approvals import Approval, FilePin
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
 

@@ -1,7 +1,7 @@
 """`switchboard approve`: show what a child really runs, or which settings apply, and record that they may.
 
 Handles the dialog with the person who approves. `policy.launch.packages` resolves what runs, `policy.launch.approval`
-builds the record, `cli.allow_list` shows and allows subtools. Nothing is downloaded or installed, and nothing started
+builds the record, `allow_list` shows and allows subtools. Nothing is downloaded or installed, and nothing is started,
 except by `--all`, which locks the children that it has approved.
 """
 
@@ -16,18 +16,18 @@ from msgspec import Struct, structs, to_builtins
 from msgspec.json import encode
 
 from switchboard_mcp.app import project_folder
-from switchboard_mcp.cli.allow_list import (
+from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
+from switchboard_mcp.cli.governance.allow_list import (
     children_without_list,
     choose_subtools,
     locked_children,
     show_allowed,
     write_settings,
 )
-from switchboard_mcp.cli.commands.lock import governed_workspace, lock_new_children, show_report
-from switchboard_mcp.cli.console import Console, Screen, Styled, one_line
+from switchboard_mcp.cli.governance.lock import governed_workspace, lock_new_children, show_report
 from switchboard_mcp.cli.invocation import YES, Invocation, prompt, require_person, show_warnings, usage_error
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
-from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
+from switchboard_mcp.config.files.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from switchboard_mcp.children.lock import find_tampering, lock_path, read_lock
+from switchboard_mcp.children.locking.lock_file import find_tampering, lock_path, read_lock
 from switchboard_mcp.cli.commands.init import parse_choice
 from switchboard_mcp.cli.console import Screen, Styled, one_line, plural
 from switchboard_mcp.cli.invocation import prompt
+from switchboard_mcp.config.files.lock_models import LockedChild
 from switchboard_mcp.config.load import JSON_NAME
-from switchboard_mcp.config.lockfile import LockedChild
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.setup.edit import formats

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from switchboard_mcp.cli.commands.audit import _in_columns, row
 from switchboard_mcp.cli.console import Screen, visible_width
+from switchboard_mcp.cli.governance.audit import _in_columns, row
 from switchboard_mcp.observability.audit.entry import AuditEntry
 
 ENTRY = AuditEntry(

@@ -1,7 +1,7 @@
 """Reads and writes `switchboard.lock.json`: what each child offered when it was locked.
 
 The file is made for git: sorted, indented, without times or machine paths, written atomically. Its types are in
-`config.lockfile`; what follows from a difference is decided in `pinning`.
+`config.files.lock_models`; what follows from a difference is decided in `pinning`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.children.catalog import ServerIdentity, ServerSnapshot, read_tools
 from switchboard_mcp.config.documents import Unreadable, decode_json, join_key
-from switchboard_mcp.config.lockfile import LockedChild, LockedServer, LockedTool, LockFile
+from switchboard_mcp.config.files.lock_models import LockedChild, LockedServer, LockedTool, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import SandboxSettings, brief
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused, shell_word

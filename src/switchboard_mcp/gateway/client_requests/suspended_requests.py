@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
-from switchboard_mcp.gateway.client_request import (
+from switchboard_mcp.gateway.client_requests.client_request import (
     ChildRequest,
     Encode,
     InputOrigin,

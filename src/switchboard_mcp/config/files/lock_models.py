@@ -1,7 +1,7 @@
 """Models of `switchboard.lock.json`: the tools, prompts and resources of each child when it was locked.
 
-Holds data only; `children.lock` reads and writes the file. Loaded only if there is a lock file. The docstring under a
-field is its description in the published JSON Schema.
+Holds data only; `children.locking.lock_file` reads and writes the file. Loaded only if there is a lock file. The
+docstring under a field is its description in the published JSON Schema.
 """
 
 from __future__ import annotations

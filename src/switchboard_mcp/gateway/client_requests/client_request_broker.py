@@ -27,17 +27,17 @@ from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.attribution import MessageOwner, owner_of
-from switchboard_mcp.gateway.client_request import (
+from switchboard_mcp.gateway.client_requests.client_request import (
     ChildRequest,
     InputOrigin,
     KeptResults,
     OpenRequest,
     PendingClientRequest,
 )
+from switchboard_mcp.gateway.client_requests.suspended_requests import SUSPEND_TIMEOUT_S, SuspendedRequests
 from switchboard_mcp.gateway.held_session import asking_request, hold
 from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.suspended_requests import SUSPEND_TIMEOUT_S, SuspendedRequests
 from switchboard_mcp.gateway.tasks.own_tasks import OwnTasks
 from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members

@@ -1,7 +1,7 @@
 """Reads the `mcp-descriptions.json` of a workspace: texts about its children, by name.
 
 `switchboard` describes the suite tool to hosts, `claude` instructs a model that uses the child. The bundled library has
-the same form (`setup.descriptions`).
+the same form (`setup.known_servers`).
 """
 
 from __future__ import annotations

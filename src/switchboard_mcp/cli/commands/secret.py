@@ -19,9 +19,7 @@ from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, choice, flag, positional
 from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
-from switchboard_mcp.config.load import load_workspace
-from switchboard_mcp.config.models import ConfigWarning, Workspace
-from switchboard_mcp.config.secrets_file import (
+from switchboard_mcp.config.files.secrets_file import (
     MAX_BYTES,
     SECRETS_FILE,
     append_secrets,
@@ -29,6 +27,8 @@ from switchboard_mcp.config.secrets_file import (
     read_secrets,
     without_secret,
 )
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.config.models import ConfigWarning, Workspace
 from switchboard_mcp.config.variables import used_variables
 from switchboard_mcp.errors import Failure, SwitchboardError, refused, shell_word
 from switchboard_mcp.setup.child_entries import FOLDER

@@ -7,8 +7,15 @@ from hashlib import sha256
 from msgspec.json import encode
 
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.children.lock import find_tampering, lock_child, lock_path, merge, read_lock, write_lock
-from switchboard_mcp.config.lockfile import LockFile
+from switchboard_mcp.children.locking.lock_file import (
+    find_tampering,
+    lock_child,
+    lock_path,
+    merge,
+    read_lock,
+    write_lock,
+)
+from switchboard_mcp.config.files.lock_models import LockFile
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.drift import ToolChange
 

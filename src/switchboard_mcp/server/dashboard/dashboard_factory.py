@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from switchboard_mcp.server.dashboard.access import DashboardAccess, LoginLink, rights
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.dashboard import Dashboard
+from switchboard_mcp.server.dashboard.dashboard_access import DashboardAccess, LoginLink, rights
 from switchboard_mcp.server.dashboard.history import HistoryRecorder
 from switchboard_mcp.server.dashboard.savings_history import SavingsHistory
 from switchboard_mcp.server.dashboard.state import DashboardState, SwitchChild

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from switchboard_mcp.children.health import GOVERNED_START_LIMIT_MS, health_rules
-from switchboard_mcp.cli.commands.lock import Difference, fold_changes, with_first_start_time
+from switchboard_mcp.cli.governance.lock import Difference, fold_changes, with_first_start_time
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings, HealthSettings
 

@@ -1,0 +1,1 @@
+"""The commands of governed mode: `approve`, `lock`, `evidence` and `audit`."""

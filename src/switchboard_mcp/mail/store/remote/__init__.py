@@ -1,0 +1,1 @@
+"""Messages from and for agents on other machines."""
