@@ -24,7 +24,7 @@ The same as an OpenAPI 3.1 document, with the members of requests and responses:
 
 | method | path | description |
 | --- | --- | --- |
-| `POST` | `/api/login` | A cookie for a `token`, or for the `code` of the link. |
+| `POST` | `/api/login` | A cookie for a `token`, or for the `code` of the link, and the `pageKey` that requests with the cookie need in the header `X-Page-Key`. |
 | `POST` | `/api/logout` | Forget the cookie. |
 | `POST` | `/api/link` | The `code` of a new link, with the rights of your token. A cookie gets none. |
 

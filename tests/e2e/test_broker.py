@@ -166,10 +166,10 @@ def test_the_dashboard_of_a_broker_is_served_on_demand(desk: Path, hosts: ExitSt
     assert fetch(web, "/mcp", {})[0] == 404, "it serves no MCP"
     assert fetch(web, "/api/overview")[0] == 401
     body, json_type = json.dumps({"code": code}), {"Content-Type": "application/json"}
-    status, _, cookie = fetch(web, "/api/login", json_type, body)
+    status, login, cookie = fetch(web, "/api/login", json_type, body)
     assert status == 200
     assert fetch(web, "/api/login", json_type, body)[0] == 401, "a link works once"
-    logged_in = {"Cookie": cookie.partition(";")[0]}
+    logged_in = {"Cookie": cookie.partition(";")[0], "X-Page-Key": login["pageKey"]}
     say(host, "who")
     overview = fetch(web, "/api/overview", logged_in)[1]
     assert [(one["client"], one["pid"]) for one in overview["sessionList"]] == [

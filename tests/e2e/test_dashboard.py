@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -108,6 +110,31 @@ def test_the_link_leaves_no_code_in_the_address_and_no_cookie_for_scripts(page: 
     assert page.run("return await page.evaluate(() => document.cookie)") == ""
     cookies = page.run("return await context.cookies()")
     assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Strict")]
+
+
+def test_a_cookie_that_another_port_of_this_machine_received_opens_nothing(web: Web, tmp_path: Path) -> None:
+    received: list[str] = []
+
+    class Neighbour(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(self.headers.get("Cookie", ""))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Neighbour) as server, browser(tmp_path) as opened:
+        Thread(target=server.serve_forever, daemon=True).start()
+        opened.open(link_of(web))
+        opened.sees("Tokens saved")
+        opened.open(f"http://127.0.0.1:{server.server_address[1]}/")
+        server.shutdown()
+    cookie = next(filter(None, received))
+    assert cookie.startswith("switchboard_"), "browsers send it to every port"
+    stolen = {"Authorization": None, "Cookie": cookie}
+    for path in ("/api/overview", "/events", "/events?key=", "/api/calls"):
+        assert web.ask("GET", path, None, stolen).status == 401
 
 
 def test_the_overview_shows_what_needs_attention_figures_and_charts(page: Browser, web: Web) -> None:

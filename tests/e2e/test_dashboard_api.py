@@ -198,7 +198,11 @@ def test_the_printed_link_logs_one_browser_in_once(web: Web) -> None:
     cookie = first.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
-    with_cookie = {"Authorization": None, "Cookie": cookie.partition(";")[0]}
+    with_cookie = {
+        "Authorization": None,
+        "Cookie": cookie.partition(";")[0],
+        "X-Page-Key": first.json["pageKey"],
+    }
     assert web.ask("GET", "/api/overview", None, with_cookie).json["mayAct"] is True
     assert web.ask("POST", "/api/login", {"code": code}, {"Authorization": None}).status == 401
     assert web.ask("POST", "/api/logout", {}, with_cookie).status == 200
@@ -233,8 +237,14 @@ def test_a_link_needs_a_token_with_dashboard_rights(web: Web) -> None:
         assert api(web, "link", {}, Authorization=f"Bearer {token}").status == status
     code = api(web, "link", {}, Authorization=f"Bearer {READER}").json["code"]
     login = web.ask("POST", "/api/login", {"code": code}, {"Authorization": None})
-    assert login.json == {"mayAct": False, "scope": "read"}
-    cookie = {"Authorization": None, "Cookie": login.headers["set-cookie"].partition(";")[0]}
+    shown = login.json
+    page_key = shown.pop("pageKey")
+    assert shown == {"mayAct": False, "scope": "read"}
+    cookie = {
+        "Authorization": None,
+        "Cookie": login.headers["set-cookie"].partition(";")[0],
+        "X-Page-Key": page_key,
+    }
     assert web.ask("POST", "/api/link", {}, cookie).status == 403
 
 

@@ -1,8 +1,8 @@
 """The dashboard at `/`: its page and static files, login, JSON API and event stream, as a Starlette application.
 
 Created on the first request, so that Starlette is not imported for serving MCP. The page itself is public and empty;
-all data needs a login. Pages of other sites can neither read nor send anything here: cookies are `SameSite=Strict`,
-the origin must be our own, and requests that change anything must be JSON.
+all data needs a login. Pages of other sites can neither read nor send anything here: cookies are `SameSite=Strict` and
+nothing without the key of the page, the origin must be our own, and requests that change anything must be JSON.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 EVENTS = "/events"
 LOGIN, LOGOUT, LINK = "/api/login", "/api/logout", "/api/link"
+# The key of the page comes in this header. An event stream of a browser has no headers of its own, so it is in the URL.
+PAGE_KEY, PAGE_KEY_IN_URL = b"x-page-key", "key"
 STATIC = "/static/"
 CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -133,7 +135,10 @@ class AccessMiddleware:
             return 503, "Switchboard is stopping."
         if path in (LOGIN, LOGOUT) and request.method == "POST":
             return None
-        viewer = self._access.viewer(headers)
+        page_key = headers.get(PAGE_KEY, b"")
+        if path == EVENTS and not page_key:
+            page_key = request.query_params.get(PAGE_KEY_IN_URL, "").encode()
+        viewer = self._access.viewer(headers, page_key)
         if viewer is None:
             return 401, "Log in with a token that has dashboard rights."
         request.scope["user"] = viewer
@@ -216,10 +221,11 @@ class Dashboard:
                 "dashboard.refused", what="an invalid token, or a used or expired link", address=address
             )
             raise HTTPException(401, "This token has no dashboard rights, or the link is used or expired.")
-        viewer, cookie = login
+        viewer = login.viewer
         self._log.info("dashboard.login", who=viewer.principal or "the token of this start")
         return ApiResponse(
-            {"mayAct": viewer.may_act, "scope": viewer.right}, headers={"set-cookie": cookie.decode()}
+            {"mayAct": viewer.may_act, "scope": viewer.right, "pageKey": login.page_key},
+            headers={"set-cookie": login.cookie.decode()},
         )
 
     async def _log_out(self, request: Request) -> Response:

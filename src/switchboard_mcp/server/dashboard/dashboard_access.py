@@ -2,8 +2,9 @@
 
 The token of this start has all rights. A named token has the right that its entry in `http.tokens` grants, by default
 none, since most tokens belong to agents. A browser presents a token or the code of the link once and gets a cookie
-that scripts cannot read and other sites cannot send. A link is created at the start, and for every `switchboard
-dashboard`; it logs in with the right of the token that requested it.
+that scripts cannot read and other sites cannot send, and a key that only pages of this address can read: browsers send
+a cookie to every port of a host, and another port may belong to anybody. A request needs both. A link is created at the
+start, and for every `switchboard dashboard`; it logs in with the right of the token that requested it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from hmac import compare_digest
 
 from msgspec import Struct
 
@@ -64,8 +66,17 @@ class _Link(Struct, frozen=True):
     expires: float
 
 
+class NewLogin(Struct, frozen=True):
+    """The login of a browser: the value of the cookie's header, and the key for its page."""
+
+    viewer: Viewer
+    cookie: bytes
+    page_key: str
+
+
 class _Login(Struct):
     viewer: Viewer
+    page_key: bytes  # its digest
     last_used: float
 
 
@@ -96,8 +107,11 @@ class DashboardAccess:
         self._now = now
         self._failed_logins: dict[str, list[float]] = {}  # times by client address, oldest address first
 
-    def viewer(self, headers: Headers) -> Viewer | None:
-        """Return the viewer of a request, or None if it has no valid login or its token has no right."""
+    def viewer(self, headers: Headers, page_key: bytes = b"") -> Viewer | None:
+        """Return the viewer of a request, or None if it has no valid login or its token has no right.
+
+        `page_key` is what the page of a browser sends with its cookie.
+        """
         authorization = headers.get(b"authorization")
         if authorization is not None:
             token = bearer(authorization)
@@ -105,21 +119,23 @@ class DashboardAccess:
         login = self._logins.get(_digest(self._read_cookie(headers)))
         if login is None or self._now() - login.last_used > COOKIE_TTL_S:
             return None
+        if not compare_digest(login.page_key, _digest(page_key)):
+            return None
         login.last_used = self._now()
         return login.viewer
 
-    def log_in(self, token: str, code: str) -> tuple[Viewer, bytes] | None:
-        """Log in with a token or a code. Return the viewer and the cookie, or None if it is invalid."""
+    def log_in(self, token: str, code: str) -> NewLogin | None:
+        """Log in with a token or a code. Return the login, or None if it is invalid."""
         viewer = self._viewer_by_token(token.encode()) if token else self._viewer_by_code(code)
         if viewer is None:
             return None
-        key = secrets.token_urlsafe(TOKEN_BYTES)
+        key, page_key = secrets.token_urlsafe(TOKEN_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
         while len(self._logins) >= MAX_COOKIES:
             del self._logins[min(self._logins, key=lambda known: self._logins[known].last_used)]
         self._logins[_digest(key.encode())] = _Login(
-            Viewer(viewer.principal, viewer.right, True), self._now()
+            Viewer(viewer.principal, viewer.right, True), _digest(page_key.encode()), self._now()
         )
-        return viewer, self._set_cookie(key.encode(), int(COOKIE_TTL_S))
+        return NewLogin(viewer, self._set_cookie(key.encode(), int(COOKIE_TTL_S)), page_key)
 
     def create_link(self, viewer: Viewer) -> str:
         """Return the code of a new link that logs one browser in with the right of this viewer."""

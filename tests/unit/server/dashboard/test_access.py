@@ -21,6 +21,8 @@ from switchboard_mcp.server.dashboard.dashboard_access import (
     MAX_LINKS,
     DashboardAccess,
     LoginLink,
+    NewLogin,
+    Viewer,
     rights,
 )
 from switchboard_mcp.server.dashboard.login_link import enable_dashboard
@@ -56,6 +58,11 @@ def cookie_of(set_cookie: bytes) -> dict[bytes, bytes]:
     return {b"cookie": b"other=1; " + set_cookie.partition(b";")[0]}
 
 
+def seen(access: DashboardAccess, login: NewLogin) -> Viewer | None:
+    """The viewer of a request that the page of a browser sends."""
+    return access.viewer(cookie_of(login.cookie), login.page_key.encode())
+
+
 @pytest.mark.parametrize(
     ("token", "right"), [("start-token", "admin"), ("anns-token", "admin"), ("bobs-token", "read")]
 )
@@ -78,19 +85,31 @@ def test_a_token_is_exchanged_for_a_cookie_that_scripts_and_other_sites_do_not_g
 ) -> None:
     found = access.log_in("bobs-token", "")
     assert found is not None
-    viewer, cookie = found
-    assert viewer.principal == "bob"
+    cookie = found.cookie
+    assert found.viewer.principal == "bob"
     assert b"switchboard_3100=" in cookie
     assert b"; HttpOnly; SameSite=Strict;" in cookie
-    again = access.viewer(cookie_of(cookie))
+    again = seen(access, found)
     assert again is not None
     assert (again.principal, again.right, again.by_cookie) == ("bob", "read", True)
+
+
+def test_a_cookie_without_the_key_of_its_page_opens_nothing(access: DashboardAccess) -> None:
+    """Browsers send a cookie to every port of a host, and another port may belong to anybody."""
+    found, other = access.log_in("start-token", ""), access.log_in("start-token", "")
+    assert found is not None
+    assert other is not None
+    cookie = cookie_of(found.cookie)
+    for page_key in (b"", other.page_key.encode(), found.page_key[:-1].encode()):
+        assert access.viewer(cookie, page_key) is None
+    assert access.viewer({}, found.page_key.encode()) is None
+    assert seen(access, found) is not None
 
 
 def test_the_link_logs_in_once(access: DashboardAccess) -> None:
     found = access.log_in("", CODE)
     assert found is not None
-    assert found[0].may_act
+    assert found.viewer.may_act
     assert access.log_in("", CODE) is None
 
 
@@ -110,31 +129,29 @@ def test_a_cookie_that_nobody_used_for_long_is_none_and_one_in_use_stays(
 ) -> None:
     found = access.log_in("start-token", "")
     assert found is not None
-    cookie = cookie_of(found[1])
     for _ in range(3):
         clock.now += COOKIE_TTL_S - 1
-        assert access.viewer(cookie) is not None
+        assert seen(access, found) is not None
     clock.now += COOKIE_TTL_S + 1
-    assert access.viewer(cookie) is None
+    assert seen(access, found) is None
 
 
 def test_logging_out_forgets_the_browser(access: DashboardAccess) -> None:
     found = access.log_in("start-token", "")
     assert found is not None
-    cookie = cookie_of(found[1])
-    assert b"Max-Age=0" in access.log_out(cookie)
-    assert access.viewer(cookie) is None
+    assert b"Max-Age=0" in access.log_out(cookie_of(found.cookie))
+    assert seen(access, found) is None
 
 
 def test_many_logins_push_out_the_one_used_longest_ago(access: DashboardAccess, clock: Clock) -> None:
-    cookies = []
+    logins = []
     for _ in range(MAX_COOKIES + 1):
         clock.now += 1
         found = access.log_in("start-token", "")
         assert found is not None
-        cookies.append(cookie_of(found[1]))
-    assert access.viewer(cookies[0]) is None
-    assert access.viewer(cookies[1]) is not None
+        logins.append(found)
+    assert seen(access, logins[0]) is None
+    assert seen(access, logins[1]) is not None
 
 
 async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
@@ -190,7 +207,7 @@ def test_a_requested_link_logs_in_once_with_the_right_of_its_token(
     code = access.create_link(asking)
     login = access.log_in("", code)
     assert login is not None
-    assert (login[0].principal, login[0].right) == (asking.principal, asking.right)
+    assert (login.viewer.principal, login.viewer.right) == (asking.principal, asking.right)
     assert access.log_in("", code) is None
     assert access.log_in("", CODE) is not None, "the link of the start still works"
 

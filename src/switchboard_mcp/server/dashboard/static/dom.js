@@ -91,3 +91,15 @@ export function throttle(draw) {
     requestAnimationFrame(run);
   };
 }
+
+// What the browser keeps for this address, port included.
+export const stored = (key, value) => {
+  try {
+    if (value === undefined) return localStorage.getItem(key);
+    if (value === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, value);
+  } catch {
+    /* then it holds for this page */
+  }
+  return null;
+};

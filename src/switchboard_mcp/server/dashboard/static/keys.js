@@ -1,23 +1,12 @@
 // The keyboard: one table of shortcuts, from which the help is made. Single keys can be turned off, as speech input needs it.
 
-import { $, clear, h } from "/static/dom.js";
+import { $, clear, h, stored } from "/static/dom.js";
 import { dialog } from "/static/ui.js";
 
 const CHORD_MS = 1500;
 const OFF = "single-keys-off";
 let after = "",
   pressedAt = 0;
-
-export const stored = (key, value) => {
-  try {
-    if (value === undefined) return localStorage.getItem(key);
-    if (value === null) localStorage.removeItem(key);
-    else localStorage.setItem(key, value);
-  } catch {
-    /* then it holds for this page */
-  }
-  return null;
-};
 
 export const visible = (node) => node.offsetParent !== null;
 

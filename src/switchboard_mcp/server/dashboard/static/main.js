@@ -1,10 +1,10 @@
 // The frame: login, navigation, theme, and what the page says about its connection.
 
-import { $, clear, h, span, time } from "/static/dom.js";
-import { help, listen, stored } from "/static/keys.js";
+import { $, clear, h, span, stored, time } from "/static/dom.js";
+import { help, listen } from "/static/keys.js";
 import { overviewView } from "/static/overview.js";
 import { go, href, parse } from "/static/router.js";
-import { connect, disconnect, forget, known, lose, on, post, reconnect, request } from "/static/server.js";
+import { connect, disconnect, forget, known, logIn, lose, on, post, reconnect } from "/static/server.js";
 import { badge, icon, notice } from "/static/ui.js";
 
 // A view draws itself and returns a function to leave it, or an object with `leave` and `update(route)`, which it gets when only its own part of the address changes.
@@ -133,7 +133,7 @@ function login(reason) {
         onsubmit: async (event) => {
           event.preventDefault();
           try {
-            await post("/api/login", { token: token.value.trim() });
+            await logIn({ token: token.value.trim() });
             await begin();
             tabs.postMessage("in");
           } catch (refusal) {
@@ -245,7 +245,7 @@ $("logout").addEventListener("click", async () => {
   login();
   tabs.postMessage("out");
 });
-// Another tab has logged in or out: the cookie is the same.
+// Another tab has logged in or out: the cookie and the key are the same.
 tabs.onmessage = ({ data }) => {
   if (data === "in" && !loggedIn) begin().catch(() => {});
   else if (data === "out" && loggedIn) login("You have logged out in another tab.");
@@ -265,7 +265,7 @@ const code = location.hash.slice(1);
 if (code.length >= 40 && !/[/?]/.test(code)) {
   history.replaceState(null, "", "/");
   try {
-    await request("POST", "/api/login", { code });
+    await logIn({ code });
     tabs.postMessage("in");
   } catch (problem) {
     login(problem.message);

@@ -1,5 +1,6 @@
 // The connection to the server: requests, the event stream, and the state received so far.
 
+import { stored } from "/static/dom.js";
 import { name } from "/static/router.js";
 
 export { name };
@@ -30,6 +31,10 @@ const MAX_SAVINGS = 1200,
   MAX_HISTORY = 1500;
 // The list of calls fetches older ones while it is scrolled.
 const FIRST_CALLS = 200;
+// Browsers send a cookie to every port of a host. The key is kept for this port alone, and nothing is served without it.
+const KEY = "page-key";
+let unstored = "";
+const pageKey = () => stored(KEY) || unstored;
 
 export class Problem extends Error {
   constructor(status, error) {
@@ -41,7 +46,7 @@ export class Problem extends Error {
 }
 
 export async function request(method, path, body, timeout) {
-  const options = { method, credentials: "same-origin", cache: "no-store", headers: {} };
+  const options = { method, credentials: "same-origin", cache: "no-store", headers: { "X-Page-Key": pageKey() } };
   if (timeout) options.signal = AbortSignal.timeout(timeout);
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -68,6 +73,11 @@ export const get = (path, query, timeout) => {
   return request("GET", path + (filled.length ? `?${new URLSearchParams(filled)}` : ""), undefined, timeout);
 };
 export const post = (path, body = {}) => request("POST", path, body);
+export async function logIn(credentials) {
+  const login = await post("/api/login", credentials);
+  unstored = login.pageKey;
+  stored(KEY, login.pageKey);
+}
 export const rows = () => [...known.children.values()];
 // The server's time, whatever the clock of this machine says. It stands still while there is no connection, as the numbers do.
 export const now = () => (known.lostAt || Date.now()) - known.skew;
@@ -111,7 +121,7 @@ export async function connect() {
   await takeStock();
   drop(); // another attempt may have been quicker
   heardAt = Date.now();
-  source = new EventSource("/events");
+  source = new EventSource(`/events?key=${encodeURIComponent(pageKey())}`);
   const hear = (event, take) =>
     source.addEventListener(event, (message) => {
       heardAt = Date.now();
