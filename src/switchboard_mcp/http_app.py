@@ -94,9 +94,8 @@ async def serve_http(
 def _open_a2a(runtime: Runtime, workspace: Workspace) -> A2aEndpoint:
     from switchboard_mcp.server.a2a.a2a_endpoint import A2aEndpoint  # Loaded at the first request.
 
-    mail, records = runtime.context.builtin_apps["mail"], runtime.context.records
-    record = records.record if records is not None else None
-    return A2aEndpoint(cast("MailServer", mail), record, workspace.config.http.max_body_bytes)
+    mail = cast("MailServer", runtime.context.builtin_apps["mail"])
+    return A2aEndpoint(mail, runtime.gateway, workspace.config.http.max_body_bytes)
 
 
 def serve_over_http(options: CommandOptions, address: str) -> int:

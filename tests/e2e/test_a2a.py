@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -183,3 +184,101 @@ def test_there_is_no_a2a_unless_it_is_enabled(tmp_path: Path) -> None:
         for path in ("/a2a", "/a2a/coder", "/.well-known/agent-card.json"):
             answer = http.get(path, headers={"Authorization": f"Bearer {TOKENS['partner']}"})
             assert answer.status_code == 404
+
+
+def ask(
+    web: Web, token: str, method: str, params: dict[str, Any], path: str = "/a2a/coder"
+) -> dict[str, Any]:
+    """The decoded answer to a JSON-RPC request."""
+    with httpx.Client(base_url=web.url, timeout=PATIENCE_S) as http:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer: dict[str, Any] = http.post(
+            path, json=body, headers={"Authorization": f"Bearer {token}"}
+        ).json()
+        return answer
+
+
+def sending(id: str, text: str, **metadata: str) -> dict[str, Any]:
+    return {
+        "message": {"messageId": id, "parts": [{"text": text}], "metadata": metadata},
+        "configuration": {"returnImmediately": True},
+    }
+
+
+async def register(web: Web, *agents: str) -> None:
+    async with await MessageStore.open(str(web.workspace), watch=False) as store:
+        for agent in agents:
+            await store.register(agent)
+            await store.update(agent_registry.register(agent))
+
+
+def test_tokens_whose_names_are_no_agents_do_not_share_one(tmp_path: Path) -> None:
+    tokens = {"acme.east": "0123456789abcdef-of-east", "acme.west": "0123456789abcdef-of-west"}
+    configure(tmp_path, {"mail": {"enabled": True, "a2a": True}, "http": {"tokens": tokens}})
+    with serving(tmp_path) as web:
+        asyncio.run(register(web, "coder"))
+        for name, token in tokens.items():
+            for method, params in (("SendMessage", sending("m1", "Private")), ("ListTasks", {})):
+                assert (
+                    f"'{name}', is no name of an agent" in ask(web, token, method, params)["error"]["message"]
+                )
+        own = ask(web, web.token, "SendMessage", sending("m1", "Mine"))["result"]["task"]
+        assert [one["id"] for one in ask(web, web.token, "ListTasks", {})["result"]["tasks"]] == [own["id"]]
+
+
+def test_what_a_token_may_not_do_by_mail_it_may_not_do_over_a2a(tmp_path: Path) -> None:
+    denied_text = {"payload": {"glob": "*forbidden*"}}
+    configure(
+        tmp_path,
+        {
+            "mail": {"enabled": True, "a2a": True},
+            "audit": {"enabled": True},
+            "http": {
+                "tokens": {
+                    "partner": {"token": TOKENS["partner"]},
+                    "reader": {"token": TOKENS["rival"], "profile": "reading"},
+                }
+            },
+            "profiles": {"reading": {"expose": {"mail": {"deny": ["send_message", "list_agents"]}}}},
+            "suites": {"mail": {"expose": {"deny": ["recall_message"]}}},
+            "gate": [{"deny": True, "suite": "mail", "subtool": "send_message", "args": denied_text}],
+        },
+    )
+    with serving(tmp_path) as web:
+        asyncio.run(register(web, "coder", "tester"))
+        partner, reader = TOKENS["partner"], TOKENS["rival"]
+        task = ask(web, partner, "SendMessage", sending("m1", "Do it"))["result"]["task"]
+        refusals = [
+            ask(web, partner, "SendMessage", sending("m2", "The forbidden thing")),
+            ask(web, partner, "CancelTask", {"id": task["id"]}),
+            ask(web, reader, "SendMessage", sending("m3", "Do it")),
+        ]
+        assert [refusal.get("error", {}).get("code") for refusal in refusals] == [-32602] * 3
+        assert "A rule of this workspace denies" in refusals[0]["error"]["message"]
+        assert ask(web, partner, "GetTask", {"id": task["id"]})["result"]["id"] == task["id"]
+        assert ask(web, reader, "ListTasks", {})["result"]["tasks"] == []
+        with httpx.Client(base_url=web.url, timeout=PATIENCE_S) as http:
+            card = "/.well-known/agent-card.json"
+            statuses = [
+                http.get(card, headers={"Authorization": f"Bearer {token}"}).status_code
+                for token in (partner, reader)
+            ]
+            assert statuses == [200, 403]
+    lines = [
+        json.loads(line)
+        for path in sorted((tmp_path / ".switchboard" / "audit").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    recorded = {(line["who"], line["subtool"], line["outcome"]) for line in lines if "subtool" in line}
+    assert {
+        ("partner", "send_message", "ok"),
+        ("partner", "send_message", "gate_denied"),
+        ("partner", "recall_message", "subtool_denied"),
+        ("reader", "send_message", "subtool_unknown"),
+    } <= recorded
+
+
+def test_the_metadata_of_a_message_names_its_recipient(web: Web) -> None:
+    asyncio.run(register(web, "coder", "tester"))
+    sent = ask(web, TOKENS["partner"], "SendMessage", sending("named", "Test it", recipient="tester"), "/a2a")
+    assert sent["result"]["task"]["metadata"] == {"recipient": "tester"}

@@ -1,7 +1,7 @@
 """The A2A endpoint: agent cards, and JSON-RPC with server-sent events, for the clients of the HTTP server.
 
 A client acts as the agent that its token names; with the server's own token, as `a2a-client`. All it can do is what
-that agent can do by mail.
+that agent can do by mail: each method is decided as a call of the mail tool that it stands for (`CALLS`).
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.config.agent_names import RESERVED_FOR, agent_name
-from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.errors import SwitchboardError, refused
+from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.pipeline.admission import refused_call
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.conversations import recall, threads
 from switchboard_mcp.mail.server import MailServer
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
-from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.server.a2a import a2a_card, a2a_messages, a2a_tasks
 from switchboard_mcp.server.a2a.a2a_messages import A2aError, ListParams, SendParams, TaskParams
@@ -42,6 +44,15 @@ WAIT_S = 50.0
 LOOK_AGAIN_S = 1.0
 VERSION = b"a2a-version"
 PUSH = "PushNotificationConfig"
+MAIL, ORIGIN = "mail", "a2a"
+# The mail tools that cards, tasks, their list, messages and cancellations stand for.
+LIST_AGENTS, READ, LIST, SEND, RECALL = (
+    "list_agents",
+    "read_thread",
+    "get_receipts",
+    "send_message",
+    "recall_message",
+)
 
 
 class RpcRequest(Struct, kw_only=True):
@@ -58,9 +69,9 @@ Handler = Callable[["A2aClient", Raw], Awaitable[dict[str, object]]]
 class A2aEndpoint:
     """Serves A2A for one workspace."""
 
-    def __init__(self, mail: MailServer, record: Callable[[CallRecord], None] | None, max_body: int) -> None:
+    def __init__(self, mail: MailServer, gateway: Gateway, max_body: int) -> None:
         self._mail = mail
-        self._record = record
+        self._gateway = gateway
         self._max_body = max_body
 
     async def serve(self, exchange: HttpExchange) -> None:
@@ -95,7 +106,8 @@ class A2aEndpoint:
 
     async def _answer(self, exchange: HttpExchange, request: RpcRequest, id: bytes) -> None:
         recipient = exchange.path.removeprefix(PATH).strip("/")
-        client = A2aClient(self._mail, await self._sender(exchange.principal), recipient, self._record)
+        sender = await self._sender(exchange.principal)
+        client = A2aClient(self._mail, sender, recipient, partial(self._require, exchange.principal))
         stream = STREAMS.get(request.method)
         if stream is not None:
             task = await stream(client, request.params)
@@ -112,12 +124,23 @@ class A2aEndpoint:
 
     async def _sender(self, principal: str) -> str:
         """Return the agent that the client is, registered so that it can receive answers."""
-        name = agent_name(principal) or ANONYMOUS
+        name = agent_name(principal) if principal else ANONYMOUS
+        if name is None:
+            message = f"The name of this token, '{principal}', is no name of an agent."
+            raise refused(
+                "mail_identity", message, hint="Rename it in http.tokens: letters, digits, - and _."
+            )
         store = await self._mail.store()
         if name not in await store.agents():
             await store.register(name)
             await store.update(agent_registry.register(name, interface="a2a"))
         return name
+
+    async def _require(self, principal: str, subtool: str, arguments: object) -> None:
+        """Raise unless the holder of a token may call this mail tool."""
+        problem = await refused_call(self._gateway, principal, MAIL, subtool, arguments, ORIGIN)
+        if problem is not None:
+            raise SwitchboardError(problem)
 
     async def _card(self, exchange: HttpExchange, path: str) -> None:
         if exchange.method not in ("GET", "HEAD"):
@@ -130,6 +153,12 @@ class A2aEndpoint:
         if name and (name not in agents or name in RESERVED_FOR):
             await exchange.refuse(404, f"There is no agent '{name[:64]}' here.")
             return
+        if not name:
+            try:
+                await self._require(exchange.principal, LIST_AGENTS, {})
+            except SwitchboardError as problem:
+                await exchange.refuse(403, problem.failure.message)
+                return
         card = a2a_card.agent_card(name, agents[name], url) if name else a2a_card.workspace_card(agents, url)
         await exchange.reply(200, jsonrpc.encode(card))
 
@@ -142,12 +171,12 @@ class A2aClient:
         mail: MailServer,
         sender: str,
         recipient: str,
-        record: Callable[[CallRecord], None] | None,
+        require: Callable[[str, object], Awaitable[None]],
     ) -> None:
         self._mail = mail
         self._sender = sender
         self._recipient = recipient
-        self._record = record
+        self._require = require
 
     async def send(self, params: SendParams) -> A2aTask:
         """Send a message: a new task, or more input for one."""
@@ -158,9 +187,11 @@ class A2aClient:
         else:
             if message.context_id:
                 draft = await self._in_context(store, draft, message.context_id)
-            recipient = self._recipient or await self._named(store, message.metadata.get("recipient"))
+            recipient = self._recipient or await self._named(
+                store, a2a_messages.text_of(message, "recipient")
+            )
+            await self._require(SEND, a2a_messages.send_arguments(draft, recipient))
             sent = await store.send(draft, sender=self._sender, recipient=recipient)
-            self._note("send", recipient)
             task = await self.task(sent.id)
         return task
 
@@ -179,12 +210,12 @@ class A2aClient:
         more = msgspec.structs.replace(
             draft, action="status_update", reply_to=id, thread=task.context, answers=True
         )
+        await self._require(SEND, a2a_messages.send_arguments(more, task.recipient))
         await store.send(more, sender=self._sender, recipient=task.recipient)
-        self._note("send", task.recipient)
         return await self.task(id)
 
-    async def _named(self, store: MessageStore, recipient: object) -> str:
-        if isinstance(recipient, str) and recipient:
+    async def _named(self, store: MessageStore, recipient: str) -> str:
+        if recipient:
             return agent_registry.resolve_recipient(await store.state(), recipient)
         leads = [
             name for name, each in agent_registry.agents(await store.state()).items() if each.role == "lead"
@@ -194,19 +225,25 @@ class A2aClient:
             raise A2aError(a2a_messages.INVALID_PARAMS, text)
         return leads[0]
 
+    async def shown_task(self, id: str) -> A2aTask:
+        """Return a task of this client, if it may read."""
+        await self._require(READ, {"id": id})
+        return await self.task(id)
+
     async def task(self, id: str) -> A2aTask:
         """Return a task of this client."""
         return await a2a_tasks.read_task(await self._mail.store(), self._sender, id)
 
     async def tasks(self, params: ListParams) -> list[A2aTask]:
         """Return the newest tasks of this client."""
+        await self._require(LIST, {"limit": params.page_size})
         store = await self._mail.store()
         found = []
         for receipt in await store.receipts(self._sender, limit=params.page_size * 2):
             try:
                 task = await self.task(receipt.in_reply_to)
-            except A2aError:
-                continue
+            except (A2aError, SwitchboardError):
+                continue  # no task, or one with a result that cannot be read any more
             if params.context_id in ("", task.context) and params.status in ("", task.state):
                 found.append(task)
         return found[: params.page_size]
@@ -216,8 +253,8 @@ class A2aClient:
         task = await self.task(id)
         if task.state in a2a_tasks.FINAL:
             raise A2aError(a2a_messages.NOT_CANCELABLE, f"Task '{id[:100]}' has ended.")
+        await self._require(RECALL, {"id": id})
         await recall.recall(await self._mail.store(), self._sender, id, "Canceled over A2A.")
-        self._note("recall", task.recipient)
         return await self.task(id)
 
     async def updates(self, task: A2aTask) -> AsyncIterator[A2aTask]:
@@ -251,10 +288,6 @@ class A2aClient:
             pass
         return task
 
-    def _note(self, what: str, recipient: str) -> None:
-        if self._record is not None:
-            self._record(CallRecord("a2a", self._sender, "mail", f"{what} {recipient}", outcome="ok"))
-
 
 @contextmanager
 def _changes(store: MessageStore, agents: set[str]) -> Iterator[asyncio.Event]:
@@ -280,7 +313,7 @@ async def _send_message(client: A2aClient, raw: Raw) -> dict[str, object]:
 
 async def _get_task(client: A2aClient, raw: Raw) -> dict[str, object]:
     params: TaskParams = a2a_messages.convert(raw, TaskParams)
-    return (await client.task(params.id)).view(params.history_length)
+    return (await client.shown_task(params.id)).view(params.history_length)
 
 
 async def _list_tasks(client: A2aClient, raw: Raw) -> dict[str, object]:
@@ -301,7 +334,7 @@ async def _stream_message(client: A2aClient, raw: Raw) -> A2aTask:
 
 async def _subscribe(client: A2aClient, raw: Raw) -> A2aTask:
     params: TaskParams = a2a_messages.convert(raw, TaskParams)
-    task = await client.task(params.id)
+    task = await client.shown_task(params.id)
     if task.state in a2a_tasks.FINAL:
         raise A2aError(a2a_messages.UNSUPPORTED, f"Task '{params.id[:100]}' has ended.")
     return task

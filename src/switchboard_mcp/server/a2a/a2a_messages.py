@@ -17,6 +17,7 @@ NO_EXTENDED_CARD, WRONG_VERSION = -32007, -32009
 INVALID_PARAMS, INTERNAL = -32602, -32603
 CODES = {"mail_not_found": TASK_NOT_FOUND, "mail_claimed": NOT_CANCELABLE, "mail_forbidden": UNSUPPORTED}
 MAX_KEY_CHARS = 200
+MAX_SUBJECT_CHARS = 200
 Id = Annotated[str, Meta(max_length=200)]
 
 
@@ -94,7 +95,7 @@ def to_draft(message: A2aMessage) -> Draft:
             attachment = FileAttachment(
                 name=name, media_type=kind, data=attached_files.decode_base64(part.raw)
             )
-    subject = _subject(message)
+    subject = text_of(message, "subject")[:MAX_SUBJECT_CHARS]
     return Draft(
         action="delegate_task",
         payload="\n\n".join(texts),
@@ -104,12 +105,25 @@ def to_draft(message: A2aMessage) -> Draft:
     )
 
 
-def _subject(message: A2aMessage) -> str:
-    """Return the subject in the metadata; empty if it is no text."""
+def text_of(message: A2aMessage, name: str) -> str:
+    """Return a text of the metadata; empty if there is none."""
     try:
-        return msgspec.json.decode(message.metadata["subject"], type=str)[:200]
+        return msgspec.json.decode(message.metadata[name], type=str)
     except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
         return ""
+
+
+def send_arguments(draft: Draft, recipient: str) -> dict[str, object]:
+    """Return the arguments with which the mail tool `send_message` would send a draft, as rules see them."""
+    attachment = draft.attachment
+    return {
+        "recipient": recipient,
+        "action": draft.action,
+        "payload": draft.payload,
+        **({"subject": draft.metadata["subject"]} if "subject" in draft.metadata else {}),
+        **({"replyTo": draft.reply_to} if draft.reply_to else {}),
+        **({"file": {"name": attachment.name}} if attachment is not None else {}),
+    }
 
 
 def _text_of(part: Part) -> str:
@@ -118,7 +132,7 @@ def _text_of(part: Part) -> str:
     if part.url is not None:
         return part.url
     if part.data is not UNSET:
-        return bytes(part.data).decode()
+        return bytes(part.data).decode("utf-8", "replace")
     raise A2aError(INVALID_PARAMS, "A part needs one of text, raw, url and data.")
 
 

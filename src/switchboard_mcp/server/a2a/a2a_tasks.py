@@ -167,8 +167,9 @@ async def _artifact(store: MessageStore, stored: StoredMessage) -> dict[str, obj
     if isinstance(record, dict) and "name" in record:
         data = await store.attachment(message)
         raw = attached_files.encode_base64(data)
-        parts.append({"raw": raw, "filename": record["name"], "mediaType": record["mediaType"]})
+        kind = record.get("mediaType") or attached_files.media_type(str(record["name"]))
+        parts.append({"raw": raw, "filename": str(record["name"]), "mediaType": str(kind)})
         text = message.payload
     else:
-        text = (await store.attachment(message)).decode()
+        text = (await store.attachment(message)).decode("utf-8", "replace")
     return {"artifactId": message.id, "name": "result", "parts": [{"text": text}, *parts]}
