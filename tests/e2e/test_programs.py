@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.governed import HEAD
-from tests.e2e.host import SWITCHBOARD, Host, switchboard
+from tests.e2e.host import LATEST, SWITCHBOARD, Host, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
 from tests.e2e.shell import complaint, parsed, run
 from tests.e2e.test_gate import asked, at_terminal
@@ -87,6 +87,11 @@ texts = await asyncio.gather(*[notes.read(name=name) for name in names])
 print("read", len(texts))
 {note["name"]: len(note["text"]) for note in texts}
 """
+HELLO = {
+    "protocolVersion": LATEST,
+    "capabilities": {},
+    "clientInfo": {"name": "another-host", "version": "1"},
+}
 WRITES = """
 import notes
 saved = await notes.save(name="c", text="three")
@@ -395,6 +400,39 @@ except RuntimeError as error:
         assert json.loads(text(again))["value"][0] == "c"
     made = [json.loads(line)["name"] for line in record.read_text().splitlines()]
     assert made == ["c", "stuck", "a"]
+
+
+def used(host: Host, subtool: str, **args: Any) -> str:
+    arguments = {"action": "call", "subtool": subtool, "args": args}
+    return text(host.answer(host.ask("tools/call", {"name": "program_suite", "arguments": arguments})))
+
+
+async def test_programs_and_runs_of_a_session_are_nobody_elses(workspace: Path, home: Path) -> None:
+    profiles = {"reading": {"expose": {"notes": {"deny": ["big"]}}}}
+    programs = {"enabled": True, "approve": "never"}
+    set_up(workspace, programs=programs, profiles=profiles, broker={"enabled": True, "lingerMs": 100})
+    record = workspace / "mcps/notes/made"
+    with switchboard(workspace) as other, switchboard(workspace, "--profile", "reading") as restricted:
+        for host in (other, restricted):
+            host.initialize()
+        with switchboard(workspace) as host:
+            host.ask("initialize", HELLO)
+            assert json.loads(used(host, "run", code="import notes\n(await notes.read(name='a'))['text']"))
+            for neighbour in (other, restricted):
+                assert "no program of yours has run" in used(neighbour, "keep", name="stolen")
+            begin(host, "import notes\nawait notes.save(name='stuck', text='four')")
+            deadline = time.monotonic() + PATIENCE_S
+            while not (record.exists() and "stuck" in record.read_text()) and time.monotonic() < deadline:
+                pass
+            os.kill(host.process.pid, signal.SIGKILL)
+        with switchboard(workspace) as host:
+            host.ask("initialize", HELLO)
+            deadline = time.monotonic() + PATIENCE_S
+            while not (found := json.loads(used(host, "list")).get("interrupted")):
+                assert time.monotonic() < deadline, "the run is not listed"
+            for neighbour in (other, restricted):
+                assert "interrupted" not in json.loads(used(neighbour, "list"))
+                assert "There is no run" in used(neighbour, "run", id=found[0]["id"])
 
 
 CHANGING = """

@@ -1,7 +1,8 @@
 """Runs programs that were admitted, and goes on with runs that were interrupted.
 
 A run has a log in the user's state folder. If this process ends, or its host disconnects, the run stays there; the same
-client goes on with it by its id, under the policies of that time. Nothing that may have been carried out is repeated.
+client, by its token, profile and program, goes on with it by its id, under the policies of that time. Nothing that may
+have been carried out is repeated.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class ProgramRuns:
             call, options = self._options(types, gateway, request, program, approved, log.run)
             return log.run, await recover(engine, recorded, self._version, call, log, on_progress, *options)
         fresh = Program(program.code, program.checked.modules, program.input, _seed(), time.time())
-        note = {"principal": request.session.principal, "approved": program.approval if approved else ""}
+        note = {**_client(request), "approved": program.approval if approved else ""}
         created: RunLog | None = await work_thread.run(partial(self._create, fresh, note))
         run_id = created.run if created is not None else f"p{os.urandom(4).hex()}"
         call, options = self._options(types, gateway, request, program, approved, run_id)
@@ -125,15 +126,15 @@ class ProgramRuns:
 
         return call, (partial(_only_reads, checked), is_stopping)
 
-    async def recorded(self, run_id: str, principal: str) -> RecordedRun:
-        """Return a run of a client. Raises `program_unknown` if it has none of that id."""
-        return await work_thread.run(partial(self._read, run_id, principal))
+    async def recorded(self, run_id: str, request: PipelineRequest) -> RecordedRun:
+        """Return a run of the client of a request. Raises `program_unknown` if it has none of that id."""
+        return await work_thread.run(partial(self._read, run_id, _client(request)))
 
-    async def interrupted(self, principal: str) -> list[InterruptedRun]:
-        """Return the runs of a client that can go on, the newest first."""
-        return await work_thread.run(partial(self._interrupted, principal))
+    async def interrupted(self, request: PipelineRequest) -> list[InterruptedRun]:
+        """Return the runs of the client of a request that can go on, the newest first."""
+        return await work_thread.run(partial(self._interrupted, _client(request)))
 
-    def _interrupted(self, principal: str) -> list[InterruptedRun]:
+    def _interrupted(self, client: dict[str, str]) -> list[InterruptedRun]:
         found: list[InterruptedRun] = []
         try:
             ids = self._store.unfinished() if self._store is not None else []
@@ -141,7 +142,7 @@ class ProgramRuns:
             return found
         for id in reversed(ids):
             try:
-                start = self._read(id, principal).start
+                start = self._read(id, client).start
             except Exception:  # noqa: BLE001 - of another client, or not readable: not listed
                 continue
             found.append(InterruptedRun(id, start.code.strip()[:TITLE_CHARS]))
@@ -159,7 +160,7 @@ class ProgramRuns:
             self._context.log.warning("programs.no_log", problem=str(problem))
             return None
 
-    def _read(self, run_id: str, principal: str) -> RecordedRun:
+    def _read(self, run_id: str, client: dict[str, str]) -> RecordedRun:
         unknown = refused("program_unknown", f"There is no run '{run_id[:64]}' of yours to go on with.")
         try:
             if self._store is None:
@@ -167,7 +168,7 @@ class ProgramRuns:
             recorded = self._store.read(run_id)
         except (OSError, ValueError, RunLogError):
             raise unknown from None
-        if recorded.start.note.get("principal") != principal:
+        if not client.items() <= recorded.start.note.items():
             raise unknown
         return recorded
 
@@ -179,6 +180,12 @@ class ProgramRuns:
             raise refused("program_unknown", f"The run '{run_id[:64]}' is under way.") from None
         except (OSError, RunLogError) as problem:
             raise refused("program_unknown", f"The run cannot go on: {problem}.") from None
+
+
+def _client(request: PipelineRequest) -> dict[str, str]:
+    """Return whose a run is. Hosts on pipes have no token, so programs and profiles tell them apart."""
+    session = request.session
+    return {"principal": session.principal, "viewer": session.viewer, "client": request.client}
 
 
 def _only_reads(checked: CheckedProgram, module: str, subtool: str) -> bool:

@@ -96,7 +96,7 @@ class ProgramServer:
         self.checker = ProgramChecker(self.engine, self.types)
         self._context = context
         self._admitted: dict[tuple[Session, bytes], Admitted] = {}
-        self._last_code: OrderedDict[str, str] = OrderedDict()  # by principal and viewer
+        self._last_code: OrderedDict[object, str] = OrderedDict()  # by session, or principal without one
 
     @classmethod
     def open(cls, workspace: Workspace, context: ChildContext) -> ProgramServer:
@@ -156,7 +156,7 @@ class ProgramServer:
         if args.name:
             code = (await self.read_kept(args.name)).code
         elif args.id:
-            start = (await self.runs.recorded(args.id, request.session.principal)).start
+            start = (await self.runs.recorded(args.id, request)).start
             code, input, approval = start.code, start.input, start.note.get("approved", "")
         if len(input) > MAX_INPUT_BYTES:
             raise refused("program_limit", f"The input is larger than {MAX_INPUT_BYTES // 1024} KiB.")
@@ -213,13 +213,16 @@ class ProgramServer:
                 return one
         raise refused("internal", "The call did not pass the gate of the program suite.")
 
-    def remember(self, client: str, code: str) -> None:
-        """Remember the last program of a client that ran to its end."""
-        self._last_code[client] = code
-        self._last_code.move_to_end(client)
+    def remember(self, session: Session, code: str) -> None:
+        """Remember the last program of a client that ran to its end, until its session ends."""
+        for owner in [owner for owner in self._last_code if getattr(owner, "closed", False)]:
+            del self._last_code[owner]
+        owner = session.process_owner
+        self._last_code[owner] = code
+        self._last_code.move_to_end(owner)
         if len(self._last_code) > MAX_REMEMBERED:
             self._last_code.popitem(last=False)
 
-    def last_code(self, client: str) -> str:
+    def last_code(self, session: Session) -> str:
         """Return the last program of a client that ran to its end, or an empty string."""
-        return self._last_code.get(client, "")
+        return self._last_code.get(session.process_owner, "")

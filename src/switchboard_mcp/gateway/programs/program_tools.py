@@ -147,7 +147,7 @@ async def run_program(session: ProgramSession, args: RunArgs, request: ToolReque
         server.engine, server.types, server.gateway, host, prepared, admitted.approved, on_progress
     )
     if outcome.failure is None:
-        server.remember(session.viewer, prepared.code)
+        server.remember(host.session, prepared.code)
     answer_kb = server.settings.limits.answer_kb
     return answer_run(run_id, outcome, answer_kb, host, prepared.checked)
 
@@ -156,7 +156,7 @@ async def keep(session: ProgramSession, args: KeepArgs, request: ToolRequest) ->
     """Keep a program under a name, if it passes its check."""
     server = session.server
     host_request = server.take_admitted(request.id).request
-    code = args.code or server.last_code(session.viewer)
+    code = args.code or server.last_code(host_request.session)
     if not code:
         return failure("arguments_invalid", "keep needs `code`: no program of yours has run to its end yet.")
     checked = await server.check(session.view, code, host_request)
@@ -171,10 +171,10 @@ async def keep(session: ProgramSession, args: KeepArgs, request: ToolRequest) ->
 async def list_programs(session: ProgramSession, args: ListArgs, request: ToolRequest) -> bytes:
     """Return the kept programs."""
     server = session.server
-    principal = server.take_admitted(request.id).request.session.principal
+    host_request = server.take_admitted(request.id).request
     found = await work_thread.run(server.kept.all)
     listed = [Listed(program.name, program.description) for program in found]
-    return jsonrpc.encode(ProgramList(listed, await server.runs.interrupted(principal)))
+    return jsonrpc.encode(ProgramList(listed, await server.runs.interrupted(host_request)))
 
 
 async def remove(session: ProgramSession, args: RemoveArgs, request: ToolRequest) -> bytes:
