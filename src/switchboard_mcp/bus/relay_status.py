@@ -10,6 +10,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.system.plain_files import open_plain
+
 STATUS_FILE = "status.json"
 # A relay reports every few seconds; after this long without a report it is not running.
 STALE_S = 20.0
@@ -70,15 +72,10 @@ def read(workspace: str) -> BusStatus | None:
     """Return the last status of a workspace's relay; None if none has ever run there."""
     path = os.path.join(workspace, ".switchboard", "bus", STATUS_FILE)
     try:
-        with open(path, "rb", opener=_open_plain) as file:
+        with open(path, "rb", opener=open_plain) as file:
             return msgspec.json.decode(file.read(1_048_576), type=BusStatus)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-def _open_plain(path: str, flags: int) -> int:
-    """Open a file that is no link, without waiting for a writer if it is a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def is_stale(status: BusStatus) -> bool:

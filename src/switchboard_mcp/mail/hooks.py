@@ -23,10 +23,13 @@ from switchboard_mcp.mail.store import dropped_files, message_lookup
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.dropped_files import Inbox
+from switchboard_mcp.mail.store.workspace_state import MAX_STATE_BYTES
 from switchboard_mcp.system.atomic_write import write_atomically
+from switchboard_mcp.system.plain_files import read_plain
 from switchboard_mcp.system.processes import is_running, list_ancestors
 
 NOTES_FOLDER = "hooks"
+MAX_NOTE_BYTES = 200
 # Hosts write their input at once; one that keeps the pipe open without writing must not hang its turn.
 STDIN_TIMEOUT_S = 1.0
 MAX_INPUT_BYTES = 16 * 1_048_576
@@ -110,8 +113,7 @@ def agent_of(workspace: str, explicit: str, environ: Mapping[str, str], call: Ho
 
 def _read_object(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            content = msgspec.json.decode(file.read())
+        content = msgspec.json.decode(read_plain(path, MAX_STATE_BYTES))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -236,8 +238,8 @@ def stop_older_waiter(folder: str, agent: str) -> None:
 
 def _read_note(folder: str, name: str) -> str:
     try:
-        with open(os.path.join(folder, NOTES_FOLDER, name), encoding="ascii", errors="replace") as file:
-            return file.read(200).strip()
+        note = read_plain(os.path.join(folder, NOTES_FOLDER, name), MAX_NOTE_BYTES)
+        return note.decode("ascii", "replace").strip()
     except OSError:
         return ""
 

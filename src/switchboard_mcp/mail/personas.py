@@ -13,12 +13,14 @@ from msgspec import Struct
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
 from switchboard_mcp.mail.roles import file_name, read_role
+from switchboard_mcp.system.plain_files import read_plain
 
 FOLDER = "personas"
 BUNDLED = os.path.join(os.path.dirname(__file__), "bundled_personas")
 # Requests are addressed to a role; status updates and results to the agent itself.
 ACTIONS = frozenset({"delegate_task", "request_review"})
 MAX_BYTES = 16_384
+MAX_STATE_BYTES = 64 * 1_048_576
 
 
 class AgentRecord(Struct):
@@ -51,14 +53,14 @@ class Personas:
     def for_role(self, role: str) -> PersonaText:
         """Return the persona of a role. Blocking."""
         name = f"{file_name(role)}.md"
-        own = self._read(os.path.join(self._folder, FOLDER, name))
-        content = own or self._read(os.path.join(BUNDLED, name))
-        text = content[:MAX_BYTES].decode("utf-8", "replace").strip()
+        own = self._read(os.path.join(self._folder, FOLDER, name), MAX_BYTES)
+        content = own or self._read_bundled(name)
+        text = content.decode("utf-8", "replace").strip()
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
     def agent(self, name: str) -> AgentRecord:
         """Return what the state says about an agent; defaults if it is unknown. Blocking."""
-        data = self._read(os.path.join(self._folder, "state.json"))
+        data = self._read(os.path.join(self._folder, "state.json"), MAX_STATE_BYTES)
         if data != self._state[0]:
             try:
                 self._state = data, msgspec.json.decode(data, type=_State)
@@ -77,18 +79,31 @@ class Personas:
         text = self.for_role(role).text if role else ""
         return msgspec.structs.replace(message, persona=text) if text else message
 
-    def _read(self, path: str) -> bytes:
-        """Return a file's content, cached while it is unchanged."""
+    def _read(self, path: str, most: int) -> bytes:
+        """Return the beginning of a file, cached while it is unchanged; nothing for a link.
+
+        What is read here goes to other agents with a message: a workspace must not name files outside of it.
+        """
         try:
-            file = os.stat(path)
+            file = os.lstat(path)
             mark = (file.st_ino, file.st_size, file.st_mtime_ns)
             kept = self._cache.get(path)
             if kept is None or kept[0] != mark:
-                with open(path, "rb") as opened:
-                    kept = self._cache[path] = (mark, opened.read())
+                kept = self._cache[path] = (mark, read_plain(path, most, os.path.dirname(self._folder)))
         except OSError:
             return b""
         return kept[1]
+
+    def _read_bundled(self, name: str) -> bytes:
+        """Return a persona of the package, which does not change; nothing if it has none of that name."""
+        path = os.path.join(BUNDLED, name)
+        if path not in self._cache:
+            try:
+                with open(path, "rb") as file:
+                    self._cache[path] = (None, file.read(MAX_BYTES))
+            except OSError:
+                return b""
+        return self._cache[path][1]
 
 
 def delivery_rule(folder: str) -> DeliveryRule:

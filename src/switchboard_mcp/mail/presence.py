@@ -22,6 +22,7 @@ from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 from switchboard_mcp.mail.store.index.inbox_index import count_waiting
+from switchboard_mcp.system.plain_files import read_plain
 from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
@@ -31,6 +32,7 @@ ACTIVE_S = 300.0
 # A process checking whether a file is locked holds the lock for an instant.
 LOCK_ATTEMPTS, RETRY_S = 5, 0.01
 NOTIFIED_SUFFIX = ".woken"
+MAX_REMOTE_BYTES = 4096
 # A folder of this size has held thousands of files: its index is quicker than a listing.
 LARGE_FOLDER_BYTES = 262_144
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -127,8 +129,7 @@ class Presence:
     def remote(self, agent: str) -> RemotePresence | None:
         """Return the presence of an agent on another machine; None for a local one."""
         try:
-            with open(os.path.join(self._root, REMOTE_AGENTS, agent), "rb") as file:
-                data = file.read(4096)
+            data = read_plain(os.path.join(self._root, REMOTE_AGENTS, agent), MAX_REMOTE_BYTES)
         except OSError:
             return None
         try:

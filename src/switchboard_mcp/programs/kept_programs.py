@@ -5,10 +5,8 @@ The first line of a file may be a comment, which is its description. Nothing her
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
 from hashlib import sha256
 
 from msgspec import Struct
@@ -18,6 +16,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.search import Index, SearchDocument
 from switchboard_mcp.system.atomic_write import write_atomically
+from switchboard_mcp.system.plain_files import read_plain, require_no_links
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 SUFFIX = ".py"
@@ -108,16 +107,12 @@ class KeptPrograms:
     def _read(self, path: str) -> bytes:
         """Return the bytes of a file, never of another that a link in the workspace names. Raises `OSError`."""
         self._check_folder()
-        with open(path, "rb", opener=_open_plain) as file:
-            return file.read(self._max_bytes + MAX_DESCRIPTION_CHARS * 4 + 1)
+        return read_plain(path, self._max_bytes + MAX_DESCRIPTION_CHARS * 4 + 1)
 
     def _check_folder(self) -> None:
-        """Raise `OSError` if the folder leads out of the workspace: whoever wrote the workspace chose where to."""
-        base = os.path.realpath(self._workspace)
-        if self._workspace and os.path.realpath(self.folder) != os.path.normpath(
-            os.path.join(base, os.path.relpath(self.folder, self._workspace))
-        ):
-            raise OSError(errno.ELOOP, f"{self.folder} is a symbolic link, or below one")
+        """Raise `OSError` if the folder leads out of the workspace."""
+        if self._workspace:
+            require_no_links(self.folder, self._workspace)
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):
@@ -136,15 +131,6 @@ def kept_programs_of(workspace: Workspace) -> KeptPrograms:
 def program_hash(code: bytes) -> str:
     """Return the checksum of a program's file, as the lock has it."""
     return f"sha256:{sha256(code).hexdigest()}"
-
-
-def _open_plain(path: str, flags: int) -> int:
-    """Open a plain file: no link, and nothing that blocks."""
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no plain file")
-    return descriptor
 
 
 def _parse(name: str, data: bytes) -> KeptProgram:

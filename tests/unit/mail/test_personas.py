@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,28 @@ def test_a_role_that_the_message_names_wins_and_a_persona_it_brings_along_is_dro
 def test_a_state_that_cannot_be_read_gives_nobody_a_role(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
     assert persona_of(Personas(str(tmp_path)), message()) is None
+
+
+def test_a_link_or_a_device_in_the_workspace_is_no_persona_and_no_state(tmp_path: Path) -> None:
+    """A cloned repository may bring them along: what they name would reach other agents, or fill the memory."""
+    secret = tmp_path / "secret"
+    secret.write_text("a private key")
+    folder = tmp_path / "ws" / ".switchboard"
+    (folder / "personas").mkdir(parents=True)
+    bundled = Personas(str(folder)).for_role("lead").text
+    own = folder / "personas" / "lead.md"
+    for target in (str(secret), "/dev/zero"):
+        own.unlink(missing_ok=True)
+        own.symlink_to(target)
+        assert Personas(str(folder)).for_role("lead").text == bundled
+    own.unlink()
+    os.mkfifo(own)
+    assert Personas(str(folder)).for_role("lead").text == bundled
+    own.unlink()
+    own.write_text("Ours.")
+    assert Personas(str(folder)).for_role("lead").text == "Ours."
+    (folder / "personas").rename(tmp_path / "elsewhere")
+    (folder / "personas").symlink_to(tmp_path / "elsewhere")
+    assert Personas(str(folder)).for_role("lead").text == bundled
+    (folder / "state.json").symlink_to("/dev/zero")
+    assert Personas(str(folder)).agent("ann").role == ""

@@ -93,7 +93,7 @@ def lock_path(workspace: str) -> str:
 def read_lock(path: str) -> LockFile | None:
     """Read the lock; None if there is none. Raises `lock_invalid` with every mistake and its key."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -105,6 +105,11 @@ def read_lock(path: str) -> LockFile | None:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise _invalid(_describe_invalid(path, data, problem)) from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting: a pipe in its place must not stop the start."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _describe_invalid(path: str, data: bytes, problem: Exception) -> str:

@@ -19,6 +19,7 @@ from switchboard_mcp.config.variables import fill
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.system.atomic_write import write_atomically, write_gitignore
+from switchboard_mcp.system.plain_files import read_plain
 from switchboard_mcp.system.write_access import other_writers
 
 FOLDER = ".switchboard"
@@ -27,6 +28,7 @@ FILE = "auth_token"
 TOKEN_BYTES = 32
 # A shorter token is a password and can be guessed.
 MIN_TOKEN_CHARS = 16
+MAX_FILE_BYTES = 4096
 
 
 class TokenTable:
@@ -120,8 +122,7 @@ def write_token(folder: str) -> str:
 
 def read_token(folder: str) -> str:
     """Return the token of the server that serves this workspace."""
-    with open(os.path.join(folder, FILE), encoding="ascii") as file:
-        return file.read().strip()
+    return read_plain(os.path.join(folder, FILE), MAX_FILE_BYTES).decode("ascii").strip()
 
 
 def _require_own(path: str, kind: int, remedy: str) -> os.stat_result:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from switchboard_mcp.errors import refused
 from switchboard_mcp.server.http.sockets import format_address
 from switchboard_mcp.system.atomic_write import write_atomically
+from switchboard_mcp.system.plain_files import open_plain
 from switchboard_mcp.system.processes import is_running
 
 FILE = "server_info.json"
@@ -52,15 +53,10 @@ class _Health(Struct):
 def read(folder: str) -> ServerInfo | None:
     """Read the file. Return None if it is missing or not ours."""
     try:
-        with open(os.path.join(folder, FILE), "rb", opener=_open_plain) as file:
+        with open(os.path.join(folder, FILE), "rb", opener=open_plain) as file:
             return msgspec.json.decode(file.read(MAX_FILE_BYTES), type=ServerInfo)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-def _open_plain(path: str, flags: int) -> int:
-    """Open a file that is no link, without waiting for a writer if it is a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _is_local(host: str) -> bool:
