@@ -457,6 +457,31 @@ def test_agents_have_their_load_and_attachments_are_shown(web: Web, mail: dict[s
     assert api(web, f"mail/messages/ben/{mail['task']}/attachment").status == 404
 
 
+def test_no_secret_is_shown_or_found_in_mail(web: Web, host: HostSession) -> None:
+    call(host, {"message": "x"})  # the child runs, so its secrets are registered
+    payload = f"{'a' * 950} the key is {SECRET} and more"
+    order = {"to": "ben", "payload": payload, "subject": f"about {SECRET}"}
+    (sent,) = api(web, "mail/send", order, **bearer(OPERATOR)).json["sent"]
+    command = {"to": "builder", "payload": f"login {SECRET}", "action": "execute"}
+    api(web, "mail/send", command, **bearer(BOSS))
+    paths = (f"messages/ben/{sent}", f"threads/{sent}", "messages?q=key", "threads", "messages", "dead")
+    for path in paths:
+        shown = api(web, f"mail/{path}", **bearer(READER))
+        assert shown.status == 200
+        assert SECRET[:12].encode() not in shown.body, path
+    assert SECRET.encode() not in api(web, "inbox", **bearer(BOSS)).body
+    assert sent in [row["id"] for row in api(web, "mail/messages?q=the%20key%20is").json["messages"]]
+    long = {"to": "ben", "payload": f"{'b' * 50_000} {SECRET} the last word"}
+    (sent_long,) = api(web, "mail/send", long, **bearer(OPERATOR)).json["sent"]
+    whole = api(web, f"mail/messages/ben/{sent_long}").json["payload"]
+    assert whole.endswith("[redacted] the last word")
+    assert len(whole) > 50_000
+    assert api(web, "mail/messages?q=last%20word").json["messages"][0]["id"] == sent_long
+    for part in (SECRET, SECRET[:6], SECRET[-6:]):
+        found = api(web, f"mail/messages?q={part}", **bearer(READER)).json["messages"]
+        assert sent not in [row["id"] for row in found], "a search finds out what is masked"
+
+
 def test_a_dead_letter_is_shown_with_its_reason_and_requeued(web: Web, mail: dict[str, str]) -> None:
     letters = api(web, "mail/dead").json
     (letter,) = letters["letters"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 
 from msgspec import Struct
@@ -53,7 +53,9 @@ class MessagePage(Struct, kw_only=True, rename="camel"):
 class MailView:
     """Reads the mail of a workspace in its own thread."""
 
-    def __init__(self, workspace: str) -> None:
+    def __init__(self, workspace: str, redact: Callable[[str], str]) -> None:
+        """Create the view. `redact` masks secrets: a search must not tell of them either."""
+        self._redact = redact
         self._directory = StoreDirectory(workspace, system_clocks())
         self._thread = StoreWorker(self._directory, "switchboard-dashboard")
         self._known: dict[tuple[Place, str], tuple[int, list[MessageFile]]] = {}
@@ -107,7 +109,7 @@ class MailView:
             last = entry.stem.order
             page.read += 1
             stored = message_lookup.load(transaction, agent, entry)
-            if stored is not None and (not filtering or _matches(stored, message_filter, needle)):
+            if stored is not None and (not filtering or self._matches(stored, message_filter, needle)):
                 page.messages.append((agent, stored))
         return page
 
@@ -190,16 +192,19 @@ class MailView:
             if stored is not None and stored.message.reply_to in thread:
                 thread[stored.message.id] = (name, stored)
 
+    def _matches(self, stored: StoredMessage, message_filter: MessageFilter, needle: str) -> bool:
+        message = stored.message
+        if message_filter.sender not in ("", message.sender) or message_filter.action not in (
+            "",
+            message.action,
+        ):
+            return False
+        if not needle:
+            return True
+        text = f"{message.sender} {message.recipient} {message.action} {message.payload}"
+        return needle in text.casefold() and needle in self._redact(text).casefold()
+
 
 def _backwards(agent: str, entries: list[MessageFile], before: int) -> Iterator[tuple[int, str, MessageFile]]:
     end = bisect_left(entries, before, key=lambda entry: entry.stem.order) if before else len(entries)
     return ((-entries[place].stem.order, agent, entries[place]) for place in range(end - 1, -1, -1))
-
-
-def _matches(stored: StoredMessage, message_filter: MessageFilter, needle: str) -> bool:
-    message = stored.message
-    if message_filter.sender not in ("", message.sender) or message_filter.action not in ("", message.action):
-        return False
-    if not needle:
-        return True
-    return needle in f"{message.sender} {message.recipient} {message.action} {message.payload}".casefold()

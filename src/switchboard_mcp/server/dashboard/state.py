@@ -94,7 +94,7 @@ class DashboardState:
     def mail(self) -> MailView:
         """Return the read-only view of all mail, opened on first use."""
         if self._mail is None:
-            self._mail = MailView(self.workspace.folder)
+            self._mail = MailView(self.workspace.folder, self.services.redactor.redact_uncut)
         return self._mail
 
     @property

@@ -17,6 +17,7 @@ from switchboard_mcp.suites.sanitize import clean
 
 MOST_CHANGES = 20
 MOST_EXECUTES = 50
+MOST_COMMAND_CHARS = 4_000
 # Failures of children that a person must approve first.
 UNAPPROVED = frozenset({"child_not_allowed", "launch_refused"})
 
@@ -98,7 +99,7 @@ async def _executes(state: DashboardState, request: ApiRequest) -> list[InboxIte
     if state.mail_server is None:
         return []
     found = await state.mail.page(MessageFilter(action="execute", place="inbox", limit=MOST_EXECUTES))
-    items = []
+    items, redactor = [], state.services.redactor
     for agent, stored in found.messages:
         path = f"/api/mail/messages/{agent}/{stored.message.id}"
         items.append(
@@ -108,7 +109,9 @@ async def _executes(state: DashboardState, request: ApiRequest) -> list[InboxIte
                 child="mail",
                 title=f"{stored.message.sender} asks {agent} to run a command",
                 text="If approved, the terminal types it.",
-                arguments=clean(stored.message.payload[:4_000]) if request.viewer.may_act else "",
+                arguments=clean(redactor.redact_and_clip(stored.message.payload, MOST_COMMAND_CHARS))
+                if request.viewer.may_act
+                else "",
                 asked_by=stored.message.sender,
                 actions=[
                     InboxAction("approve", f"{path}/approve", ADMIN),

@@ -1,9 +1,13 @@
-"""API endpoints that read mail: agents, teams, messages, threads and workflows. They claim nothing."""
+"""API endpoints that read mail: agents, teams, messages, threads and workflows. They claim nothing.
+
+Secrets in what agents have written are masked, outside of the event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -23,11 +27,13 @@ from switchboard_mcp.mail.store.dead_letters import list_dead_letters
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact, WorkflowRun
 from switchboard_mcp.mail.workflows.notices import thread_of
+from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
 from switchboard_mcp.server.dashboard.mail_view import EXCERPT_CHARS, MessageFilter
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.suites.sanitize import clean
 from switchboard_mcp.suites.summary import summarise
+from switchboard_mcp.system import work_thread
 
 MOST_ON_PAGE = 200
 MOST_QUERY_CHARS = 500
@@ -137,9 +143,10 @@ async def messages(state: DashboardState, request: ApiRequest) -> object:
         before=request.number("before", 0, 1 << 60),
         limit=request.number("limit", 50, MOST_ON_PAGE),
     )
-    page = await state.mail.page(message_filter)
+    page, redactor = await state.mail.page(message_filter), state.services.redactor
+    briefs = await work_thread.run(lambda: [_brief(redactor, *each) for each in page.messages])
     return {
-        "messages": [_brief(agent, letter) for agent, letter in page.messages],
+        "messages": briefs,
         "total": page.total,
         "next": page.next,
         "read": page.read,
@@ -153,8 +160,13 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
     match = await state.mail.message(agent_registry.parse_name(agent), id)
     if match is None:
         raise HTTPException(404, f"'{agent[:80]}' has no message '{id[:150]}'.")
-    stored, thread = match
-    return {**_full(agent, stored), "thread": [_full(to, each) for to, each in thread]}
+    (stored, thread), redactor = match, state.services.redactor
+    return await work_thread.run(
+        lambda: {
+            **_full(redactor, agent, stored),
+            "thread": [_full(redactor, to, each) for to, each in thread],
+        }
+    )
 
 
 async def threads(state: DashboardState, request: ApiRequest) -> ThreadPage:
@@ -166,26 +178,36 @@ async def threads(state: DashboardState, request: ApiRequest) -> ThreadPage:
         before=request.number("before", 0, 1 << 60),
         limit=request.number("limit", MESSAGES_FOR_THREADS, MESSAGES_FOR_THREADS),
     )
-    page = await state.mail.page(message_filter)
+    page, redactor = await state.mail.page(message_filter), state.services.redactor
+    rows = await work_thread.run(partial(_thread_rows, redactor, page.messages))
+    return ThreadPage(rows, page.next)
+
+
+def _thread_rows(redactor: Redactor, messages: list[tuple[str, StoredMessage]]) -> list[ThreadRow]:
     found: dict[str, ThreadRow] = {}
-    for agent, stored in page.messages:
+    for agent, stored in messages:
         message = stored.message
         row = found.get(message.thread)
         if row is None:
             row = found[message.thread] = ThreadRow(
-                message.thread, "", [], priority="low", last_at=message.created_at, last=_brief(agent, stored)
+                message.thread,
+                "",
+                [],
+                priority="low",
+                last_at=message.created_at,
+                last=_brief(redactor, agent, stored),
             )
-        row.subject = message.subject or row.subject
+        row.subject = redactor.redact_text(message.subject) or row.subject
         row.people = sorted({*row.people, *people_of(message)})[:MOST_PEOPLE]
         row.messages += 1
         if is_open(stored):
             row.open += 1
             row.priority = max(row.priority, message.priority, key=PRIORITIES.index)
             row.deadline = min(filter(None, (row.deadline, message.ack_by)), default="")
-        row.first = _brief(agent, stored)
+        row.first = _brief(redactor, agent, stored)
     for row in found.values():
         row.subject = row.subject or str(row.first["excerpt"])
-    return ThreadPage(list(found.values()), page.next)
+    return list(found.values())
 
 
 async def thread(state: DashboardState, request: ApiRequest) -> object:
@@ -203,16 +225,22 @@ async def thread(state: DashboardState, request: ApiRequest) -> object:
             continue  # a sender on another machine has its receipts there
         for receipt in newest:
             receipts.setdefault(receipt.in_reply_to, []).append(receipt)
-    return {
-        "id": found.id,
-        "subject": found.subject,
-        "people": found.members,
-        "messages": [
-            {**_full(each.message.recipient, each), "receipts": receipts.get(each.message.id, [])}
-            for each in found.messages
-        ],
-        "workflow": _run(found.run) if found.run is not None else None,
-    }
+    redactor = state.services.redactor
+    return await work_thread.run(
+        lambda: {
+            "id": found.id,
+            "subject": redactor.redact_text(found.subject),
+            "people": found.members,
+            "messages": [
+                {
+                    **_full(redactor, each.message.recipient, each),
+                    "receipts": _masked(redactor, receipts.get(each.message.id, [])),
+                }
+                for each in found.messages
+            ],
+            "workflow": _masked(redactor, _run(found.run)) if found.run is not None else None,
+        }
+    )
 
 
 async def attachment(state: DashboardState, request: ApiRequest) -> AttachmentContent:
@@ -223,14 +251,17 @@ async def attachment(state: DashboardState, request: ApiRequest) -> AttachmentCo
     about = _attachment(stored.message)
     if about is None:
         raise HTTPException(404, "This message has no attachment.")
-    data = await store.attachment(stored.message)
+    redactor, whole = state.services.redactor, await store.attachment(stored.message)
+    # Cut so late that no secret within the shown part is cut.
+    kept = whole[: redactor.chars_to_keep(MOST_ATTACHMENT_BYTES)]
+    data = await work_thread.run(partial(redactor.mask_registered_json, kept))
     text = _as_text(data[:MOST_ATTACHMENT_BYTES])
     return AttachmentContent(
         about.name,
         about.media_type,
-        len(data),
-        len(data) > MOST_ATTACHMENT_BYTES,
-        clean(state.services.redactor.redact_text(text)) if text is not None else None,
+        len(whole),
+        len(whole) > MOST_ATTACHMENT_BYTES,
+        clean(redactor.redact_text(text)) if text is not None else None,
         encode_base64(data[:MOST_ATTACHMENT_BYTES]) if text is None else None,
     )
 
@@ -241,15 +272,16 @@ async def dead(state: DashboardState, request: ApiRequest) -> DeadLetters:
     agents = await store.agents()
     found = await store.run(lambda tx: [each for name in agents for each in list_dead_letters(tx, name)])
     found.sort(key=lambda letter: letter.at, reverse=True)
+    text = state.services.redactor.redact_text
     rows = [
         DeadRow(
             letter.agent,
             letter.id,
-            letter.reason,
+            text(letter.reason),
             letter.at,
             letter.message.sender if letter.message is not None else "",
             letter.message.action if letter.message is not None else "",
-            subject_of(letter.message) if letter.message is not None else "",
+            text(subject_of(letter.message)) if letter.message is not None else "",
         )
         for letter in found[:MOST_DEAD]
     ]
@@ -275,7 +307,7 @@ async def workflow(state: DashboardState, request: ApiRequest) -> object:
         )
         before = step.at
     current = run.current_phase
-    return {
+    shown = {
         **_run(run),
         "timeline": steps,
         "holder": run.actor if current is not None else "",
@@ -283,6 +315,7 @@ async def workflow(state: DashboardState, request: ApiRequest) -> object:
         "rounds": max((step.round for step in run.steps), default=0),
         "thread": thread_of(run.id),
     }
+    return await work_thread.run(partial(_masked, state.services.redactor, shown))
 
 
 async def _artifact(
@@ -336,22 +369,29 @@ async def workflow_runs(state: DashboardState, request: ApiRequest) -> object:
     """Return all workflow runs, latest first."""
     store = await require_mail(state).store()
     runs = engine.runs(await store.state())
-    return {"workflows": [_run(run) for run in reversed(runs.values())]}
+    shown = [_run(run) for run in reversed(runs.values())]
+    return {"workflows": await work_thread.run(partial(_masked, state.services.redactor, shown))}
 
 
-def _brief(agent: str, stored: StoredMessage) -> dict[str, object]:
+def _masked(redactor: Redactor, value: object) -> object:
+    """Return a value for a viewer, with every secret in its texts masked."""
+    return redactor.redact_value(msgspec.to_builtins(value))
+
+
+def _brief(redactor: Redactor, agent: str, stored: StoredMessage) -> dict[str, object]:
     message = stored.message
+    excerpt = redactor.redact_and_clip(message.payload, 4 * EXCERPT_CHARS)
     return {
         "to": agent,
         "id": message.id,
         "order": stored.order,
         "from": message.sender,
         "action": message.action,
-        "excerpt": summarise(message.payload[: 4 * EXCERPT_CHARS], EXCERPT_CHARS),
+        "excerpt": summarise(excerpt, EXCERPT_CHARS),
         "place": stored.place,
         "verified": stored.verified,
         "priority": message.priority,
-        "subject": message.subject,
+        "subject": redactor.redact_text(message.subject),
         "thread": message.thread,
         "deadline": message.ack_by or "",
         "attachment": _attachment(message),
@@ -362,14 +402,14 @@ def _brief(agent: str, stored: StoredMessage) -> dict[str, object]:
     }
 
 
-def _full(agent: str, stored: StoredMessage) -> dict[str, object]:
+def _full(redactor: Redactor, agent: str, stored: StoredMessage) -> dict[str, object]:
     message = stored.message
     return {
-        **_brief(agent, stored),
-        "payload": message.payload,
+        **_brief(redactor, agent, stored),
+        "payload": redactor.redact_uncut(message.payload),
         "team": message.team or "",
-        "reason": stored.reason or "",
-        "metadata": message.metadata,
+        "reason": redactor.redact_text(stored.reason or ""),
+        "metadata": redactor.redact_value(message.metadata),
     }
 
 
