@@ -162,6 +162,19 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "hosts.traits.parse_version": (traits.parse_version, MIB),
     "server.a2a.a2a_messages.convert": (a2a_params, MIB),
     "server.a2a.a2a_messages.to_draft": (lambda t: a2a_messages.to_draft(a2a_params(t).message), MIB),
+    "server.a2a.a2a_messages.send_arguments": (
+        lambda t: a2a_messages.send_arguments(a2a_messages.to_draft(a2a_params(t).message), t),
+        MIB,
+    ),
+    "server.a2a.a2a_messages.text_of": (
+        lambda t: a2a_messages.text_of(
+            a2a_messages.A2aMessage(
+                message_id="m", parts=[a2a_messages.Part(text="")], metadata={"subject": Raw(json(t))}
+            ),
+            "subject",
+        ),
+        MIB,
+    ),
     "protocol.framing.FrameDecoder": (lambda t: framing.FrameDecoder().feed(t.encode()), READ_BYTES),
     "protocol.sse.EventStream": (lambda t: sse.EventStream().feed(t.encode()), READ_BYTES),
     "protocol.jsonrpc.parse": (
