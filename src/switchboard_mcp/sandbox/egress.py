@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ LOCALHOST = "localhost"
 # Addresses of IPv6 that gateways turn into addresses of IPv4, which are in the last 32 bits.
 TRANSLATED = tuple(ipaddress.IPv6Network(one) for one in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
 MAX_NAMES = 65_536
+MAX_NAME_CHARS = 253
+_HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 # A name has 253 characters; queries with options are longer than 512 bytes only with padding.
 MAX_QUERY = 1232
 CONNECT_TIMEOUT_S = 20.0
@@ -61,9 +64,19 @@ def _matches(pattern: str, host: str) -> bool:
     if address is not None:
         network = _network(pattern)
         return network is not None and address in network
+    if not is_host_name(host):
+        return False
     if pattern == ANY_HOST:
         return host != LOCALHOST
     return pattern.startswith("*.") and host.endswith(pattern[1:]) and host != pattern[2:]
+
+
+def is_host_name(text: str) -> bool:
+    r"""Return True for a name that the C library looks up as it is.
+
+    It ends a name at a zero byte, and some versions end an address at a space: `evil.org\0.example.com` is `evil.org`.
+    """
+    return len(text) <= MAX_NAME_CHARS and _HOST_NAME.fullmatch(text) is not None
 
 
 def parse_address(text: str) -> Address | None:
@@ -249,7 +262,7 @@ class Egress:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     outside = await self._connect(host, port)
-            except OSError:  # also a timeout; the child sees the connection break, as from a broken host
+            except (OSError, UnicodeError):  # also a timeout; the child sees it break, as from a broken host
                 _reset(connection)
                 return
             if outside is None:

@@ -47,6 +47,16 @@ class TestRules:
             ("2001:db8::/32", "2001:db9::7", 443, False),
             ("0.0.0.0/0", "2001:db8::7", 443, False),
             ("*", "2001:db8::7", 443, False),
+            # The C library takes the name up to the zero byte, and in some versions up to the space.
+            ("*.example.com", "evil.org\0.example.com", 443, False),
+            ("*.example.com", "203.0.113.7 .example.com", 443, False),
+            ("*", "evil.org\0", 443, False),
+            ("*.example.com", "a..example.com", 443, False),
+            ("*.example.com", ".example.com", 443, False),
+            ("*.example.com", "\ufffd.example.com", 443, False),
+            ("*.example.com", f"{'a' * 64}.example.com", 443, False),
+            ("*.example.com", f"{'a.' * 125}example.com", 443, False),
+            ("*.example.com", "_srv-1.xn--bcher-kva.example.com", 443, True),
         ],
     )
     def test_a_rule_matches_names_and_addresses(self, host: str, name: str, port: int, allowed: bool) -> None:
@@ -139,6 +149,29 @@ for one in opened:
         pass
 print("ended")
 """
+SMUGGLER = """
+import json, socket, struct, sys
+port, names = int(sys.argv[1]), json.loads(sys.argv[2])
+server = next(line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver"))
+found = []
+for labels in names:
+    question = b"".join(bytes([len(label)]) + label.encode() for label in labels) + b"\\0" + struct.pack(">HH", 1, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(10)
+        asking.sendto(b"\\x12\\x34\\x01\\0\\0\\x01" + bytes(6) + question, (server, 53))
+        answer = asking.recv(1232)
+    if answer[3] & 15:
+        found.append("no such name")
+        continue
+    with socket.socket() as sock:
+        sock.settimeout(10)
+        try:
+            sock.connect((socket.inet_ntoa(answer[-4:]), port))
+            found.append(sock.recv(1).decode() or "closed")
+        except OSError as problem:
+            found.append(type(problem).__name__)
+print(json.dumps(found))
+"""
 NODE_CLIENT = """
 import net from "node:net";
 const found = {};
@@ -195,6 +228,18 @@ class TestConnections:
         }  # fmt: skip
         denied = {denial.target for denial in sandboxed.denials}
         assert denied == {"evil.example.com", "example.org", "192.0.2.9", "2001:db9::9"}
+
+    async def test_no_byte_in_a_name_leads_to_a_host_that_is_not_listed(
+        self, sandboxed: Sandboxed, targets: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        port, address = targets["tcp"], targets["address"]
+        monkeypatch.setattr(egress, "is_public", lambda *_: True)  # as if it were an address of the internet
+        words = words_of("workspace", network="hosts", hosts=[f"*.example.com:{port}"])
+        names = [[f"{address}{byte}", "example", "com"] for byte in ("\0", " ", "\t", "\n", "%", "#", "/")]
+        found = json.loads(
+            await sandboxed.run(words, OWN_PYTHON, "-c", SMUGGLER, str(port), json.dumps(names))
+        )
+        assert found == ["no such name"] * len(names)
 
     async def test_any_host_is_not_this_machine(self, sandboxed: Sandboxed, targets: dict[str, Any]) -> None:
         port = targets["tcp"]

@@ -290,6 +290,7 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "sandbox.denials.find_denials (quoted)": (lambda t: denials.find_denials(f"EACCES '{t}'", PLAN), MIB),
     "sandbox.denials.network_denial": (lambda t: denials.network_denial(f"fetch https://{t}", "none"), MIB),
     "sandbox.egress.parse_query": (lambda t: egress.parse_query(t.encode("utf-8", "replace")), MIB),
+    "sandbox.egress.is_host_name": (egress.is_host_name, MIB),
     "sandbox.egress.find_rule": (lambda t: egress.find_rule([HostRule("*.a", (1,))], t, 1), MIB),
     "config.sandbox.parse_host": (parse_host, MIB),
     "config.agent_names.is_agent_name": (agent_names.is_agent_name, MIB),
