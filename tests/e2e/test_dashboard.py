@@ -702,10 +702,10 @@ def test_a_lost_network_an_upgrade_and_a_wrong_clock_are_named_and_recovered_fro
     page.run("await page.unroute('**/api/overview')")
     page.run("await page.locator('.list-row').first().waitFor()")
     assert page.run("return await page.locator('.banner').count()") == 0
-    page.run("await page.route('**/events', (route) => route.fulfill({ status: 503, json: {} }))")
+    page.run("await page.route('**/events?*', (route) => route.fulfill({ status: 503, json: {} }))")
     page.run("await page.reload()")
     page.sees("too many are open")
-    page.run("await page.unroute('**/events'); await page.getByRole('button', {name: 'Try now'}).click()")
+    page.run("await page.unroute('**/events?*'); await page.getByRole('button', {name: 'Try now'}).click()")
     page.run("await page.locator('#line', {hasText: 'live'}).waitFor()")
     assert page.run("return await page.locator('.banner').count()") == 0
     page.run("heard.length = 0")  # requests that failed while there was no network
