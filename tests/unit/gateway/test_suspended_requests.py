@@ -543,6 +543,22 @@ def test_where_too_many_are_parked_the_child_is_heard_instead_of_asked_again(
     assert "go there first" in host.result(calls[1])["content"][0]["text"]
 
 
+def test_one_client_leaves_room_for_others(
+    board: Board, kid: FakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspended_requests, "MAX_SUSPENDED_OF_ONE", 1)
+    flooding = board.host(EVERYTHING, modern=True, principal="ann")
+    other = board.host(EVERYTHING, modern=True, principal="ben")
+    urls = {"elicitations": [{"mode": "url", "url": "https://x", "elicitationId": "e"}]}
+    calls = []
+    for host in (flooding, flooding, other):
+        calls.append(host.call())
+        kid.server.refuse(kid.server.last(), -32042, "go there first", urls)
+    assert input_required(flooding, calls[0])
+    assert "go there first" in flooding.result(calls[1])["content"][0]["text"]
+    assert input_required(other, calls[2])
+
+
 def test_a_call_that_fails_after_the_child_was_told_the_roots_fails_for_its_own_reason(
     board: Board, kid: FakeChild
 ) -> None:

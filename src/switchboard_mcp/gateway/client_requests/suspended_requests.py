@@ -32,6 +32,8 @@ SUSPEND_TIMEOUT_S = 600.0
 COALESCE_S = 0.02
 # Each suspended request holds a call open in its child, so their number is limited.
 MAX_SUSPENDED = 1000
+# One client must leave room for others.
+MAX_SUSPENDED_OF_ONE = 250
 MAX_PENDING_INPUTS = 64
 
 
@@ -85,7 +87,7 @@ class SuspendedRequests:
         suspended: SuspendedRequest | None = getattr(request, "suspended", None)
         if suspended is None:
             suspended = request.suspended = SuspendedRequest(request)
-        if self._is_full or len(suspended.pending) >= MAX_PENDING_INPUTS:
+        if self._is_full(request) or len(suspended.pending) >= MAX_PENDING_INPUTS:
             origin.refuse(INTERNAL_ERROR, "Too many client requests are pending.")
             return
         suspended.count += 1
@@ -99,7 +101,7 @@ class SuspendedRequests:
 
     def request_urls(self, request: OpenRequest, input_requests: dict[str, dict[str, object]]) -> bool:
         """Ask the host to visit URLs before the child is called again; return False if there are too many suspended."""
-        if self._is_full:
+        if self._is_full(request):
             return False
         self._answer_input_required(SuspendedRequest(request, fresh=True), input_requests)
         return True
@@ -193,9 +195,11 @@ class SuspendedRequests:
                 if suspended.request.session is session:
                     self._expire(suspended, "the host has disconnected")
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self._by_state) >= MAX_SUSPENDED
+    def _is_full(self, request: OpenRequest) -> bool:
+        """Return True if no further request of this client can be suspended."""
+        principal = request.session.principal
+        own = sum(one.request.session.principal == principal for one in self._by_state.values())
+        return own >= MAX_SUSPENDED_OF_ONE or len(self._by_state) >= MAX_SUSPENDED
 
     def _send_inputs(self, suspended: SuspendedRequest) -> None:
         suspended.send_timer = None

@@ -340,12 +340,14 @@ class CallGate:
             self.questions.take_over(id, partial(self._on_user_answer, gated))
             self._wait(gated, id)
             return
-        if not self.questions.is_available:
+        asker = gated.request.session.principal or _client_of(gated.request)
+        if not self.questions.has_room_for(asker):
             self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
             return
         self._record(gated, "gate_asked")
         try:
-            id = self.questions.ask(question, settings.keep_ms / 1000, partial(self._on_user_answer, gated))
+            on_answer = partial(self._on_user_answer, gated)
+            id = self.questions.ask(question, settings.keep_ms / 1000, on_answer, asker)
         except OSError as problem:
             message = f"Nobody can be asked about {_describe(gated)}: {problem.strerror or problem}."
             self._refuse(gated, "gate_unanswered", message)

@@ -25,6 +25,8 @@ from switchboard_mcp.system.user_key import user_key
 
 LOOK_S = 0.5
 MAX_OPEN = 256
+# One client that makes calls without end must leave room for the questions of others.
+MAX_OPEN_OF_ONE = 32
 MAX_FILE_BYTES = 64 * 1024
 KEY_FILE = "state.key"
 
@@ -39,10 +41,11 @@ class StoredQuestion(Question, frozen=True, kw_only=True, rename="camel"):
 
 
 class OpenQuestion(Struct):
-    """A question whose answer is awaited. `answer` is None until there is one."""
+    """A question whose answer is awaited, about a call of `client`."""
 
     stored: StoredQuestion
     on_answer: Callable[[bool | None], None]  # with None if nobody answered in time
+    client: object = None
 
 
 class OpenQuestions:
@@ -57,12 +60,19 @@ class OpenQuestions:
             b""  # read before the first question, so that nobody can replace it between question and answer
         )
 
-    @property
-    def is_available(self) -> bool:
-        """True if questions can be stored."""
-        return bool(self._folder) and len(self._open) < MAX_OPEN
+    def has_room_for(self, client: object) -> bool:
+        """Return True if a question about a call of a client can be stored."""
+        if not self._folder or len(self._open) >= MAX_OPEN:
+            return False
+        return sum(one.client == client for one in self._open.values()) < MAX_OPEN_OF_ONE
 
-    def ask(self, question: Question, keep_s: float, on_answer: Callable[[bool | None], None]) -> str:
+    def ask(
+        self,
+        question: Question,
+        keep_s: float,
+        on_answer: Callable[[bool | None], None],
+        client: object = None,
+    ) -> str:
         """Store a question and return its id. Raises `OSError` if that is impossible."""
         now = time.time()
         id = os.urandom(4).hex()
@@ -74,7 +84,7 @@ class OpenQuestions:
             self._key = gate_key(os.path.dirname(self._folder))
             stored_questions(self._folder)  # removes what an earlier server has left
         write_atomically(question_path(self._folder, id), msgspec.json.encode(stored), 0o600, sync=False)
-        self._open[id] = OpenQuestion(stored, on_answer)
+        self._open[id] = OpenQuestion(stored, on_answer, client)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
         return id

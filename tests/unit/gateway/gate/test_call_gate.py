@@ -628,3 +628,17 @@ def test_a_question_about_large_arguments_is_written_outside_of_the_loop(board: 
     while not host.heard("elicitation/create") and time.monotonic() < deadline:
         board.settle()
     assert '"path":"/p"' in question(host)["params"]["message"]
+
+
+def test_a_client_that_calls_without_end_leaves_room_for_questions_of_others(
+    board: Board, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_questions, "MAX_OPEN_OF_ONE", 3)
+    Scene(board, [{"ask": "always"}])
+    flooding, other = board.host(principal="ann"), board.host(principal="ben")
+    calls = [flooding.call("write", args={"path": f"/{number}"}) for number in range(4)]
+    assert error(flooding, calls[-1])["code"] == "gate_unanswered"
+    again = board.host(principal="ann")
+    assert error(again, again.call("write"))["code"] == "gate_unanswered", "another session of the same token"
+    assert other.answer(other.call("write")) is None
+    assert [waiting.principal for waiting in open_in(home)] == ["ann", "ann", "ann", "ben"]
