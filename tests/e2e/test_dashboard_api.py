@@ -228,7 +228,7 @@ def test_the_command_says_how_to_start_a_server_if_there_is_none(tmp_path: Path)
     command = [*SWITCHBOARD, "dashboard", "--workspace", str(make_workspace(tmp_path / "ws"))]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert ran.returncode == 2
-    assert "There is no HTTP server here" in ran.stderr
+    assert "Neither an HTTP server nor a broker runs" in ran.stderr
     assert "switchboard serve --http" in ran.stderr
 
 

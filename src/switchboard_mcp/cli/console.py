@@ -39,6 +39,8 @@ COMFORTABLE_COLUMN = 24
 NARROWEST_COLUMN = 12
 # Longer cells are cut.
 CELL_LINES = 4
+# Examples in a help text are indented by less than this, the second column of a table by more.
+MOST_EXAMPLE_INDENT = 8
 
 # Stands for the beginning of a style until the text is written. It is random, so that no text from elsewhere has it.
 _MARK = f"\x1b{secrets.token_hex(8)}["
@@ -128,17 +130,17 @@ def wrap(text: str, width: int, lines: int) -> list[str]:
     return wrapped
 
 
-def wrap_line(line: str, width: int) -> list[str]:
+def wrap_line(line: str, width: int, hang: int = COLUMN_GAP) -> list[str]:
     """Wrap a line that may be painted at its words.
 
-    Further lines are indented like the first, or like its second column. A word that is too long is left for the
-    terminal to break, so that it can be copied.
+    Further lines are indented by `hang` more than the first, or like its second column. A word that is too long is
+    left for the terminal to break, so that it can be copied.
     """
     if visible_width(_STYLE.sub("", line)) <= width:
         return [line]
     plain = _STYLE.sub("", line)
     columns = re.match(r"\s*\S+(?: \S+)*\s{2,}(?=\S)", plain)
-    margin = columns.end() if columns else len(plain) - len(plain.lstrip()) + COLUMN_GAP
+    margin = columns.end() if columns else len(plain) - len(plain.lstrip()) + hang
     if margin > width // 2:
         margin = min(len(plain) - len(plain.lstrip()) + COLUMN_GAP, width // 2)
     lines = [""]
@@ -305,11 +307,15 @@ class Screen:
 
     def help(self, text: str) -> None:
         """Write a help text; on a terminal, its paragraphs are wrapped to the width."""
-        if self.size() is None:
+        size = self.size()
+        if size is None:
             self.stream.write(text)
             return
         for line in _join_paragraphs(text).splitlines():
-            self.line(line)
+            # A command hangs, in examples too; a paragraph and the second column of a table do not.
+            is_command = line.startswith("usage:") or 0 < len(line) - len(line.lstrip()) < MOST_EXAMPLE_INDENT
+            for piece in wrap_line(line, size.columns, COLUMN_GAP if is_command else 0):
+                self.stream.write(piece + "\n")
 
     def render(self, text: str) -> str:
         """Return painted text for use between escape sequences of our own."""

@@ -8,10 +8,7 @@ opens a suite when it needs one of its tools.
 
 usage: switchboard [COMMAND] [OPTIONS]
 
-  (no command), serve   serve over stdio; this is what a host runs
-  serve --http [[HOST:]PORT]
-                        serve over HTTP, for any number of hosts
-  --dry-run             connect to every child, list its subtools, exit
+set up
   init                  move the servers of all your hosts behind Switchboard; --dry-run only shows the plan
   revert                undo `init`, byte for byte
   add NAME -- CMD       add a server; or --url URL
@@ -19,40 +16,55 @@ usage: switchboard [COMMAND] [OPTIONS]
   enable NAME           switch a server on again
   disable NAME          switch a server off; its entry stays
   import FILE           copy the servers of a file, leaving the file unchanged
+  secret set|list|…     values of ${VAR} in entries, in a private file or the system keyring
+  login CHILD           log in to a remote child (OAuth)
+  logout CHILD          delete the tokens of that login
+  doctor                check everything, and say how to fix it
+
+use from a shell
   list                  list the suites; starts nothing
   introspect SUITE      show the subtools of a suite
   call SUITE SUBTOOL    call a subtool
   find WORDS            find the subtools that match a sentence
+  tokens                measure how many tokens the suites save
   program check|run|…   check, run and keep programs that call subtools of several suites
   ask SENTENCE          let a model find and call the subtools for a sentence
   wrap CHILD            let a child take requests in plain sentences
   unwrap CHILD          undo `wrap`, byte for byte
   wrapper CHILD         serve a wrapped child; this is what its file runs
-  tokens                measure how many tokens the suites save
-  login CHILD           log in to a remote child (OAuth)
-  logout CHILD          delete the tokens of that login
+
+serve and look
+  (no command), serve   serve over stdio; this is what a host runs
+  serve --http [[HOST:]PORT]
+                        serve over HTTP, for any number of hosts
   token new|list|revoke named tokens for clients of the HTTP server
-  secret set|list|…     values of ${VAR} in entries, in a private file or the system keyring
-  approve CHILD         show what a child really runs, and allow it in governed mode
-  gate check|test       show what the rules of the config decide about a call
-  approvals             list and answer the calls that wait for your decision
   status                show the health of the children of a running server; starts nothing
   top                   the same, live: health, calls, latency, tokens saved; q quits
   dashboard             open its dashboard in a browser, or print the link
   broker status|restart|stop
                         the process that the stdio sessions of a workspace share
-  doctor                check everything, and say how to fix it
-  lock                  record what every child offers; --check, --accept CHILD
+  --dry-run             connect to every child, list its subtools, exit
+
+decide what may run
+  gate check|test       show what the rules of the config decide about a call
+  approvals             list and answer the calls that wait for your decision
   sandbox               show what each child may do here, or learn the smallest sandbox: show, learn CHILD
+  lock                  record what every child offers; --check, --accept CHILD
+  approve CHILD         show what a child really runs, and allow it in governed mode
   audit verify|tail|…   verify, read or follow the audit record
-  bus status|relay|…    mail between machines: check, relay, read or resend it
   evidence              write report, metrics and stamp; identical for identical inputs
+
+let agents talk
   mail COMMAND          messages between agents; `mail --help` lists the commands
   terminal NAME -- CMD  run a program in a terminal that other agents can send messages to
-  schema [NAME]         print the JSON Schema of a file, for editors
+  bus status|relay|…    mail between machines: check, relay, read or resend it
+
+for your shell and editor
   completions SHELL     print completions for bash, zsh or fish
+  schema [NAME]         print the JSON Schema of a file, for editors
   help COMMAND          show the help of a command
 
+options of all commands
   --workspace DIR       folder with the config and the children (default: here)
   --config FILE         config file (default: switchboard.config.json or .toml in the workspace)
   --profile NAME        see what clients of this profile see (`profiles` in the config)

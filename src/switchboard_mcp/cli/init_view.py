@@ -34,9 +34,18 @@ MAX_TRACES = 12
 
 
 def show_discovery(
-    discovery: Discovery, outcomes: Sequence[Outcome], folder: str, out: Screen, children: Sequence[str] = ()
+    discovery: Discovery,
+    outcomes: Sequence[Outcome],
+    folder: str,
+    out: Screen,
+    children: Sequence[str] = (),
+    *,
+    named: bool = False,
 ) -> None:
-    """Print a table of the discovered servers. `children` are those that the workspace has already."""
+    """Print a table of the discovered servers. `children` are those that the workspace has already.
+
+    `named` is True if the person has named the hosts.
+    """
     if not outcomes:
         files = len({source.path for source in discovery.sources if source.data is not None})
         searched = (
@@ -45,12 +54,12 @@ def show_discovery(
         if children:
             present = f"{plural(len(children), 'child', 'children')}: {', '.join(children)}"
             out.prose(f"No servers to move were found {searched}. This workspace has {present}.")
-            out.prose(f"`switchboard init --host HOST` connects a host to {_short(folder)}.")
+            if not named:
+                out.prose(f"`switchboard init --host HOST` connects a host to {_short(folder)}.")
         else:
             out.line(f"No MCP servers were found {searched}.")
-            out.line(
-                "`switchboard add NAME -- CMD` adds one here, `switchboard init --host HOST` connects a host."
-            )
+            connect = "" if named else ", `switchboard init --host HOST` connects a host"
+            out.line(f"`switchboard add NAME -- CMD` adds one here{connect}.")
     number = 0
     rows = []
     for outcome in outcomes:
@@ -74,6 +83,7 @@ def show_discovery(
     for trouble in discovery.problems:
         out.prose(trouble, style="yellow")
     if stuck := cannot_run(outcomes):
+        out.line()
         out.line("These cannot run here as they are, behind Switchboard or without it:", "yellow")
         for name, reason in stuck.items():
             out.prose(f"{name}: {reason}", indent="  ", style="yellow")
@@ -118,7 +128,8 @@ def show_plan(plans: Sequence[ScopePlan], out: Screen) -> None:
     if not plans:
         out.line("There is nothing to do.")
         return
-    out.line("These files would change:")
+    out.line()
+    out.line("These files would change:", "bold")
     for each in plans:
         if each.scope.is_user:
             where = f"your user workspace, {_short(each.scope.folder)}, which every project includes"
@@ -127,12 +138,14 @@ def show_plan(plans: Sequence[ScopePlan], out: Screen) -> None:
         if each.plan.moving:
             out.prose(f"{plural(len(each.plan.moving), 'entry', 'entries')} to {where}:")
         _show_changes(each.plan.changes, out)
-    for line in _host_views(plans):
-        out.prose(line)
+    if views := list(_host_views(plans)):
+        out.line()
+        for line in views:
+            out.prose(line)
     if secrets := {name: None for each in plans for name in _literal_secrets(each.plan)}:
         there = ", ".join(sorted(secrets))
         out.prose(
-            f"There are literal secrets in {there}; `--secrets env` replaces them with variables.",
+            f"These servers have literal secrets: {there}. `--secrets env` replaces them with variables.",
             style="yellow",
         )
 

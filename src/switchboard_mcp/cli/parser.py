@@ -128,6 +128,9 @@ class Parser(argparse.ArgumentParser):
         """Raise a usage error instead of exiting, so all errors are printed in one place."""
         _, required, names = message.partition("the following arguments are required: ")
         if required:
-            message = f"{names.removesuffix(', ARGS').replace(', ', ' and ')} missing"
+            # argparse also names arguments that may be absent: those take any number of words.
+            optional = {str(action.metavar or action.dest) for action in self.actions if action.nargs == "*"}
+            missing = [name for name in names.split(", ") if name not in optional]
+            message = f"{' and '.join(missing)} missing"
         text = f"{self._title.removeprefix('switchboard ')}: {message}"
         raise usage_error(text, f"{self.format_usage()}Run `{self._title} --help` for details.")

@@ -204,6 +204,28 @@ def test_every_help_fits_the_terminal(name: str, columns: int, monkeypatch: pyte
     ] == []
 
 
+def test_a_paragraph_of_help_is_wrapped_at_the_margin_and_a_command_hangs() -> None:
+    console = Console(Terminal(), Terminal(), {"COLUMNS": "30", "TERM": "xterm"})
+    console.out.help(
+        "A sentence that is longer than the line.\n\nusage: switchboard add NAME -- CMD [ARGS …]\n\n"
+        "  --flag\n            what it does, at length\n\n  switchboard add memory -- npx -y package\n"
+    )
+    assert plain(console.out) == [
+        "A sentence that is longer than",
+        "the line.",
+        "",
+        "usage: switchboard add NAME --",
+        "  CMD [ARGS …]",
+        "",
+        "  --flag",
+        "            what it does, at",
+        "            length",
+        "",
+        "  switchboard add memory --",
+        "    npx -y package",
+    ]
+
+
 def test_an_entry_is_wrapped_under_its_name() -> None:
     screen = terminal(20)
     screen.entry("tool", "(first: string, second: number)", "cyan", "  ")

@@ -42,6 +42,20 @@ def test_a_time_is_a_number(command: str, flag: str) -> None:
     assert refused(command, flag, "nan") == f"{command}: argument {flag}: invalid number value: 'nan'"
 
 
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("gate", "check|test"),
+        ("program", "ACTION"),
+        ("bus", "ACTION"),
+        ("call", "SUITE and SUBTOOL"),
+        ("import", "FILE"),
+    ],
+)
+def test_only_arguments_that_are_needed_are_missing(command: str, missing: str) -> None:
+    assert refused(command) == f"{command}: {missing} missing"
+
+
 def test_the_overview_names_every_command_and_every_common_option() -> None:
     for command in COMMANDS:
         assert f" {command} " in OVERVIEW

@@ -161,11 +161,12 @@ ADD = Command(
 
 def _show_sandbox(out: Screen, name: str, sandbox: SandboxProposal, *, is_set: bool) -> None:
     """Say which sandbox the child has, or could have."""
-    learn = f"`switchboard sandbox learn {shell_word(name)}`"
     if not is_set:
-        known = f": {brief(sandbox.settings)}" if sandbox.is_known else ""
-        out.prose(f"{learn} proposes a sandbox for it{known}; `add --sandbox` sets it.")
+        save = f"`switchboard sandbox learn {shell_word(name)} --save`"
+        known = f" It is known to work in `{brief(sandbox.settings)}`." if sandbox.is_known else ""
+        out.prose(f"It runs without a sandbox. {save} finds one that it works in.{known}")
         return
+    learn = f"`switchboard sandbox learn {shell_word(name)}`"
     out.prose(f"Its sandbox is {brief(sandbox.settings)}. {learn} tries it.")
     if sandbox.note:
         out.prose(f"Note: {sandbox.note}")
@@ -315,7 +316,7 @@ def run_import(invocation: Invocation) -> int:
     )
     outcomes, children = decide_outcomes(survey, workspace)
     if not survey.servers and survey.problems:
-        raise refused("setup_refused", "\n".join(survey.problems))
+        raise refused("setup_refused", "\n".join(survey.problems), hint="Nothing was added.")
     if not invocation.args.dry_run:
         _move_secrets(folder, children, invocation.args.secrets)
         for child in children:

@@ -12,7 +12,13 @@ from switchboard_mcp.app import Switchboard, load
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Screen, Styled, plural
-from switchboard_mcp.cli.invocation import Invocation, open_switchboard, show_warnings, usage_error
+from switchboard_mcp.cli.invocation import (
+    HOW_TO_ADD_CHILDREN,
+    Invocation,
+    open_switchboard,
+    show_warnings,
+    usage_error,
+)
 from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import SwitchboardError
@@ -103,6 +109,9 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
             raise SwitchboardError(switchboard.context.disabled)
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
+        if not suites:
+            message = f"There is nothing to search: no children in {switchboard.workspace.folder}."
+            raise usage_error(message, HOW_TO_ADD_CHILDREN)
         settings = switchboard.workspace.config.find
         finder = ToolSearch(open_meaning(switchboard.context.environ) if settings.meaning else None)
         finder.refresh(suites)

@@ -29,6 +29,7 @@ from switchboard_mcp.setup.child_entries import (
     PERSONAL,
     TEAM,
     USER,
+    find_literal_secrets,
     hosts_of_child,
     require_discoverable,
     server_from_spec,
@@ -51,6 +52,7 @@ from switchboard_mcp.setup.plan import (
     Outcome,
     Plan,
     SandboxChoice,
+    SecretStore,
     SetupOptions,
     decide,
 )
@@ -144,7 +146,7 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
         present = sorted(
             spec.name for scope in scopes for spec in scope.workspace.children if spec.kind != "builtin"
         )
-        show_discovery(survey, outcomes, folder, invocation.console.out, present)
+        show_discovery(survey, outcomes, folder, invocation.console.out, present, named=bool(args.host))
     if interactive:
         outcomes = _choose(outcomes, ask)
     options = _options(invocation, survey, outcomes, scopes, ask if interactive else None)
@@ -238,6 +240,7 @@ def _options(
     ] or [scopes[-1]]
     enable = _features(invocation, [scope.workspace for scope in targets], ask)
     sandbox = _sandbox(invocation, outcomes, ask)
+    secrets = _secrets(invocation, outcomes, ask)
     return [
         setup_options(
             invocation,
@@ -245,6 +248,7 @@ def _options(
             scopes,
             enable if scope in targets else (),
             sandbox=sandbox,
+            secrets=secrets,
             entered=_entered(survey, scope),
             entered_by_user=sorted(by_user),
             connect=[name for name, target in connect.items() if target is scope],
@@ -297,6 +301,7 @@ def setup_options(
     enable: tuple[str, ...],
     *,
     sandbox: SandboxChoice = "",
+    secrets: SecretStore = "keep",
     connect: Sequence[str] = (),
     entered: Sequence[str] = (),
     entered_by_user: Sequence[str] = (),
@@ -317,7 +322,7 @@ def setup_options(
         command=[] if args.team else [*command, "--workspace", workspace.folder, *more],
         environ=os.environ,
         children=TEAM if args.team else USER if scope.is_user else PERSONAL,
-        secrets=args.secrets,
+        secrets=secrets,
         enable=enable,
         sandbox=sandbox,
         entry_env={ENABLED: "true"} if workspace.config.governance.mode == "governed" else {},
@@ -419,6 +424,19 @@ def _sandbox(invocation: Invocation, outcomes: Sequence[Outcome], ask: Ask | Non
         return ""
     question = f"Confine {', '.join(sorted(known))} in sandboxes with what they are known to need?"
     return "known" if ask(f"{question} [y/N]") in YES else ""
+
+
+def _secrets(invocation: Invocation, outcomes: Sequence[Outcome], ask: Ask | None) -> SecretStore:
+    """Return what happens to secrets that are written out in the entries that move."""
+    chosen: SecretStore = invocation.args.secrets
+    if chosen != "keep" or ask is None:
+        return chosen
+    servers = {each.child: each.entry.parsed.server for each in outcomes if each.moves}
+    literal = sorted(name for name, server in servers.items() if server and find_literal_secrets(server))
+    if not literal:
+        return chosen
+    question = f"Store the secrets written out in the entries of {', '.join(literal)} in a private file?"
+    return "env" if ask(f"{question} [y/N]") in YES else chosen
 
 
 def _references(plan: Plan, here: HostPaths) -> list[ServerReference]:

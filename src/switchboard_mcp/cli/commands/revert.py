@@ -193,7 +193,7 @@ def _show(steps: Sequence[RevertStep], words: dict[Verdict, str], out: Screen) -
         if step.verdict != "nothing" or step.remarks
     ]
     if rows:
-        out.table(rows, ("", "FILE", ""))
+        out.table(rows)
 
 
 def _count(steps: Sequence[RevertStep]) -> str:

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from switchboard_mcp.app import Switchboard
+from switchboard_mcp.app import Switchboard, workspace_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.cli.console import Cell, Screen, Styled, plural, visible_width
 from switchboard_mcp.cli.invocation import (
-    HOW_TO_ADD_CHILDREN,
     Invocation,
     open_switchboard,
+    show_no_children,
     show_warnings,
     usage_error,
 )
@@ -148,7 +148,7 @@ def run(invocation: Invocation) -> int:
     if invocation.as_json:
         invocation.console.out.json(figures)
     elif not costs and not failed:
-        invocation.console.out.prose(HOW_TO_ADD_CHILDREN)
+        show_no_children(workspace_folder(invocation.options), invocation.console.out)
     elif not costs:
         show_failed(figures, invocation.console.out)
     else:

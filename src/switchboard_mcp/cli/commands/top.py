@@ -160,7 +160,7 @@ def run(invocation: Invocation) -> int:
         stdio = StdioFeed(folder, invocation.options.config)
         stdio.refresh()
         if not (stdio.brokers or started) or (invocation.as_json and not stdio.brokers):
-            raise
+            raise nothing_runs(folder) from None
         return _show_stdio(stdio, started, invocation, live=live)
     feed.fetch()
     rows = feed.state.rows.values()
@@ -296,6 +296,15 @@ def no_server(why: str) -> SwitchboardError:
     return usage_error(f"There is no HTTP server here: {why}.", hint)
 
 
+def nothing_runs(workspace: str) -> SwitchboardError:
+    """Return the refusal of a command that needs an HTTP server or a broker, if there is neither."""
+    hint = (
+        "Start a session in a host, or a server with `switchboard serve --http`; `switchboard status` shows what is "
+        "configured without them."
+    )
+    return usage_error(f"Neither an HTTP server nor a broker runs for {workspace}.", hint)
+
+
 class DashboardLink(Struct, frozen=True, rename="camel"):
     """A link that logs one browser in."""
 
@@ -346,7 +355,7 @@ def _find_link(invocation: Invocation) -> DashboardLink:
             return DashboardLink(url, link.expires_in_seconds)
     brokers, _ = read_brokers(find_brokers(folder, invocation.options.config, os.environ))
     if not brokers:
-        raise no_server(f"no Switchboard serves {folder} over HTTP, and no broker runs")
+        raise nothing_runs(folder)
     # Sessions with another environment have another broker: take that with the most sessions.
     busiest = max(brokers, key=lambda broker: len(broker.report.sessions))
     if len(brokers) > 1 and not invocation.as_json:

@@ -25,7 +25,15 @@ from switchboard_mcp.cli.governance.allow_list import (
     write_settings,
 )
 from switchboard_mcp.cli.governance.lock import governed_workspace, lock_new_children, show_report
-from switchboard_mcp.cli.invocation import YES, Invocation, prompt, require_person, show_warnings, usage_error
+from switchboard_mcp.cli.invocation import (
+    YES,
+    Invocation,
+    prompt,
+    require_person,
+    show_no_children,
+    show_warnings,
+    usage_error,
+)
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
 from switchboard_mcp.config.files.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
@@ -436,7 +444,10 @@ def show_list(workspace: Workspace, guard: LaunchPolicy, invocation: Invocation,
             )
             for standing in statuses
         ]
-        invocation.console.out.table(rows, header=("CHILD", "STATE", ""))
+        if rows:
+            invocation.console.out.table(rows, header=("CHILD", "STATE", ""))
+        else:
+            show_no_children(workspace.folder, invocation.console.out)
     refused = any(standing.error is not None for standing in statuses)
     return 1 if refused or not all(status.allowed for status in sections) else 0
 

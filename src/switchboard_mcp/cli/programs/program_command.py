@@ -58,7 +58,7 @@ def run(invocation: Invocation) -> int:
     args = invocation.args
     workspace = load(invocation.options)
     if not workspace.config.programs.enabled:
-        message = f"Programs are off in {workspace.source}."
+        message = f"Programs are off in {workspace.source or workspace.folder}."
         raise usage_error(message, "Set programs.enabled to true, and install the extra `programs`.")
     words: list[str] = args.words
     if args.action == "list":

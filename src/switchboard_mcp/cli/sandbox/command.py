@@ -8,7 +8,7 @@ import shutil
 from switchboard_mcp.app import load
 from switchboard_mcp.children.catalog import cache_folder
 from switchboard_mcp.cli.console import Console, Screen, Styled
-from switchboard_mcp.cli.invocation import Invocation, find_child, usage_error
+from switchboard_mcp.cli.invocation import Invocation, find_child, show_no_children, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.cli.sandbox.learn import learn
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
@@ -41,6 +41,8 @@ def run(invocation: Invocation) -> int:
         invocation.console.out.json({"system": support, "children": reports})
     else:
         show(reports, support, invocation.console, detailed=bool(name))
+        if not workspace.children:
+            show_no_children(workspace.folder, invocation.console.out)
     required = any(report.broken for report in reports if report.words.required)
     return 1 if required else 0
 
@@ -115,7 +117,8 @@ def show(reports: list[SandboxReport], support: Support, console: Console, *, de
         )
         for report in reports
     ]
-    out.table(rows, ("CHILD", "SANDBOX", "NETWORK", "PROMISES"))
+    if rows:
+        out.table(rows, ("CHILD", "SANDBOX", "NETWORK", "PROMISES"))
 
 
 def _kept(report: SandboxReport) -> str:

@@ -122,6 +122,32 @@ def test_servers_with_known_needs_are_confined_if_the_person_wants_it(
     assert {name: suite["sandbox"] for name, suite in suites.items()} == (expected or {})
 
 
+@pytest.mark.parametrize(
+    ("answer", "flags", "is_asked"), [("", [], True), ("y", [], True), ("", ["--secrets", "env"], False)]
+)
+def test_secrets_that_are_written_out_are_stored_apart_if_the_person_wants_it(
+    person: Person, answer: str, flags: list[str], is_asked: bool
+) -> None:
+    file = person.home / ".codeium/windsurf/mcp_config.json"
+    entry = {"command": "cat", "env": {"GITHUB_TOKEN": "ghp_" + "x9Zq" * 9}}
+    file.write_text(json.dumps({"mcpServers": {"git": entry, "plain": {"command": "cat"}}}))
+    ask = Talk(secrets=answer)
+    output = talk(person, ask, *flags)
+    question = "Store the secrets written out in the entries of git in a private file? [y/N]"
+    assert (question in ask.asked) == is_asked
+    moved = json.loads((person.user / ".switchboard/mcps/git/.mcp.json").read_text())
+    is_kept = not answer and not flags
+    assert (moved["command"]["env"] == entry["env"]) == is_kept
+    assert (person.user / ".switchboard/secrets.env").exists() != is_kept
+    assert "ghp_" not in output
+
+
+def test_whoever_names_a_host_is_not_told_to_name_one(person: Person) -> None:
+    (person.home / ".codeium/windsurf/mcp_config.json").write_text("{}")
+    assert "init --host HOST" in talk(person, Talk(Change="n"))
+    assert "init --host HOST" not in talk(person, Talk(Change="n"), "--host", "windsurf")
+
+
 def test_suites_that_are_wanted_are_switched_on(person: Person) -> None:
     talk(person, Talk(mail="y"))
     assert json.loads((person.user / "switchboard.config.json").read_text())["mail"] == {"enabled": True}
