@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from switchboard_mcp.app import (
     END_SIGNALS,
+    RELOAD_AFTER_S,
     SHARED_CAPABILITIES,
     CommandOptions,
     log_warnings,
     prepare,
-    reload_on_change,
     run,
     running,
+    start_reloader,
 )
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.features import open_replicas, start_bridges
@@ -65,7 +66,6 @@ async def serve_http(
         services.default_principal = switchboard.gateway.default_principal = "http"
         sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
-        reload_on_change(switchboard, options)
         await front.listen(address.listener)
         link = enable_dashboard(front, address, switchboard, switch_child)
         if workspace.config.mail.enabled and workspace.config.mail.a2a:
@@ -76,6 +76,8 @@ async def serve_http(
         front.replicas = replicas
         server_info.write(address.folder, address.info)
         log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
+        if options.reload:  # not after the first host: the dashboard may be open before there is one
+            loop.call_later(RELOAD_AFTER_S, start_reloader, switchboard, options)
         if address.is_exposed:
             log.warning("http.exposed", listening=address.listening, hint=EXPOSED_HINT)
         try:

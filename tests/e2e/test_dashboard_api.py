@@ -23,6 +23,7 @@ from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry
 from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
+from tests.e2e.workspaces import add_child
 from tests.patience import PATIENCE_S
 
 CHILDREN = Path(__file__).resolve().parent.parent / "children"
@@ -230,6 +231,16 @@ def test_the_command_says_how_to_start_a_server_if_there_is_none(tmp_path: Path)
     assert ran.returncode == 2
     assert "Neither an HTTP server nor a broker runs" in ran.stderr
     assert "switchboard serve --http" in ran.stderr
+
+
+def test_a_child_that_is_added_is_shown_before_any_host_has_connected(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws")
+    with serving(folder) as web:
+        assert "late" not in {row["child"] for row in api(web, "children").json["children"]}
+        add_child(folder, "late", [sys.executable, "-c", ""])
+        deadline = time.monotonic() + PATIENCE_S
+        while "late" not in {row["child"] for row in api(web, "children").json["children"]}:
+            assert time.monotonic() < deadline, "the new child is not shown"
 
 
 def test_a_link_needs_a_token_with_dashboard_rights(web: Web) -> None:

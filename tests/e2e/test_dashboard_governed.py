@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 from tests.e2e.test_dashboard_api import api, recorded
+from tests.e2e.test_dashboard_detail import eventually
 from tests.e2e.test_governed_lock import ENABLED, READS, add_pinned, cli, govern, offer, tool
 from tests.e2e.web import Web, headers_of, modern, serving
+
+HELPER = "h" * 40
 
 
 def call(web: Web) -> bool:
@@ -30,7 +35,7 @@ def test_drift_is_blocked_until_it_is_approved_and_then_the_running_child_serves
         waiting = {item["kind"]: item for item in api(web, "inbox").json["items"]}
         drift, new = waiting["drift"], waiting["child"]
         assert (new["child"], new["command"]) == ("stranger", "switchboard approve stranger")
-        assert new.get("actions", []) == []
+        assert [(action["name"], action["scope"]) for action in new["actions"]] == [("approve", "admin")]
         assert (drift["child"], drift["command"]) == ("kid", "switchboard lock --accept kid")
         assert "echo" in drift["text"]
         (accept,) = drift["actions"]
@@ -59,3 +64,50 @@ def test_a_lock_that_was_edited_by_hand_is_shown_before_anybody_calls(workspace:
         assert "edited by hand" in row["lockTrouble"]["message"]
         assert "switchboard lock --accept kid" in row["trouble"]["hint"]
         assert not call(web)
+
+
+def test_a_new_child_is_approved_as_it_was_seen_and_then_waits_for_its_lock(workspace: Path) -> None:
+    add_pinned(workspace)
+    add_pinned(workspace, "stranger")
+    tokens = {"helper": {"token": "${HELPER}", "dashboard": "act"}}
+    govern(workspace, "kid", sections={"http": {"tokens": tokens}})
+    cli(workspace, "lock")
+    with serving(workspace, env={**ENABLED, "HELPER": HELPER}) as web:
+        (item,) = api(web, "inbox").json["items"]
+        (action,) = item["actions"]
+        decided = len(api(web, "audit?kind=approval").json["entries"])
+        helper = {"Authorization": f"Bearer {HELPER}"}
+        assert web.ask("GET", action["look"], None, helper).status == 403
+        seen = web.ask("GET", action["look"]).json
+        facts = {fact["name"]: fact["value"] for fact in seen["facts"]}
+        assert sys.executable.rpartition("/")[2] in facts["configured"]
+        assert {"really runs", "pinned", "works in"} <= facts.keys()
+        assert web.ask("POST", action["path"], {"mark": seen["mark"]}, helper).status == 403
+        approvals = workspace / "switchboard.approvals.json"
+        before = approvals.read_text()
+        refusal = web.ask("POST", action["path"], {"mark": "of something else"})
+        assert (refusal.status, refusal.json["error"]["code"]) == (409, "launch_refused")
+        assert approvals.read_text() == before
+
+        assert web.ask("POST", action["path"], {"mark": seen["mark"]}).status == 200
+        record = recorded(web, "approval", decided + 2)
+        assert (record["who"], record["child"], record["outcome"]) == ("dashboard", "stranger", "approved")
+        (item,) = eventually(lambda: [one for one in api(web, "inbox").json["items"] if not one["actions"]])
+        assert (item["child"], item["command"]) == ("stranger", "switchboard lock stranger")
+    assert "stranger  approved" in cli(workspace, "approve", "--list")
+
+
+def test_a_child_that_cannot_be_approved_says_why_and_what_to_run(workspace: Path) -> None:
+    add_pinned(workspace)
+    govern(workspace, "kid")
+    cli(workspace, "lock")
+    folder = workspace / "mcps" / "shell"
+    folder.mkdir(parents=True)
+    entry = {"name": "shell", "command": {"cmd": "/bin/sh", "args": ["-c", "true"]}}
+    (folder / ".mcp.json").write_text(json.dumps(entry))
+    with serving(workspace, env=ENABLED) as web:
+        (item,) = api(web, "inbox").json["items"]
+        refusal = web.ask("GET", item["actions"][0]["look"])
+        assert (refusal.status, refusal.json["error"]["code"]) == (409, "launch_refused")
+        assert "shell" in refusal.json["error"]["message"]
+        assert web.ask("GET", "/api/children/nobody/approval").status == 404

@@ -1,18 +1,17 @@
 """`switchboard approve`: show what a child really runs, or which settings apply, and record that they may.
 
-Handles the dialog with the person who approves. `policy.launch.packages` resolves what runs, `policy.launch.approval`
-builds the record, `allow_list` shows and allows subtools. Nothing is downloaded or installed, and nothing is started,
-except by `--all`, which locks the children that it has approved.
+Handles the dialog with the person who approves. `policy.launch.packages` resolves what runs,
+`policy.launch.child_approval` makes and writes the record, `allow_list` shows and allows subtools.
+Nothing is downloaded or installed. Only `--all` starts children: it locks those that it has approved.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from shlex import quote
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, structs
 from msgspec.json import encode
 
 from switchboard_mcp.app import project_folder
@@ -35,30 +34,34 @@ from switchboard_mcp.cli.invocation import (
     usage_error,
 )
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
-from switchboard_mcp.config.files.approvals import Approval, Approvals, read_approvals, write_approvals
+from switchboard_mcp.config.files.approvals import read_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.variables import expand
-from switchboard_mcp.errors import Failure, SwitchboardError, as_text, refused
+from switchboard_mcp.errors import Failure, SwitchboardError, as_text
 from switchboard_mcp.features import record_decision
 from switchboard_mcp.policy.access import nothing_allowed
 from switchboard_mcp.policy.approved_settings import (
     SectionStatus,
     approve_settings,
-    find_written_secret,
     section_statuses,
     settings_in,
     suite_status,
 )
 from switchboard_mcp.policy.governance import ENABLED, is_enabled, make_launch_policy
-from switchboard_mcp.policy.launch.approval import propose
-from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
+from switchboard_mcp.policy.launch.child_approval import (
+    UNKNOWN_CHANGE,
+    ChildProposal,
+    approval_remarks,
+    ascii_form,
+    describe_approval,
+    propose_child,
+    record_approval,
+    require_no_secret,
+    save_approvals,
+)
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
-from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import did_you_mean
-
-# Enough of a checksum to compare by eye; the file has all of it.
-SHOWN_DIGITS = 16
 
 
 class ApprovalStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -148,29 +151,22 @@ COMMAND = Command(
 
 def approve(spec: ChildSpec, suite: SectionStatus, guard: LaunchPolicy, invocation: Invocation) -> int:
     """Show what would be approved, including the settings of the child's suite, and record it if the person agrees."""
-    require_no_secret([suite], guard)
     args = invocation.args
-    approval = propose(spec, guard, frozenset(args.allow_env), ask=args.ask, data=frozenset(args.data))
-    if isinstance(approval, Failure):
-        raise SwitchboardError(approval)
-    before = guard.approvals.find(spec.name, guard.platform)
-
-    def add(approvals: Approvals) -> Approvals:
-        return approve_settings(approvals.adding(spec.name, guard.platform, approval), [suite])
-
-    approvals = add(guard.approvals)
+    proposal = propose_child(spec, suite, guard, args.allow_env, ask=args.ask, data=args.data)
+    if isinstance(proposal, Failure):
+        raise SwitchboardError(proposal)
+    approvals = proposal.add(guard.approvals, guard.platform)
     same = approvals == guard.approvals
     if not invocation.as_json:
-        show_approval(spec, approval, before.approval if before else None, invocation.console.out)
+        show_approval(proposal, invocation.console.out)
         show_section(suite, invocation.console.out)
         if others := approvals.elsewhere(spec.name, guard.platform):
             invocation.console.out.line(f"  Approved on other machines as before: {', '.join(others)}.")
     agreed = same or invocation.args.yes or _confirm(invocation)
     if agreed and not same:
-        # Read the file again: another child may have been approved while this one was inspected.
-        _write(guard, add(read_approvals(guard.file)))
+        record_approval(proposal, guard)
     if invocation.as_json:
-        answer = {"child": spec.name, "approved": agreed, "changed": not same, "approval": approval}
+        answer = {"child": spec.name, "approved": agreed, "changed": not same, "approval": proposal.approval}
         invocation.console.out.json({**answer, "settings": suite.value, "file": guard.file})
     else:
         show_outcome(invocation.console.out, guard.file, agreed=agreed, same=same)
@@ -194,7 +190,7 @@ def approve_workspace(workspace: Workspace, guard: LaunchPolicy, invocation: Inv
     proposals, problems = _propose_all(workspace, guard, invocation)
     statuses = section_statuses(workspace, guard.approvals)
     require_no_secret(statuses, guard)
-    _show_all(proposals, statuses, problems, guard, out)
+    _show_all(proposals, statuses, problems, out)
     same = not opens and not proposals and approve_settings(guard.approvals, statuses) == guard.approvals
     if not (same or invocation.args.yes or _confirm(invocation)):
         record_decision(workspace, "settings", "", "refused")
@@ -205,26 +201,25 @@ def approve_workspace(workspace: Workspace, guard: LaunchPolicy, invocation: Inv
         workspace = _load(invocation)
     if not same:
         approvals = read_approvals(guard.file)
-        for spec, approval in proposals:
-            approvals = approvals.adding(spec.name, guard.platform, approval)
-        _write(guard, approve_settings(approvals, section_statuses(workspace, approvals)))
-        for spec, _ in proposals:
-            record_decision(workspace, "approval", spec.name, "approved")
+        for proposal in proposals:
+            approvals = proposal.add(approvals, guard.platform)
+        save_approvals(guard, approve_settings(approvals, section_statuses(workspace, approvals)))
+        for proposal in proposals:
+            record_decision(workspace, "approval", proposal.spec.name, "approved")
         record_decision(workspace, "settings", "", "approved")
     show_outcome(out, guard.file, agreed=True, same=same)
     return _lock_and_allow(workspace, invocation) or (1 if problems else 0)
 
 
 def _show_all(
-    proposals: list[tuple[ChildSpec, Approval]],
+    proposals: list[ChildProposal],
     statuses: list[SectionStatus],
     problems: list[Failure],
-    guard: LaunchPolicy,
     out: Screen,
 ) -> None:
     """Show what would be approved, and what cannot be."""
-    for spec, approval in proposals:
-        show_approval(spec, approval, _recorded(guard, spec.name), out)
+    for proposal in proposals:
+        show_approval(proposal, out)
     for status in statuses:
         show_section(status, out)
     for problem in problems:
@@ -242,27 +237,23 @@ def _lock_and_allow(workspace: Workspace, invocation: Invocation) -> int:
 
 def _propose_all(
     workspace: Workspace, guard: LaunchPolicy, invocation: Invocation
-) -> tuple[list[tuple[ChildSpec, Approval]], list[Failure]]:
+) -> tuple[list[ChildProposal], list[Failure]]:
     """Return the proposals for all children that are not approved as they are, and the reasons against the others."""
     args = invocation.args
     by_name = {spec.name: spec for spec in workspace.children}
-    proposals: list[tuple[ChildSpec, Approval]] = []
+    proposals: list[ChildProposal] = []
     problems: list[Failure] = []
     for status in approval_statuses(workspace, guard, set()):
         if status.error is None:
             continue
         spec = by_name[status.child]
-        approval = propose(spec, guard, frozenset(args.allow_env), ask=args.ask, data=frozenset(args.data))
-        if isinstance(approval, Failure):
-            problems.append(approval)
-        elif approval != _recorded(guard, spec.name):
-            proposals.append((spec, approval))
+        suite = suite_status(workspace.written_config, spec.name, guard.approvals)
+        proposal = propose_child(spec, suite, guard, args.allow_env, ask=args.ask, data=args.data)
+        if isinstance(proposal, Failure):
+            problems.append(proposal)
+        elif proposal.approval != proposal.before:
+            proposals.append(proposal)
     return proposals, problems
-
-
-def _recorded(guard: LaunchPolicy, child: str) -> Approval | None:
-    found = guard.approvals.find(child, guard.platform)
-    return found.approval if found else None
 
 
 def _load(invocation: Invocation) -> Workspace:
@@ -295,7 +286,7 @@ def allow_subtools(children: list[str], invocation: Invocation) -> int:
     workspace = _load(invocation)
     guard = make_launch_policy(workspace, os.environ)
     statuses = [suite_status(workspace.written_config, name, guard.approvals) for name in allow]
-    _write(guard, approve_settings(read_approvals(guard.file), statuses))
+    save_approvals(guard, approve_settings(read_approvals(guard.file), statuses))
     for name in allow:
         record_decision(workspace, "settings", name, "approved")
     if not invocation.as_json:
@@ -354,7 +345,7 @@ def approve_all(workspace: Workspace, guard: LaunchPolicy, invocation: Invocatio
             show_section(status, out)
     agreed = same or invocation.args.yes or _confirm(invocation)
     if agreed and not same:
-        _write(guard, approve_settings(read_approvals(guard.file), statuses))
+        save_approvals(guard, approve_settings(read_approvals(guard.file), statuses))
     if invocation.as_json:
         names = {status.name: status.state for status in statuses}
         out.json({"approved": agreed, "changed": not same, "settings": names, "file": guard.file})
@@ -363,18 +354,11 @@ def approve_all(workspace: Workspace, guard: LaunchPolicy, invocation: Invocatio
     return 0 if agreed else 1
 
 
-def require_no_secret(statuses: list[SectionStatus], guard: LaunchPolicy) -> None:
-    """Raise if a setting is a secret that is written out."""
-    if key := find_written_secret(statuses):
-        message = f"{guard.config}: {key}: is a secret that is written out, and approvals are kept in git."
-        raise refused("config_invalid", message, hint="Write it as ${VAR}, and set the variable.")
-
-
 def revoke_settings(guard: LaunchPolicy, invocation: Invocation) -> int:
     """Delete the approvals of all settings."""
     changed = bool(guard.approvals.settings)
     if changed:
-        _write(guard, structs.replace(guard.approvals, settings={}))
+        save_approvals(guard, structs.replace(guard.approvals, settings={}))
     if invocation.as_json:
         invocation.console.out.json({"approved": False, "changed": changed, "file": guard.file})
     else:
@@ -406,7 +390,7 @@ def revoke(child: str, guard: LaunchPolicy, invocation: Invocation) -> int:
     if child not in names:
         message = f"Child '{child}' is not approved in {guard.file}.{did_you_mean(child, names)}"
         raise usage_error(message, "`switchboard approve --list` lists the approvals.")
-    _write(guard, guard.approvals.without(child))
+    save_approvals(guard, guard.approvals.without(child))
     if invocation.as_json:
         invocation.console.out.json({"child": child, "approved": False, "changed": True, "file": guard.file})
     else:
@@ -494,86 +478,20 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
     raise usage_error(message, "`switchboard approve --list` shows the children.")
 
 
-def show_approval(spec: ChildSpec, approval: Approval, before: Approval | None, out: Screen) -> None:
+def show_approval(proposal: ChildProposal, out: Screen) -> None:
     """Show the configured command, what it resolves to, and its permissions."""
-    mask = Redactor().redact_text
+    spec, approval = proposal.spec, proposal.approval
     out.line(f"Child {out.paint(one_line(spec.name), 'bold')}  {one_line(spec.source)}")
-    rows: list[tuple[str, str]] = []
-    if approval.kind == "stdio":
-        rows.append(("configured", mask(_command_line((spec.command, *spec.args)))))
-        rest = approval.args[approval.replaces :]
-        rows.append(("really runs", mask(_command_line((*approval.launch, *rest)))))
-        if approval.package:
-            rows.append(("package", approval.package))
-        for pin in approval.files:
-            led = f" → {pin.real}" if pin.real else ""
-            if pin.names and pin.sha256 == NOTHING_THERE:
-                rows.append(("must lack", f"{', '.join(pin.names)}  in {pin.path}"))
-                continue
-            only = f"  (only {', '.join(pin.names)})" if pin.names else ""
-            rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}{only}"))
-        rows += [("not pinned", f"{path}  (data)") for path in approval.data]
-        rows.append(("works in", spec.cwd))
-        if approval.sandbox is not None:
-            rows += [
-                ("sandbox", f"{key} = {encode(value).decode()}")
-                for key, value in settings_in(to_builtins(approval.sandbox))
-            ]
-    else:
-        rows.append(("connects to", approval.origin))
-    rows += [("may set", name) for name in approval.env]
-    rows += [("may read", name) for name in approval.variables or ()]
-    rows += [("must set", f"{name}={value}") for name, value in approval.env_values.items()]
-    if approval.ask is not None:
-        rows.append(("planned by", " or ".join(approval.ask.models)))
-        rows += [("unasked", name) for name in approval.ask.trust]
+    rows = describe_approval(spec, approval)
     width = max(len(name) for name, _ in rows)
-    for (
-        name,
-        value,
-    ) in rows:  # all of each: what is cut off, or looks like something else, is not approved by anybody
+    for name, value in rows:
         out.line(f"  {out.paint(name.ljust(width), 'dim')}  {one_line(value)}")
-        plain_value = value.replace("…  ", "").replace(" → ", " ")  # without our own marks
-        if not plain_value.isascii():
-            plain = plain_value.encode("ascii", "backslashreplace").decode()
+        if plain := ascii_form(value):
             out.line(f"  {' ' * width}  {one_line(plain)}", "yellow")
-    if path := _pinned_argument(approval):
-        out.line(f"  The child will not start once {one_line(path)} has changed.", "yellow")
-        out.line("  If it runs nothing there, approve with --data and that path.", "yellow")
-    if before is not None and before != approval:
-        fields = (name for name in Approval.__struct_fields__)
-        changed = [name for name in fields if getattr(before, name) != getattr(approval, name)]
-        out.line(f"  It was approved before; changed since: {', '.join(changed)}.", "yellow")
-        if approval.package and changed == ["files"] and before.files[1:] != approval.files[1:]:
-            out.line(
-                "  The package version is the same: make sure you know who changed its files.", "bold red"
-            )
-
-
-def _pinned_argument(approval: Approval) -> str:
-    """Return the first pinned path that an argument seems to name and that is no program, or an empty string."""
-    words = approval.args[approval.replaces :]
-    for pin in approval.files:
-        folder, name = os.path.split(pin.path)
-        named = any(name in word for word in words) and pin.path not in approval.launch and not pin.names
-        if named and os.path.basename(folder) not in ("bin", "sbin"):
-            return pin.path
-    return ""
-
-
-def _command_line(words: Iterable[str]) -> str:
-    """Return a command with quotes that show where each argument ends."""
-    return " ".join(quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
+    for remark in approval_remarks(approval, proposal.before):
+        out.line(f"  {one_line(remark)}", "bold red" if remark == UNKNOWN_CHANGE else "yellow")
 
 
 def _confirm(invocation: Invocation) -> bool:
     require_person(invocation, "approve", "Look at what is shown, then add --yes.")
     return prompt("Approve this? [y/N]") in YES
-
-
-def _write(guard: LaunchPolicy, approvals: Approvals) -> None:
-    try:
-        write_approvals(guard.file, approvals)
-    except OSError as problem:
-        message = f"{guard.file}: {problem.strerror}."
-        raise refused("config_invalid", message, hint="Make it writable, then try again.") from None

@@ -1,7 +1,7 @@
 """Creates the approval of a child: what it really runs, with the current hashes.
 
 Checked by the same rules as a launch, so nothing is approved that would be refused at its start. Used by
-`switchboard approve` only.
+`child_approval` only.
 """
 
 from __future__ import annotations

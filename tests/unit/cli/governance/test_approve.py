@@ -10,9 +10,12 @@ from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.governance.approve import show_approval
 from switchboard_mcp.config.files.approvals import Approval, FilePin
 from switchboard_mcp.config.models import ChildSpec
+from switchboard_mcp.policy.approved_settings import SectionStatus
+from switchboard_mcp.policy.launch.child_approval import ChildProposal
 from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
 
 SAME_VERSION = "The package version is the same"
+SUITE = SectionStatus(name="suites.x", child="x", value={}, sha256="0" * 64, state="unset")
 
 
 def approved(node: str = "a", script: str = "b", package: str = "npm:x@1.0.0") -> Approval:
@@ -33,7 +36,7 @@ def approved(node: str = "a", script: str = "b", package: str = "npm:x@1.0.0") -
 def test_files_that_changed_under_the_same_version_are_warned_of(now: Approval, warned: bool) -> None:
     shown = io.StringIO()
     spec = ChildSpec(name="x", source="config", kind="stdio", command="npx", cwd="/srv")
-    show_approval(spec, now, approved(), Screen(shown, {}))
+    show_approval(ChildProposal(spec, SUITE, now, approved()), Screen(shown, {}))
     assert (SAME_VERSION in shown.getvalue()) == warned
 
 
@@ -48,7 +51,8 @@ def shown(approval: Approval, *args: str, columns: str = "40") -> str:
     spec = ChildSpec(
         name="x", source="config", kind="stdio", command="/usr/bin/tool", args=list(args), cwd="/srv"
     )
-    show_approval(spec, approval, None, Screen(terminal, {"COLUMNS": columns, "NO_COLOR": "1"}))
+    proposal = ChildProposal(spec, SUITE, approval, None)
+    show_approval(proposal, Screen(terminal, {"COLUMNS": columns, "NO_COLOR": "1"}))
     return terminal.getvalue()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct, field
 
 from switchboard_mcp.children.locking.drift_review import digest
+from switchboard_mcp.errors import Failure, shell_word
 from switchboard_mcp.gateway.gate.questions import Question
 from switchboard_mcp.server.dashboard.api.approvals import open_questions
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
@@ -20,15 +22,21 @@ MOST_EXECUTES = 50
 MOST_COMMAND_CHARS = 4_000
 # Failures of children that a person must approve first.
 UNAPPROVED = frozenset({"child_not_allowed", "launch_refused"})
+# The failure of a child that is approved and must be locked next.
+UNLOCKED = "child_not_locked"
 
 
 class InboxAction(Struct, frozen=True):
-    """A decision: the request that makes it. It needs a token with this `scope`."""
+    """A decision: the request that makes it. It needs a token with this `scope`.
+
+    If `look` has a path, a `GET` of it shows what is decided, and the `mark` that the request needs.
+    """
 
     name: str
     path: str
     scope: str
     body: dict[str, Any] = {}
+    look: str = ""
 
 
 class InboxItem(Struct, frozen=True, rename="camel", kw_only=True):
@@ -137,29 +145,43 @@ def _drift(state: DashboardState) -> list[InboxItem]:
                     title=f"'{name}' offers other tools than its lock",
                     text=clean(state.services.redactor.redact_text("\n".join(shown))),
                     actions=[InboxAction("accept", f"/api/children/{name}/approve", ADMIN, {"mark": mark})],
-                    command=f"switchboard lock --accept {name}",
+                    command=f"switchboard lock --accept {shell_word(name)}",
                 )
             )
     return items
 
 
 def _new_children(state: DashboardState) -> list[InboxItem]:
-    """Return the children that governed mode refuses until they are approved."""
+    """Return the children that governed mode refuses until they are approved and locked."""
     failures = dict(state.gateway.absent)
     for suite in state.gateway.all_suites.values():
         problem = suite.child.last_failure
         if problem is not None and problem.code in UNAPPROVED:
             failures[suite.child.name] = suite.child.redact(problem)
+        elif (unusable := suite.child.inventory.blocked_reason()) is not None:
+            failures[suite.child.name] = unusable
     return [
-        InboxItem(
-            id=f"child {name}",
-            kind="child",
-            child=str(problem.child or name),
-            title=f"'{problem.child or name}' waits for approval",
-            text=problem.message,
-            reason=problem.hint or "",
-            command=f"switchboard approve {problem.child or name}",
-        )
+        _new_child(str(problem.child or name), problem)
         for name, problem in failures.items()
-        if problem.code in UNAPPROVED
+        if problem.code in UNAPPROVED or problem.code == UNLOCKED
     ]
+
+
+def _new_child(name: str, problem: Failure) -> InboxItem:
+    """Return a child with its next step: it is approved first, here or in a terminal, then locked in a terminal."""
+    if problem.code == UNLOCKED:
+        title, command, actions = f"'{name}' waits to be locked", f"switchboard lock {shell_word(name)}", []
+    else:
+        path = f"/api/children/{quote(name, safe='')}/approval"
+        title, command = f"'{name}' waits for approval", f"switchboard approve {shell_word(name)}"
+        actions = [InboxAction("approve", path, ADMIN, look=path)]
+    return InboxItem(
+        id=f"child {name} {problem.code}",
+        kind="child",
+        child=name,
+        title=title,
+        text=problem.message,
+        reason=problem.hint or "",
+        actions=actions,
+        command=command,
+    )

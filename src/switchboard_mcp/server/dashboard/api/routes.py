@@ -148,6 +148,21 @@ ROUTES = (
         ADMIN,
         body="DriftApproval",
     ),
+    ApiRoute(
+        "GET",
+        "/api/children/{child}/approval",
+        "What an approval of the child for governed mode would record. Nothing is started.",
+        "child_approval:show",
+        ADMIN,
+    ),
+    ApiRoute(
+        "POST",
+        "/api/children/{child}/approval",
+        "Approve the child as `GET` has shown it, by its `mark`.",
+        "child_approval:approve",
+        ADMIN,
+        body="ApprovalRequest",
+    ),
     ApiRoute("GET", "/api/savings", "Tokens saved over time and per suite.", "overview:savings"),
     ApiRoute("GET", "/api/memory", "Memory of the server and its children.", "overview:memory"),
     ApiRoute(

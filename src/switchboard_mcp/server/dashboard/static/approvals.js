@@ -22,9 +22,29 @@ const NEXT = {
   call: "If you allow it, the call goes on at once in the host that made it. If you deny it, the host gets an error that says so.",
   program: "If you allow it, this program runs at once with the tools of its list, and with no others.",
   drift: "If you accept it, what the child offers now is written to the lock, and its tools work again.",
-  child: "It runs only after it was approved.",
+  child: "It runs only after it was approved and locked.",
   execute: "If you approve it, this is typed into the terminal in your name.",
 };
+
+// What an approval of a child records: each line of it, since what is not seen is not approved by anybody.
+function approvalFacts(found) {
+  return h(
+    "div",
+    { class: "stack" },
+    h("p", { class: "dim small wrap" }, found.file),
+    found.remarks.map((remark) => h("p", { class: "callout warn wrap" }, remark)),
+    h(
+      "div",
+      { class: "scroll-y", tabIndex: 0, role: "region", "aria-label": "What is approved" },
+      facts(
+        found.facts.map(({ name, value, plain }) => [
+          name,
+          [h("code", { class: "wrap" }, value), plain && h("div", { class: "callout warn wrap" }, plain)],
+        ]),
+      ),
+    ),
+  );
+}
 
 // An older server has the questions of the gate alone.
 async function fetchItems() {
@@ -64,7 +84,18 @@ export function approvalsView(view, route, title) {
   title("Approvals");
   const answer = async (item, action, buttons) => {
     if (!action.path.startsWith("/api/")) return; // only our own API
-    let body = action.body || {};
+    let body = action.body || {},
+      seen = [item.title, NEXT[item.kind]].filter(Boolean).join("\n\n");
+    if (action.look) {
+      if (!action.look.startsWith("/api/")) return;
+      try {
+        const found = await get(action.look);
+        body = { ...body, mark: found.mark };
+        seen = approvalFacts(found);
+      } catch (problem) {
+        return void failure(problem);
+      }
+    }
     if (action.name === "reject" && item.kind === "execute") {
       const reason = await ask("Refuse it?", "The sender is notified.", "Refuse", "Why (for the sender)", "danger");
       if (reason === null) return;
@@ -73,8 +104,8 @@ export function approvalsView(view, route, title) {
       !NO.has(action.name) &&
       item.kind !== "call" &&
       (await ask(
-        `${LABELS[action.name] || action.name}?`,
-        [item.title, NEXT[item.kind]].filter(Boolean).join("\n\n"),
+        action.look ? `Approve '${item.child}'?` : `${LABELS[action.name] || action.name}?`,
+        seen,
         LABELS[action.name] || action.name,
       )) === null
     )
@@ -105,7 +136,7 @@ export function approvalsView(view, route, title) {
             class: NO.has(action.name) ? "" : place === 0 ? "main" : "",
             onclick: () => answer(item, action, buttons),
           },
-          LABELS[action.name] || action.name,
+          action.look ? "Look and approve" : LABELS[action.name] || action.name,
         ),
       );
     let args = null;

@@ -4,7 +4,7 @@ import { clear, clock, h, moment, plural } from "/static/dom.js";
 import { List } from "/static/list.js";
 import { href, replace } from "/static/router.js";
 import { get, known } from "/static/server.js";
-import { badge, choiceBox, details, empty, failure, head, outcome, searchBox } from "/static/ui.js";
+import { badge, details, empty, failure, filterBoxes, head, outcome } from "/static/ui.js";
 
 const KINDS = [
   "call",
@@ -12,6 +12,8 @@ const KINDS = [
   "decision",
   "child",
   "drift",
+  "approval",
+  "settings",
   "lock",
   "start",
   "stop",
@@ -92,15 +94,7 @@ export function auditView(view, route) {
     replace("audit", [], wanted);
     list.reset();
   };
-  const search = searchBox("Search the record", wanted.q, (words) => {
-    wanted.q = words;
-    again();
-  });
-  const choice = (label, key, choices) =>
-    choiceBox(label, wanted[key], choices, (value) => {
-      wanted[key] = value;
-      again();
-    });
+  const { search, choice } = filterBoxes(wanted, again);
   const children = [...new Set([...known.children.values()].map((row) => row.child))].sort();
   const count = h("span", { class: "dim", role: "status" });
   clear(
@@ -109,7 +103,7 @@ export function auditView(view, route) {
     h(
       "div",
       { class: "tools" },
-      search,
+      search("Search the record"),
       choice("Kind of record", "kind", [["", "every kind"], ...KINDS.map((word) => [word, word])]),
       choice("Child", "child", [["", "every child"], ...children.map((word) => [word, word])]),
       choice("Outcome", "outcome", [

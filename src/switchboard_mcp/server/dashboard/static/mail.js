@@ -7,12 +7,12 @@ import { get, known, mayAct, name, now, on, post } from "/static/server.js";
 import {
   ask,
   badge,
-  choiceBox,
   dialog,
   empty,
   facts,
   failure,
   field,
+  filterBoxes,
   head,
   notice,
   panel,
@@ -170,22 +170,14 @@ function messagesTab(view, route) {
     list.set([...page.messages, ...kept], had ? undefined : !page.next);
     if (!wanted.q && !wanted.action) count.textContent = plural(page.total, "message");
   };
-  const search = searchBox("Search messages", wanted.q, (words) => {
-    wanted.q = words;
-    again();
-  });
-  const choice = (label, key, choices) =>
-    choiceBox(label, wanted[key], choices, (value) => {
-      wanted[key] = value;
-      again();
-    });
+  const { search, choice } = filterBoxes(wanted, again);
   clear(
     view,
     frame(""),
     h(
       "div",
       { class: "tools" },
-      search,
+      search("Search messages"),
       choice("Where messages are", "place", [
         ["", "everywhere"],
         ["inbox", "waiting"],

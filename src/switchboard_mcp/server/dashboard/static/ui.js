@@ -149,7 +149,6 @@ export function segments(label, choices, value, chosen) {
   return h("div", { class: "seg", role: "group", "aria-label": label }, buttons);
 }
 
-// Links that look like tabs, since each has an address of its own.
 // A search that starts when the typing pauses; not any more once the view is left.
 export function searchBox(label, value, search, waitMs = 250) {
   let timer = 0;
@@ -169,11 +168,24 @@ export function searchBox(label, value, search, waitMs = 250) {
   return box;
 }
 
-export function choiceBox(label, value, choices, chosen) {
+function choiceBox(label, value, choices, chosen) {
   const options = choices.map(([each, text]) => h("option", { value: each, selected: each === value }, text));
   return h("select", { "aria-label": label, onchange: (event) => chosen(event.currentTarget.value) }, options);
 }
 
+// The search and choice boxes of a list. Each sets its member of `wanted`; then the list is read `again`.
+export function filterBoxes(wanted, again) {
+  const set = (key) => (value) => {
+    wanted[key] = value;
+    again();
+  };
+  return {
+    search: (label) => searchBox(label, wanted.q, set("q")),
+    choice: (label, key, choices) => choiceBox(label, wanted[key], choices, set(key)),
+  };
+}
+
+// Links that look like tabs, since each has an address of its own.
 export function tabs(label, choices, current) {
   const node = h(
     "nav",
@@ -263,15 +275,17 @@ export function details(title, pairs, ...more) {
 }
 
 // Asks for confirmation before an action that cannot be undone. Resolves to the text that was entered, or null.
-export function ask(title, text, verb, entry, kind = "main") {
+// `content` is a text, or nodes in a wider dialog.
+export function ask(title, content, verb, entry, kind = "main") {
   return new Promise((resolve) => {
     let answer = null;
     const input = entry && h("textarea", { rows: 3, "aria-label": entry, placeholder: entry });
+    const isText = typeof content === "string";
     const box = dialog(
       title,
-      "ask",
-      h("h2", {}, title),
-      h("p", { class: "pre" }, text),
+      isText ? "ask" : "ask wide",
+      h("h2", { class: "wrap" }, title),
+      isText ? h("p", { class: "pre" }, content) : content,
       input,
       h(
         "div",
