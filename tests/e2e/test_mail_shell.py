@@ -363,7 +363,9 @@ def test_the_hook_loads_nothing_heavy(workspace: Path) -> None:
 
 
 def test_a_waiter_wakes_an_idle_host_with_code_2(shell: Shell, workspace: Path) -> None:
+    stop = json.dumps({"hook_event_name": "Stop"})
     shell.say("send", "coder", "known already", "--as", "lead")
+    shell.say("hook", "--host", "claude-code", "--as", "coder", stdin=stop)
     waiter = [*COMMAND, "wait", "--host", "claude-code", "--as", "coder"]
     note = workspace / ".switchboard" / "hooks" / "coder.waiter"
 
@@ -388,6 +390,20 @@ def test_a_waiter_wakes_an_idle_host_with_code_2(shell: Shell, workspace: Path) 
     out, err = newer.communicate(timeout=PATIENCE_S)
     assert (newer.returncode, out) == (2, "")
     assert "2 unread messages for 'coder'" in err
+    # The wake is one of the three times that this mail is reported.
+    reports = [shell.say("hook", "--host", "claude-code", "--as", "coder", stdin=stop) for _ in range(3)]
+    assert [bool(report) for report in reports] == [True, True, False]
+
+
+def test_mail_that_came_in_a_turn_that_the_hook_has_continued_wakes_the_host_after_it(shell: Shell) -> None:
+    shell.say("send", "coder", "first", "--as", "lead")
+    stop = {"hook_event_name": "Stop"}
+    assert "1 unread" in shell.say("hook", "--host", "claude-code", "--as", "coder", stdin=json.dumps(stop))
+    shell.say("send", "coder", "second", "--as", "lead")
+    again = json.dumps({**stop, "stop_hook_active": True})
+    assert shell.say("hook", "--host", "claude-code", "--as", "coder", stdin=again) == ""
+    woken = shell.run("wait", "--host", "claude-code", "--as", "coder", stdin=again, code=2)
+    assert "2 unread messages for 'coder'" in woken.stderr
 
 
 @pytest.mark.parametrize(

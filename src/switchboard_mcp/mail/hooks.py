@@ -120,11 +120,16 @@ def _read_object(path: str) -> dict[str, Any]:
 
 
 class Unread(Struct):
-    """Unread mail of an agent: its number, the first messages, and a fingerprint that changes with it."""
+    """Unread mail of an agent: its number, the first messages, and the order number of the newest."""
 
     count: int = 0
     messages: list[StoredMessage] = []
-    fingerprint: str = ""
+    newest: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a text that changes with the unread mail."""
+        return f"{self.count} {self.newest}"
 
 
 def find_unread(workspace: str, agent: str) -> Unread:
@@ -153,7 +158,7 @@ def find_unread(workspace: str, agent: str) -> Unread:
 def _summarize(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
     count = inbox.count()
     messages = list(message_lookup.load_all(tx, agent, inbox.first(MAX_LISTED)))
-    return Unread(count, messages, f"{count} {inbox.newest()}")
+    return Unread(count, messages, inbox.newest())
 
 
 def format_notice(agent: str, waiting: Unread) -> str:
@@ -189,10 +194,21 @@ def one_line(text: str) -> str:
     return line if len(line) <= MAX_SUBJECT_CHARS else line[: MAX_SUBJECT_CHARS - 1] + "…"
 
 
-def unread_notice(workspace: str, agent: str) -> str:
-    """Return the notice for unread mail; empty if there is none."""
+def wake_notice(workspace: str, agent: str) -> str:
+    """Return the notice that wakes a host; empty if nothing is unread. It is one of the times that mail is reported."""
     waiting = find_unread(workspace, agent)
-    return format_notice(agent, waiting) if waiting.count else ""
+    if not waiting.count:
+        return ""
+    may_repeat(os.path.join(workspace, FOLDER), agent, waiting.fingerprint)
+    return format_notice(agent, waiting)
+
+
+def has_unreported(workspace: str, agent: str) -> bool:
+    """Return True if there is unread mail that is newer than what was reported last."""
+    # The note has the number of messages, the newest of them, and how often they were reported.
+    _, _, rest = _read_note(os.path.join(workspace, FOLDER), f"{agent}.told").partition(" ")
+    reported, _, _ = rest.partition(" ")
+    return find_unread(workspace, agent).newest > (int(reported) if reported.isdigit() else 0)
 
 
 # --- notes between runs -----------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from switchboard_mcp.mail.messages import StoredMessage
 
 # Poll interval for noticing that this waiter was dismissed.
 SLICE_S = 1.0
+# The hook of the same turn, which a host starts beside this waiter, has looked by then.
+HOOK_SLICES = 3
 WAKE = 2
 LONGEST_S = 10 * 365 * 86_400.0
 
@@ -80,13 +82,18 @@ def _wake_host(invocation: Invocation) -> int:
         parent = os.getppid()
         known = {stored.message.id for stored in await mailbox.post.peek(agent, limit=100_000)}
         messages: list[StoredMessage] = []
+        slices = 0
         while not messages:
             if not waiter.is_current() or os.getppid() != parent:
                 return 0
             messages = await mailbox.post.wait(agent, SLICE_S, exclude=known)
+            slices += 1
+            # Mail may have arrived before this waiter, and after the hook that reports it has looked.
+            if slices == HOOK_SLICES and await asyncio.to_thread(hooks.has_unreported, folder, agent):
+                break
         if not waiter.finish():
             return 0
-        notice = await asyncio.to_thread(hooks.unread_notice, folder, agent)
+        notice = await asyncio.to_thread(hooks.wake_notice, folder, agent)
         await asyncio.to_thread(mailbox.presence.record_notified, agent)
         invocation.console.err.text(notice)
         return WAKE
