@@ -490,9 +490,9 @@ def test_a_child_is_disabled_after_a_question_and_enabled_again(page: Browser, w
 
 def test_drift_is_approved_and_gone(page: Browser, web: Web) -> None:
     page.go("children/pinned/lock")
-    page.run("await page.locator('main').getByRole('button', {name: 'Approve'}).click()")
-    page.run("await page.locator('dialog[open]').getByRole('button', {name: 'Approve'}).click()")
-    page.sees("Approved and locked.")
+    page.run("await page.locator('main').getByRole('button', {name: 'Accept'}).click()")
+    page.run("await page.locator('dialog[open]').getByRole('button', {name: 'Accept'}).click()")
+    page.sees("Accepted and locked.")
     page.view("children")
     page.run("await page.locator('tr[data-id=pinned] .badge.warn').waitFor({state: 'detached'})")
     assert "drift" not in api(web, "children/pinned").json

@@ -6,9 +6,11 @@ import json
 import sys
 from pathlib import Path
 
+from tests.e2e.browser import browser, needs_browser
+from tests.e2e.test_dashboard import link_of
 from tests.e2e.test_dashboard_api import api, recorded
 from tests.e2e.test_dashboard_detail import eventually
-from tests.e2e.test_governed_lock import ENABLED, READS, add_pinned, cli, govern, offer, tool
+from tests.e2e.test_governed_lock import CHILD, ENABLED, READS, add_pinned, cli, govern, offer, tool
 from tests.e2e.web import Web, headers_of, modern, serving
 
 HELPER = "h" * 40
@@ -77,8 +79,8 @@ def test_a_new_child_is_approved_as_it_was_seen_and_then_waits_for_its_lock(work
         (action,) = item["actions"]
         decided = len(api(web, "audit?kind=approval").json["entries"])
         helper = {"Authorization": f"Bearer {HELPER}"}
-        assert web.ask("GET", action["look"], None, helper).status == 403
-        seen = web.ask("GET", action["look"]).json
+        assert web.ask("POST", action["look"], {}, helper).status == 403
+        seen = web.ask("POST", action["look"], {}).json
         facts = {fact["name"]: fact["value"] for fact in seen["facts"]}
         assert sys.executable.rpartition("/")[2] in facts["configured"]
         assert {"really runs", "pinned", "works in"} <= facts.keys()
@@ -107,7 +109,33 @@ def test_a_child_that_cannot_be_approved_says_why_and_what_to_run(workspace: Pat
     (folder / ".mcp.json").write_text(json.dumps(entry))
     with serving(workspace, env=ENABLED) as web:
         (item,) = api(web, "inbox").json["items"]
-        refusal = web.ask("GET", item["actions"][0]["look"])
+        refusal = web.ask("POST", item["actions"][0]["look"], {})
         assert (refusal.status, refusal.json["error"]["code"]) == (409, "launch_refused")
         assert "shell" in refusal.json["error"]["message"]
-        assert web.ask("GET", "/api/children/nobody/approval").status == 404
+        assert web.ask("POST", "/api/children/nobody/proposal", {}).status == 404
+
+
+@needs_browser
+def test_whoever_approves_a_child_on_the_page_sees_what_it_runs_first(
+    workspace: Path, tmp_path: Path
+) -> None:
+    add_pinned(workspace)
+    add_pinned(workspace, "stranger")
+    govern(workspace, "kid")
+    cli(workspace, "lock")
+    with serving(workspace, env=ENABLED) as web, browser(tmp_path / "profile") as page:
+        page.open(link_of(web))
+        page.sees("Tokens saved")
+        page.view("approvals")
+        page.run("await page.locator('#views [data-view=approvals] .badge', {hasText: '1'}).waitFor()")
+        page.run("await page.getByRole('button', {name: 'Look and approve'}).click()")
+        dialog = "page.locator('dialog[open]')"
+        page.run(f"await {dialog}.getByText('really runs').waitFor()")
+        assert str(CHILD) in page.run(f"return await {dialog}.innerText()")
+        page.run(f"await {dialog}.getByRole('button', {{name: 'Cancel'}}).click()")
+        assert "stranger" not in (workspace / "switchboard.approvals.json").read_text()
+        page.run("await page.getByRole('button', {name: 'Look and approve'}).click()")
+        page.run(f"await {dialog}.getByRole('button', {{name: 'Approve'}}).click()")
+        page.sees("'stranger' waits to be locked")
+        assert "stranger" in (workspace / "switchboard.approvals.json").read_text()
+        assert page.heard == []

@@ -68,7 +68,8 @@ def _of_child(row: Mapping[str, Any]) -> list[AttentionItem]:
     elif row.get("health") in BROKEN:
         found.append(AttentionItem("error", "child", f"'{id}' is {row['health']}.", "", "suites", id))
     if row.get("drift"):
-        text = f"'{id}' offers other tools than its lock: {row['drift']} changes."
+        changes = f"{row['drift']} change{'' if row['drift'] == 1 else 's'}"
+        text = f"'{id}' offers other tools than its lock: {changes}."
         found.append(AttentionItem("warning", "drift", text, "Look at them, then accept them.", "suites", id))
     if row.get("sandboxBroken"):
         promises = ", ".join(row["sandboxBroken"])

@@ -56,7 +56,7 @@ class ShownApproval(Struct, frozen=True):
     mark: str
 
 
-async def show(state: DashboardState, request: ApiRequest) -> ShownApproval:
+async def propose(state: DashboardState, request: ApiRequest) -> ShownApproval:
     """Return what an approval of the child would record. Nothing is started."""
     proposal, _ = await work_thread.run_alone(partial(_propose, state, request.names[0]))
     rows = describe_approval(proposal.spec, proposal.approval)

@@ -29,7 +29,7 @@ UNLOCKED = "child_not_locked"
 class InboxAction(Struct, frozen=True):
     """A decision: the request that makes it. It needs a token with this `scope`.
 
-    If `look` has a path, a `GET` of it shows what is decided, and the `mark` that the request needs.
+    If `look` has a path, a `POST` to it shows what is decided, and the `mark` that the request needs.
     """
 
     name: str
@@ -172,9 +172,9 @@ def _new_child(name: str, problem: Failure) -> InboxItem:
     if problem.code == UNLOCKED:
         title, command, actions = f"'{name}' waits to be locked", f"switchboard lock {shell_word(name)}", []
     else:
-        path = f"/api/children/{quote(name, safe='')}/approval"
+        path = f"/api/children/{quote(name, safe='')}"
         title, command = f"'{name}' waits for approval", f"switchboard approve {shell_word(name)}"
-        actions = [InboxAction("approve", path, ADMIN, look=path)]
+        actions = [InboxAction("approve", f"{path}/approval", ADMIN, look=f"{path}/proposal")]
     return InboxItem(
         id=f"child {name} {problem.code}",
         kind="child",

@@ -89,7 +89,7 @@ export function approvalsView(view, route, title) {
     if (action.look) {
       if (!action.look.startsWith("/api/")) return;
       try {
-        const found = await get(action.look);
+        const found = await request("POST", action.look, {});
         body = { ...body, mark: found.mark };
         seen = approvalFacts(found);
       } catch (problem) {

@@ -13,10 +13,12 @@ const DONE = {
   start: "Started.",
   stop: "Stopped.",
   restart: "Restarted.",
-  approve: "Approved and locked.",
+  approve: "Accepted and locked.",
   enable: "Enabled.",
   disable: "Disabled.",
 };
+// What an event of the lifecycle means to a person, if its name does not say it.
+const EVENTS = { call: "starting, for a call" };
 const TABS = [
   ["", "Overview"],
   ["subtools", "Subtools"],
@@ -288,7 +290,7 @@ export function childView(view, route, title) {
                       h(
                         "span",
                         { class: "wrap" },
-                        h("b", { class: `dot ${kindOf(event.event) || kindOf(event.state) || "idle"}` }, event.event),
+                        h("b", { class: `dot ${kindOf(event.event) || kindOf(event.state) || "idle"}` }, EVENTS[event.event] || event.event),
                         event.text ? ` ${event.text}` : "",
                         event.seconds ? h("span", { class: "dim" }, ` ${ms(event.seconds * 1000)}`) : "",
                       ),
@@ -602,15 +604,15 @@ export function childView(view, route, title) {
             const pressed = event.currentTarget;
             if (
               await ask(
-                "Approve these differences?",
+                "Accept these differences?",
                 `What '${child.child}' offers now is written to the lock. ${plural(changes.length, "difference")}.`,
-                "Approve",
+                "Accept",
               )
             )
               await act("approve", pressed, { mark: child.driftMark });
           },
         },
-        "Approve",
+        "Accept",
       );
     clear(
       body,
@@ -648,7 +650,7 @@ export function childView(view, route, title) {
             ),
             h(
               "p",
-              { class: "dim small" },
+              { class: "dim small below" },
               "In a terminal: ",
               h("code", {}, `switchboard lock --accept ${child.child}`),
             ),

@@ -91,8 +91,15 @@ function drawNavigation() {
   drawCounts();
 }
 
+// Failures of children that wait for a decision.
+const UNDECIDED = ["child_not_allowed", "launch_refused", "child_not_locked"];
+
 function drawCounts() {
-  const waiting = (known.overview && known.overview.approvals) || 0,
+  const undecided = [...known.children.values()].filter(
+    (row) => row.drift || (row.trouble && UNDECIDED.includes(row.trouble.code)),
+  );
+  const calls = (known.overview && known.overview.approvals) || 0,
+    waiting = calls + new Set(undecided.map((row) => row.child)).size,
     count = $("views").querySelector("[data-view=approvals] .count");
   if (!count || count.dataset.count === String(waiting)) return;
   count.dataset.count = String(waiting);
@@ -215,6 +222,7 @@ on("server", () => {
   drawCounts();
   drawBanner();
 });
+on("children", drawCounts);
 on("line", () => {
   $("line").textContent = known.line;
   $("line").dataset.line = known.line;

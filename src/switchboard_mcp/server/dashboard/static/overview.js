@@ -9,12 +9,12 @@ import { badge, dot, empty, head, icon, outcome, panel, segments } from "/static
 const ILL = new Set(["unhealthy", "quarantined", "absent"]);
 const total = (all, key) => all.reduce((sum, row) => sum + (row[key] || 0), 0);
 export const RANGES = [
-  ["5m", "5 min", 5],
-  ["1h", "1 h", 60],
-  ["6h", "6 h", 360],
-  ["24h", "24 h", 1440],
-  ["7d", "7 d", 10080],
-  ["30d", "30 d", 43200],
+  ["5m", "5\u00a0min", 5],
+  ["1h", "1\u00a0h", 60],
+  ["6h", "6\u00a0h", 360],
+  ["24h", "24\u00a0h", 1440],
+  ["7d", "7\u00a0d", 10080],
+  ["30d", "30\u00a0d", 43200],
 ];
 const LEVELS = { error: "bad", warning: "warn", info: "busy" };
 
@@ -62,7 +62,7 @@ function attention() {
     title: row.suite,
     to: href("children", [row.id]),
     text: row.trouble ? row.trouble.message : `${plural(row.drift || 0, "difference")} from the lock.`,
-    hint: row.trouble ? row.trouble.hint : "Review the differences, then approve them.",
+    hint: row.trouble ? row.trouble.hint : "Review the differences, then accept them.",
   }));
   if (about.approvals)
     items.unshift({
@@ -239,6 +239,7 @@ export function overviewView(view, route) {
       })),
       ...attention(),
     ];
+    items.sort((one, other) => (other.level === "bad") - (one.level === "bad"));
     const worst = items.some(({ level }) => level === "bad") ? "bad" : "warn";
     if (!known.children.size)
       items.push({
@@ -280,7 +281,7 @@ export function overviewView(view, route) {
                 ),
             ),
           ]
-        : h("p", { class: "calm" }, icon("good", "good"), "Nothing needs attention. All is well."),
+        : h("p", { class: "calm" }, icon("good", "good"), "Nothing needs attention."),
     );
   };
   const drawTraffic = () => {
