@@ -32,6 +32,7 @@ from switchboard_mcp.gateway.gate.arguments import readings
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.policy.gate.conditions import Surroundings
 from switchboard_mcp.policy.gate.rules import GateCall, GateRules, ToolHints
+from switchboard_mcp.policy.gate.spellings import Resolve
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.system.real_paths import real_path
 
@@ -75,6 +76,8 @@ MUTATORS = frozenset(
 CACHES = frozenset({"_flight_cost_lookup"})
 RULES = 50
 BATCH = 200
+# The folder of the server, the workspace, the home folder, and what looks links up.
+Around = tuple[str, str, str, Resolve]
 
 
 @dataclass(frozen=True)
@@ -317,14 +320,18 @@ def speed(options: Options, report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "src").mkdir()
         Path(folder, "src", "main.py").touch()
-        for title, call, args in (
-            ("by name: denied", ("server3", "delete_issue"), {"id": 7}),
-            ("by annotations: asked", ("server3", "create_issue"), {"title": "It works"}),
-            ("a text", ("server3", "query"), {"sql": "select name from users"}),
-            ("a URL", ("server3", "fetch"), {"url": "https://api.example.com/v1/items"}),
-            ("a path, looked up on disk", ("server3", "write_file"), {"path": "src/main.py", "content": "x"}),
-        ):
-            times[title] = decide(gate, call, json.dumps(args).encode(), folder, rounds)
+        path: dict[str, object] = {"path": "src/main.py", "content": "x"}
+        kinds: list[tuple[str, str, dict[str, object], Resolve]] = [
+            ("by name: denied", "delete_issue", {"id": 7}, real_path),
+            ("by annotations: asked", "create_issue", {"title": "It works"}, real_path),
+            ("a text", "query", {"sql": "select name from users"}, real_path),
+            ("a URL", "fetch", {"url": "https://api.example.com/v1/items"}, real_path),
+            ("a path, looked up on disk", "write_file", path, real_path),
+            ("the same path, without the disk", "write_file", path, str),
+        ]
+        for title, subtool, args, resolve in kinds:
+            raw = json.dumps(args).encode()
+            times[title] = decide(gate, subtool, raw, (folder, folder, "/root", resolve), rounds)
             rows.append([title, cell(times[title], 2)])
     report.tables.append(Table(f"Decision about a call, {RULES} rules", ["rules look at", "p50 µs"], rows))
     typical = statistics.median(times.values())
@@ -332,25 +339,22 @@ def speed(options: Options, report: Report) -> None:
     report.goals.append(Goal("decision with 50 rules, median of the kinds", typical, "at most", 5.0, " µs"))
 
 
-def decide(gate: GateRules, name: tuple[str, str], raw: bytes, folder: str, rounds: int) -> float:
+def decide(gate: GateRules, subtool: str, raw: bytes, around: Around, rounds: int) -> float:
     """Return the median µs of a decision in the quietest of many batches, since machines are busy."""
-    hints, medians = ToolHints(), []
-    for _ in range(rounds // BATCH):
-        medians.append(statistics.median(batch(gate, name, raw, folder, hints)))
+    medians = [statistics.median(batch(gate, subtool, raw, around)) for _ in range(rounds // BATCH)]
     return min(medians) / 1000
 
 
-def batch(gate: GateRules, name: tuple[str, str], raw: bytes, folder: str, hints: ToolHints) -> list[int]:
-    took = []
+def batch(gate: GateRules, subtool: str, raw: bytes, around: Around) -> list[int]:
+    hints, took = ToolHints(), []
     for _ in range(BATCH):
         begin = time.perf_counter_ns()
-        call = GateCall("tool", name[0], f"{name[0]}_suite", name[1], "bench", "", "")
+        call = GateCall("tool", "server3", "server3_suite", subtool, "bench", "", "")
         found = gate.candidates(call)
         if found.settled is None:
             if found.needs_args:
                 if gate.decide_by_names(found, "tool", hints, raw) is None:
-                    around = Surroundings(folder, folder, "/root", real_path)
-                    gate.strictest(found, "tool", hints, readings(raw), around)
+                    gate.strictest(found, "tool", hints, readings(raw), Surroundings(*around))
             else:
                 gate.decide_by_hints(found, "tool", hints)
         took.append(time.perf_counter_ns() - begin)

@@ -8,6 +8,7 @@ import sys
 # Names at the end of a path that may be absent, as for a file that is about to be written in a new folder.
 MAX_ABSENT = 4
 DELETED = " (deleted)"
+LOOK_UP = os.O_PATH | os.O_CLOEXEC if sys.platform == "linux" else 0
 
 
 def real_path(path: str) -> str:
@@ -20,7 +21,7 @@ def real_path(path: str) -> str:
     present, absent = path, ""
     for _ in range(MAX_ABSENT):
         try:
-            opened = os.open(present, os.O_PATH | os.O_CLOEXEC)
+            opened = os.open(present, LOOK_UP)
         except FileNotFoundError:
             parent, _, name = present.rpartition("/")
             # A link whose target does not exist is followed by name.

@@ -11,6 +11,8 @@ from switchboard_mcp.suites.suite_arguments import unwrap
 
 # Arguments are not unwrapped from a name that is a parameter of the subtool.
 WRAPPER_PARAMETERS = (frozenset[str](), frozenset({"args"}), frozenset({"arguments"}))
+# As numbers: they are found in bytes four times faster than as bytes.
+BACKSLASH, BRACKET = b"\\["
 
 
 class AmbiguousArgumentsError(Exception):
@@ -24,8 +26,10 @@ def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
     occurs twice, or if they are no object or cannot be decoded.
     """
     try:
+        is_wrapped = args.find(b'"arg', 0, 24) >= 0
+        if not is_wrapped and (flat := _decode_flat(args)) is not None:
+            return [flat]
         decoded = _decode(args)
-        is_wrapped = b'"arg' in args[:24]
         if type(decoded) is dict and not is_wrapped and not _may_hold_json(decoded):
             return [decoded]
         found = [decoded]
@@ -37,6 +41,24 @@ def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
     if not isinstance(found[0], dict | None):
         raise AmbiguousArgumentsError("they are not an object")
     return found + [reading for reading in held if reading is not None]
+
+
+def _decode_flat(args: bytes) -> dict[str, object] | None:
+    """Return the arguments if they are one object without others, lists and escapes, and no name occurs twice.
+
+    That is the most frequent kind, and there is a short proof: each quote is one end of a text, so a name that was lost
+    would leave more quotes than the decoded texts have.
+    """
+    if BACKSLASH in args or BRACKET in args or args.count(b"{") != 1:
+        return None
+    decoded = msgspec.json.decode(args)
+    if type(decoded) is not dict:
+        return None
+    texts = len(decoded)
+    for value in decoded.values():
+        if type(value) is str:
+            texts += 1
+    return decoded if args.count(b'"') == 2 * texts else None
 
 
 def _may_hold_json(arguments: object) -> bool:

@@ -18,10 +18,11 @@ from switchboard_mcp.config.gate import Condition, Names, longest_text
 from switchboard_mcp.policy.gate.spellings import (
     MAX_PATH_CHARS,
     Resolve,
+    as_folder,
     hosts_of,
-    is_inside,
     path_forms,
     text_forms,
+    written_path_forms,
 )
 from switchboard_mcp.redaction.arguments import MatchState, compile_masks
 from switchboard_mcp.system.star_patterns import matches_stars
@@ -37,21 +38,43 @@ PATH_MARK = re.compile(r"[/\\~%.]")
 class Surroundings(Struct):
     """What relative paths and `~` refer to in one call. `folder` is the child's working folder.
 
-    `paths` and `globbed` keep what was found out about a text: several rules may look at it.
+    The rest keeps what was found out about a text: several rules may look at it.
     """
 
     folder: str
     workspace: str
     home: str
     resolve: Resolve
-    paths: dict[tuple[str, str], list[str]] = {}
+    real_paths: dict[str, str] = {}
+    paths: dict[str, tuple[list[str], list[str]]] = {}
     globbed: dict[str, tuple[list[str], list[str]]] = {}
+    hosts: dict[str, list[str]] = {}
 
-    def forms(self, text: str, folder: str) -> list[str]:
-        """Return the paths that a text may stand for, relative to a folder."""
-        known = self.paths.get((text, folder))
+    def paths_of(self, text: str) -> tuple[list[str], list[str]]:
+        """Return the paths that a text may stand for, relative to the folder of the server and to the workspace.
+
+        The second list has the same paths as `as_folder` returns them.
+        """
+        known = self.paths.get(text)
         if known is None:
-            known = self.paths[text, folder] = path_forms(text, folder, self.home, self.resolve)
+            forms = path_forms(text, self.folder, self.home, self.real_path)
+            if self.folder != self.workspace:
+                forms += path_forms(text, self.workspace, self.home, self.real_path)
+            known = self.paths[text] = (forms, [as_folder(form) for form in forms])
+        return known
+
+    def hosts_of(self, text: str) -> list[str]:
+        """Return the hosts that a URL may lead to."""
+        known = self.hosts.get(text)
+        if known is None:
+            known = self.hosts[text] = hosts_of(text)
+        return known
+
+    def real_path(self, path: str) -> str:
+        """Return a path without symbolic links. The disk is asked once for each path and call."""
+        known = self.real_paths.get(path)
+        if known is None:
+            known = self.real_paths[path] = self.resolve(path)
         return known
 
 
@@ -83,11 +106,14 @@ class Arguments:
             except _TooDeepError:
                 return None
         else:
-            by_name = self.names()
-            if by_name is TOO_DEEP:
-                return None
-            found = by_name.get(name.casefold(), NO_VALUES)
+            return self.values_of(name.casefold())
         return found if len(found) <= MAX_VALUES else None
+
+    def values_of(self, folded: str) -> list[object] | None:
+        """Return the values of an argument at any depth by its name in folded case, as `values` does."""
+        by_name = self.names()
+        found = by_name.get(folded, NO_VALUES)
+        return found if by_name is not TOO_DEEP and len(found) <= MAX_VALUES else None
 
     def names(self) -> dict[str, list[object]]:
         """Return the values of each name at any depth, in folded case; `TOO_DEEP` if it may be any name."""
@@ -142,16 +168,17 @@ class _TooDeepError(Exception):
 class CompiledCondition:
     """A condition on one argument, with the parts that are set."""
 
-    __slots__ = ("_checks", "_condition", "_equals", "name", "names")
+    __slots__ = ("_checks", "_condition", "_equals", "_simple_name", "name", "names")
 
     def __init__(self, name: str, condition: Condition) -> None:
         self.name = name
         self.names = tuple(each.casefold() for each in split_names(name))
+        self._simple_name = None if ALTERNATIVE in name or is_argument_path(name) else name.casefold()
         self._condition = condition
         self._equals = condition.equals
         parts = ((check, getattr(condition, part)) for part, check in _CHECKS.items())
         self._checks = [
-            (check, Globs.compile(part) if check in _WITH_GLOBS else part)
+            (check, _COMPILED[check](part) if check in _COMPILED else part)
             for check, part in parts
             if part is not UNSET and part not in ([], "")
         ]
@@ -164,7 +191,8 @@ class CompiledCondition:
     def holds(self, args: Arguments, around: Surroundings, *, strict: bool) -> bool:
         """Return whether the values of the argument satisfy the condition. `strict` is for a rule that allows."""
         present = self._condition.present
-        values = args.values(self.name)
+        simple = self._simple_name
+        values = args.values(self.name) if simple is None else args.values_of(simple)
         if values is None:
             return not strict
         if values and values[0] is not None and len(values) == 1 and present is not False:
@@ -254,11 +282,10 @@ def _glob(value: object, wanted: Globs, around: Surroundings, strict: bool) -> b
         return False
     forms, folded = around.globbed.get(text) or _glob_forms(text, around)
     if strict:
-        return all(any(pattern.match(form) for pattern in wanted.exact) for form in forms)
-    for pattern in wanted.folded:
-        for form in folded:
-            if pattern.match(form):
-                return True
+        return all(map(wanted.exact.match, forms))
+    for form in folded:  # noqa: SIM110 - on the way of every call
+        if wanted.folded.match(form):
+            return True
     return False
 
 
@@ -266,7 +293,7 @@ def _glob_forms(text: str, around: Surroundings) -> tuple[list[str], list[str]]:
     """Return the forms of a text, as they are and in folded case; of what may be a path also its absolute forms."""
     forms = text_forms(text) if "%" in text else [text]
     if len(text) <= MAX_PATH_CHARS and PATH_MARK.search(text):
-        forms += _paths(text, around)
+        forms += around.paths_of(text)[0]
         known = (forms, list(dict.fromkeys([form.casefold() for form in forms])))
     else:
         known = (forms, [form.casefold() for form in forms])
@@ -274,32 +301,58 @@ def _glob_forms(text: str, around: Surroundings) -> tuple[list[str], list[str]]:
     return known
 
 
-class StarPattern(Struct, frozen=True):
-    """A pattern split at its stars. `folder` is set for one that ends with `/**`: it matches the folder itself, too."""
+class StarPatterns(Struct, frozen=True):
+    """Patterns with `*`, by the way in which a text is compared with them: one call compares it with all of a kind."""
 
+    names: frozenset[str]
+    beginnings: tuple[str, ...]
+    ends: tuple[str, ...]
     parts: tuple[str, ...]
-    folder: str | None
+    others: tuple[tuple[str, ...], ...]  # each split at its stars
+
+    @classmethod
+    def compile(cls, listed: Sequence[str]) -> StarPatterns:
+        """Return patterns ready for use. One that ends with `/**` matches the folder itself, too."""
+        names = {pattern[:-3] for pattern in listed if pattern.endswith("/**")}
+        beginnings, ends, parts, others = [], [], [], []
+        for pattern in listed:
+            match re.split(r"\*+", pattern):
+                case [name]:
+                    names.add(name)
+                case [beginning, ""]:
+                    beginnings.append(beginning)
+                case ["", end]:
+                    ends.append(end)
+                case ["", part, ""]:
+                    parts.append(part)
+                case split:
+                    others.append(tuple(split))
+        return cls(frozenset(names), tuple(beginnings), tuple(ends), tuple(parts), tuple(others))
 
     def match(self, text: str) -> bool:
-        """Return whether the whole text matches."""
-        return matches_stars(text, self.parts) or text == self.folder
+        """Return whether the whole text matches one of them."""
+        if text in self.names or text.startswith(self.beginnings) or text.endswith(self.ends):
+            return True
+        for part in self.parts:
+            if part in text:
+                return True
+        for split in self.others:  # noqa: SIM110 - on the way of every call
+            if matches_stars(text, split):
+                return True
+        return False
 
 
 class Globs(Struct, frozen=True):
     """Patterns as they are written, and in folded case."""
 
-    exact: tuple[StarPattern, ...]
-    folded: tuple[StarPattern, ...]
+    exact: StarPatterns
+    folded: StarPatterns
 
     @classmethod
     def compile(cls, written: Names) -> Globs:
         """Return patterns ready for use."""
         listed = _listed(written)
-        return cls(tuple(map(_split, listed)), tuple(_split(pattern.casefold()) for pattern in listed))
-
-
-def _split(pattern: str) -> StarPattern:
-    return StarPattern(tuple(re.split(r"\*+", pattern)), pattern[:-3] if pattern.endswith("/**") else None)
+        return cls(StarPatterns.compile(listed), StarPatterns.compile([name.casefold() for name in listed]))
 
 
 def _regex(value: object, wanted: str, around: Surroundings, strict: bool) -> bool:
@@ -341,53 +394,57 @@ def _as_number(value: object, *, strict: bool) -> float | None:
     return None if value != value else value  # NaN is not comparable
 
 
-def _inside(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+def _inside(value: object, wanted: tuple[str, ...], around: Surroundings, strict: bool) -> bool:
     """Return whether a path is in a folder: in all of its forms if `strict`, else in any."""
     within = _within(value, wanted, around)
     return bool(within) and (all(within) if strict else any(within))
 
 
-def _outside(value: object, wanted: Names, around: Surroundings, strict: bool) -> bool:
+def _outside(value: object, wanted: tuple[str, ...], around: Surroundings, strict: bool) -> bool:
     """Return whether a path is in no folder: in all of its forms if `strict`, else in any."""
     within = _within(value, wanted, around)
     return not strict if not within else not (any(within) if strict else all(within))
 
 
-def _within(value: object, wanted: Names, around: Surroundings) -> list[bool]:
+def _within(value: object, wanted: tuple[str, ...], around: Surroundings) -> list[bool]:
     """Return for each form of a path whether it is in one of the folders; empty if the value cannot be a path."""
     if not isinstance(value, str) or len(value) > MAX_PATH_CHARS:
         return []
-    folders = [form for folder in _listed(wanted) for form in around.forms(folder, around.workspace)]
-    return [_is_in_any(path, folders) for path in _paths(value, around)]
+    paths = around.paths_of(value)[1]
+    folders = _written_folders(wanted, around.workspace, around.home)
+    within = [path.startswith(folders) for path in paths]
+    if all(within):
+        return within
+    # A further form of a folder can only add paths that are in it, so the disk is not asked about folders before.
+    real = _real_folders(wanted, around)
+    return [path.startswith(real) for path in paths]
 
 
-def _is_in_any(path: str, folders: list[str]) -> bool:
-    for folder in folders:  # noqa: SIM110 - on the way of every call
-        if is_inside(path, folder):
-            return True
-    return False
+@lru_cache(maxsize=256)
+def _written_folders(wanted: tuple[str, ...], workspace: str, home: str) -> tuple[str, ...]:
+    """Return the folders of a rule as it writes them. Links in them are not followed."""
+    return tuple(as_folder(form) for each in wanted for form in written_path_forms(each, workspace, home))
 
 
-def _paths(text: str, around: Surroundings) -> list[str]:
-    """Return the paths that a text may stand for, relative to the folder of the server and to the workspace."""
-    found = around.forms(text, around.folder)
-    return found if around.folder == around.workspace else found + around.forms(text, around.workspace)
+def _real_folders(wanted: tuple[str, ...], around: Surroundings) -> tuple[str, ...]:
+    """Return the folders of a rule as it writes them and where their links lead."""
+    return tuple(
+        as_folder(form)
+        for each in wanted
+        for form in path_forms(each, around.workspace, around.home, around.real_path)
+    )
 
 
 def _host_in(value: object, wanted: Globs, around: Surroundings, strict: bool) -> bool:
-    hosts = hosts_of(value) if isinstance(value, str) else []
-    found = [_is_listed_host(host, wanted) for host in hosts]
+    hosts = around.hosts_of(value) if isinstance(value, str) else []
+    found = [wanted.folded.match(host) for host in hosts]
     return (all(found) if strict else any(found)) if found else not strict
 
 
 def _host_not_in(value: object, wanted: Globs, around: Surroundings, strict: bool) -> bool:
-    hosts = hosts_of(value) if isinstance(value, str) else []
-    found = [not _is_listed_host(host, wanted) for host in hosts]
+    hosts = around.hosts_of(value) if isinstance(value, str) else []
+    found = [not wanted.folded.match(host) for host in hosts]
     return (all(found) if strict else any(found)) if found else not strict
-
-
-def _is_listed_host(host: str, wanted: Globs) -> bool:
-    return any(pattern.match(host) for pattern in wanted.folded)
 
 
 def _as_text(value: object) -> str | None:
@@ -398,8 +455,8 @@ def _as_text(value: object) -> str | None:
     return None
 
 
-def _listed(names: Names) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names
+def _listed(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 _CHECKS: dict[str, Callable[[object, object, Surroundings, bool], bool]] = {
@@ -412,4 +469,11 @@ _CHECKS: dict[str, Callable[[object, object, Surroundings, bool], bool]] = {
     "host_in": _host_in,  # type: ignore[dict-item]
     "host_not_in": _host_not_in,  # type: ignore[dict-item]
 }
-_WITH_GLOBS = (_glob, _host_in, _host_not_in)
+# What a check takes in place of the text or the list in the config.
+_COMPILED: dict[object, Callable[[Names], object]] = {
+    _glob: Globs.compile,
+    _host_in: Globs.compile,
+    _host_not_in: Globs.compile,
+    _inside: _listed,
+    _outside: _listed,
+}

@@ -22,8 +22,13 @@ MAX_DECODINGS = 3
 HOME = re.compile(r"\$(HOME\b|\{HOME\})")
 NOT_IN_A_URL = re.compile(r"[\s\\\x00]")
 # A text without any of these has one reading as a path.
-UNUSUAL = re.compile(r"[\x00 \t\r\n$\\~:]")
+UNUSUAL = re.compile(r"[\x00 \t\r\n$\\~:%]")
 WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
+# A URL that every program reads in the same way, and whose host is a name. Most are of this kind, and a match is
+# several times faster than splitting.
+PLAIN_URL = re.compile(
+    r"(?:https?|wss?|ftp)://((?:[A-Za-z0-9-]+\.)*[A-Za-z][A-Za-z0-9-]*)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?"
+)
 MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -33,16 +38,32 @@ def path_forms(text: str, folder: str, home: str, resolve: Resolve) -> list[str]
     >>> path_forms("%2e%2e/b", "/w/a", "/h", lambda path: path)
     ['/w/a/%2e%2e/b', '/w/b']
     """
-    found: dict[str, None] = {}
-    for spelling in _decoded(text):
-        for written in _local_forms(spelling, home):
-            joined = written if written[:1] == "/" else f"{folder}/{written}"
-            path = _normal(joined)
-            found[path] = None
-            found[_normal(resolve(path))] = None
-            if ".." in joined:  # `link/../x` is beside the target of the link
-                found[_normal(resolve(joined))] = None
-    return list(found)
+    found: list[str] = []
+    for joined in absolute_forms(text, folder, home):
+        path = _normal(joined)
+        real = resolve(path)
+        found.append(path)
+        if real != path:
+            found.append(_normal(real))
+        if ".." in joined:  # `link/../x` is beside the target of the link
+            found.append(_normal(resolve(joined)))
+    return found if len(found) == 1 else list(dict.fromkeys(found))
+
+
+def written_path_forms(text: str, folder: str, home: str) -> list[str]:
+    """Return those of the paths that a text may stand for that can be told without a look at the disk."""
+    return list(dict.fromkeys(map(_normal, absolute_forms(text, folder, home))))
+
+
+def absolute_forms(text: str, folder: str, home: str) -> list[str]:
+    """Return the readings of a text as an absolute path, each of them as it is written."""
+    if UNUSUAL.search(text) is None:
+        return [text if text[:1] == "/" else f"{folder}/{text}"]
+    return [
+        written if written[:1] == "/" else f"{folder}/{written}"
+        for spelling in _decoded(text)
+        for written in _local_forms(spelling, home)
+    ]
 
 
 def text_forms(text: str) -> list[str]:
@@ -56,6 +77,9 @@ def hosts_of(text: str) -> list[str]:
     >>> hosts_of("http:evil.test"), hosts_of("http://2130706433/"), hosts_of("http://[::ffff:10.0.0.1]/")
     (['http', 'evil.test'], ['127.0.0.1'], ['::ffff:a00:1', '10.0.0.1'])
     """
+    plain = PLAIN_URL.fullmatch(text)
+    if plain is not None:
+        return [plain[1].lower()]
     host = host_of(text)
     found = [host] if host else []
     scheme, colon, rest = text.strip().partition(":")
@@ -82,14 +106,13 @@ def host_of(text: str) -> str:
     return host if host.isascii() else _ascii_host(host)
 
 
-def is_inside(path: str, folder: str) -> bool:
-    """Return True if an absolute path is the folder or below it, ignoring case.
+def as_folder(path: str) -> str:
+    """Return an absolute path in folded case and with a slash at its end; one inside a folder begins with the folder.
 
-    >>> is_inside("/a/bc", "/a/b"), is_inside("/a/b/c", "/a/b")
+    >>> as_folder("/a/bc").startswith(as_folder("/a/b")), as_folder("/a/B/c").startswith(as_folder("/A/b"))
     (False, True)
     """
-    path, folder = path.casefold(), folder.casefold().rstrip("/")
-    return path == (folder or "/") or path.startswith(f"{folder}/")
+    return f"{path.casefold().rstrip('/')}/"
 
 
 def _decoded(text: str) -> dict[str, None]:
@@ -104,8 +127,6 @@ def _decoded(text: str) -> dict[str, None]:
 
 def _local_forms(text: str, home: str) -> list[str]:
     """Return the readings of a text as a path: with `file:`, `~`, `$HOME` and backslashes."""
-    if not UNUSUAL.search(text):
-        return [text]
     readings = [text.strip("\x00 \t\r\n")]
     if readings[0][:5].casefold() == "file:":
         readings += _file_uri_paths(readings[0][5:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.config.gate import GateRule, GateSettings, gate_settings, unsafe_pattern
-from switchboard_mcp.policy.gate.conditions import Arguments, Surroundings
+from switchboard_mcp.policy.gate.conditions import Arguments, StarPatterns, Surroundings
 from switchboard_mcp.policy.gate.rules import GateCall, GateRules, Kind, ToolHints, tool_hints
+from switchboard_mcp.policy.gate.spellings import hosts_of
+from switchboard_mcp.system.star_patterns import matches_stars
 
 AROUND = Surroundings("/w", "/w", "/home/me", lambda path: path)
 READ, WRITE = tool_hints(True, None, None), ToolHints()
@@ -244,6 +247,63 @@ def test_symbolic_links_on_disk_are_followed(tmp_path: Path) -> None:
     assert decide(gate, args={"path": "plain/x"}, around=around) == "allow"
 
 
+def test_the_disk_is_asked_once_about_a_path_however_many_rules_look_at_it() -> None:
+    asked: list[str] = []
+
+    def resolve(path: str) -> str:
+        asked.append(path)
+        return follow(path)
+
+    conditions: list[dict[str, object]] = [
+        {"outside": "."},
+        {"outside": ["src", "."]},
+        {"glob": "/etc/**"},
+        {"glob": "*.env"},
+    ]
+    gate = rules(*({"deny": True, "args": {"path": each}} for each in conditions * 10))
+    around = Surroundings("/w", "/w", "/home/me", resolve)
+    assert decide(gate, args={"path": "src/main.py"}, around=around) == "allow"
+    assert asked == ["/w/src/main.py"]
+
+
+def test_a_folder_that_is_a_link_holds_what_is_in_its_target() -> None:
+    around = Surroundings("/w", "/w", "/home/me", follow)
+    outside = rules({"deny": True, "args": {"path": {"outside": "link"}}})
+    inside = rules({"deny": True, "args": {"path": {"inside": "link"}}})
+    for path in ("link/x", "/etc/deep/x"):
+        assert decide(outside, args={"path": path}, around=around) == "allow"
+        assert decide(inside, args={"path": path}, around=around) == "deny"
+
+
+labels = st.from_regex(r"[A-Za-z0-9-]{1,5}", fullmatch=True) | st.sampled_from(["0x7f", "127", "1", "xn--a"])
+web_addresses = st.builds(
+    "{}://{}{}{}".format,
+    st.sampled_from(["http", "https", "ws", "ftp", "HTTP", "file", "gopher"]),
+    st.lists(labels, min_size=1, max_size=4).map(".".join)
+    | st.text("a1.-@[]:%\u3002\u017f\u212a \\", max_size=8),
+    st.sampled_from(["", ":80", ":", ":999999", "@evil.test", ":80@evil.test", "."]),
+    st.sampled_from(["", "/"]) | st.text("/?#@:a.%\\[\n", max_size=6),
+)
+
+
+@given(web_addresses)
+def test_a_plain_url_has_the_host_that_splitting_it_finds(url: str) -> None:
+    # White space around a URL changes nothing, and only splits it the longer way.
+    assert hosts_of(url) == hosts_of(f" {url}")
+
+
+@given(
+    st.lists(st.text("ab/*", max_size=6), max_size=4),
+    st.text("ab/", max_size=6) | st.just("a/b\n") | st.just(""),
+)
+def test_patterns_match_what_each_of_them_matches(listed: list[str], text: str) -> None:
+    alone = [
+        matches_stars(text, re.split(r"\*+", each)) or (each.endswith("/**") and text == each[:-3])
+        for each in listed
+    ]
+    assert StarPatterns.compile(listed).match(text) is any(alone)
+
+
 def test_deny_comes_before_ask_and_ask_before_allow() -> None:
     allow, ask, deny = {"allow": True}, {"ask": "always"}, {"deny": True}
     assert decide(rules(allow, ask, deny)) == "deny"
@@ -286,7 +346,15 @@ json_values = st.recursive(
 )
 names = st.sampled_from(["write_file", "read_file", "a", "*", "w*", "?"])
 conditions = st.sampled_from(
-    [{"glob": "*"}, {"equals": 1}, {"regex": "a"}, {"min": 0}, {"outside": "."}, {"present": True}]
+    [
+        {"glob": "*"},
+        {"equals": 1},
+        {"regex": "a"},
+        {"min": 0},
+        {"outside": "."},
+        {"present": True},
+        {"present": False},
+    ]
 )
 written_rules = st.fixed_dictionaries(
     {},
@@ -294,7 +362,7 @@ written_rules = st.fixed_dictionaries(
         "suite": st.sampled_from(["files", "*", "other"]),
         "subtool": names,
         "hints": st.sampled_from([{"readOnly": True}, {"readOnly": False}]),
-        "args": st.dictionaries(st.sampled_from(["path", "a", "**"]), conditions, max_size=2),
+        "args": st.dictionaries(st.sampled_from(["path", "a", "**", "b|path"]), conditions, max_size=2),
     },
 )
 effects = st.sampled_from([{"allow": True}, {"ask": "always"}, {"ask": "session"}, {"deny": True}])
