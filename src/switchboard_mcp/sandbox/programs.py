@@ -130,13 +130,17 @@ def _needed_by(program: str) -> Iterator[str]:
     if os.path.basename(folder) == "shims" or os.path.basename(prefix) in VERSION_MANAGERS:
         yield prefix  # a shim reads the settings of its version manager, and runs what is installed there
         return
-    if os.path.basename(folder) != "bin" or is_system(prefix):
+    if os.path.basename(folder) != "bin" or prefix in ("/", _home()) or is_system(prefix):
         return
     if os.path.exists(os.path.join(prefix, "pyvenv.cfg")):
         yield prefix
         yield from _environment(prefix)
     elif os.path.isdir(os.path.join(prefix, "lib")) and _is_installation(prefix):
         yield prefix
+
+
+def _home() -> str:
+    return os.path.realpath(os.path.expanduser("~"))
 
 
 def _is_installation(prefix: str) -> bool:
@@ -195,7 +199,7 @@ def package_folder(path: str) -> str:
     if mark:
         return f"{before}/node_modules"
     folder = own = os.path.dirname(path)
-    home = os.path.realpath(os.path.expanduser("~"))
+    home = _home()
     while folder not in ("/", home) and not is_system(folder):
         if any(os.path.exists(os.path.join(folder, name)) for name in _MARKS):
             return folder

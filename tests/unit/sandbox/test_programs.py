@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from switchboard_mcp.sandbox import programs
 from switchboard_mcp.sandbox.programs import find_program, is_system, package_folder, which
 
 
@@ -24,6 +27,25 @@ def test_a_system_program_needs_nothing_more(tmp_path: Path) -> None:
     executables, read = find(tmp_path, "true")
     assert executables
     assert read == []
+
+
+def test_a_program_in_bin_does_not_open_the_root_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_is_installation", lambda prefix: True)  # as with /lib/node_modules
+    script = make(tmp_path / "server", "#!/bin/sh\n")
+    for argv in (["/bin/sh"], [str(script)]):
+        assert "/" not in find_program(argv, {}, str(tmp_path)).read
+
+
+def test_a_program_in_bin_of_the_home_folder_does_not_open_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.path.realpath(tmp_path))
+    monkeypatch.setenv("HOME", str(home))
+    program = make(home / "bin" / "server")
+    (home / "lib" / "node_modules").mkdir(parents=True)
+    assert str(home) not in find_program([str(program)], {}, "/").read
 
 
 def test_a_missing_program_needs_nothing(tmp_path: Path) -> None:
