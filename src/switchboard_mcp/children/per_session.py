@@ -12,7 +12,7 @@ import asyncio
 from msgspec import Raw
 
 from switchboard_mcp.children.catalog import Tool, read_tools
-from switchboard_mcp.children.child import HAS_PROCESS, Child
+from switchboard_mcp.children.child import HAS_PROCESS, READY, Child
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.inventory import Inventory
 from switchboard_mcp.children.waiter import HostGroup, ReadyWaiter
@@ -153,8 +153,9 @@ class SharedChild(Child):
     def acquire(self, waiter: ReadyWaiter) -> None:
         """Acquire the process for the capabilities of the waiter's host."""
         capabilities = waiter.capabilities
-        if capabilities == self._announced and not self._others:
-            super().acquire(waiter)
+        if self._health.state is READY and capabilities == self._announced and not self._others:
+            self.requests += 1
+            waiter.on_ready(self)  # what `Child.acquire` does: every call passes here
             return
         child = self._find(capabilities)
         if child is self:

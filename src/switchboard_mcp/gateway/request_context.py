@@ -26,7 +26,10 @@ class HostContext:
     @property
     def capabilities(self) -> bytes:
         """The host's client capabilities."""
-        return message_meta.client_capabilities(self.meta, self.session.capabilities)
+        meta = self.meta
+        if meta is UNSET:
+            return self.session.capabilities
+        return message_meta.client_capabilities(meta, self.session.capabilities)
 
     @property
     def client(self) -> str:

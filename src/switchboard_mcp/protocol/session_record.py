@@ -26,6 +26,8 @@ UNUSUAL = KEPT | {CANCELLED, SUBSCRIBE, UNSUBSCRIBE}
 # Every response that Switchboard sends begins like this; the id follows.
 RESPONSE_START = b'{"jsonrpc":"2.0","id":'
 MAX_ID_BYTES = 1024
+# To shorten a message that has no more than this takes longer than to copy it.
+SHORT_BYTES = 512
 
 
 class ReceivedRequest(Struct, frozen=True):
@@ -41,9 +43,10 @@ class ReceivedRequest(Struct, frozen=True):
         return traits_of(self.method).repeatable
 
     def shortened(self) -> ReceivedRequest:
-        """Return the request without its params, which nobody needs if it is not served again."""
-        line = jsonrpc.request(self.id, self.method)
-        return self if self.repeatable else ReceivedRequest(self.id, self.method, line)
+        """Return a long request without its params, which nobody needs if it is not served again."""
+        if len(self.line) <= SHORT_BYTES or self.repeatable:
+            return self
+        return ReceivedRequest(self.id, self.method, jsonrpc.request(self.id, self.method))
 
 
 class SessionRecord(Struct, frozen=True):

@@ -14,6 +14,7 @@ import stat
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
@@ -43,23 +44,53 @@ class Turns:
         if sys.platform == "linux":
             self._input = select.epoll()
         self._transports: dict[int, PipeTransport] = {}
+        self._hosts: set[PipeTransport] = set()  # that are connected
         self._is_serving = False
-        self.hosts: set[PipeTransport] = set()  # that are connected
+        # With one host there is nobody to wait for, and a descriptor in a second epoll set costs every message.
+        self.needed = False
+
+    def add_host(self, host: PipeTransport) -> None:
+        """Add the transport to a host. From the second one on, turns are needed."""
+        self._hosts.add(host)
+        self._count_hosts()
+
+    def remove_host(self, host: PipeTransport) -> None:
+        """Remove a host that has disconnected."""
+        self._hosts.discard(host)
+        self._count_hosts()
+
+    def _count_hosts(self) -> None:
+        needed = len(self._hosts) > 1
+        if needed != self.needed:
+            self.needed = needed
+            for fd in list(self._transports):
+                if needed:
+                    self._watch(fd)
+                else:
+                    self._unwatch(fd)
 
     def add(self, fd: int, transport: PipeTransport) -> None:
         """Add a transport that has little input, or none."""
-        if sys.platform != "linux" or fd in self._transports:
-            return
-        try:
-            self._input.register(fd, select.EPOLLIN)
-        except OSError:  # the system's limit: it is read by the event loop alone
-            return
-        self._transports[fd] = transport
+        if fd not in self._transports:
+            self._transports[fd] = transport
+            if self.needed:
+                self._watch(fd)
 
     def discard(self, fd: int) -> None:
         """Remove a transport, before its descriptor is closed."""
-        if sys.platform == "linux" and self._transports.pop(fd, None) is not None:
-            self._input.unregister(fd)
+        if self._transports.pop(fd, None) is not None and self.needed:
+            self._unwatch(fd)
+
+    def _watch(self, fd: int) -> None:
+        if sys.platform == "linux":
+            # Beyond the system's limit, it is read by the event loop alone.
+            with suppress(OSError):
+                self._input.register(fd, select.EPOLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if sys.platform == "linux":
+            with suppress(OSError):
+                self._input.unregister(fd)
 
     def serve(self) -> bool:
         """Read the transports that have input. Return False if none has."""
@@ -169,7 +200,7 @@ class PipeTransport:
         """Start delivering."""
         self._on_message, self._on_closed, self._on_invalid = on_message, on_closed, on_invalid
         if self._mirror and self._cork.turns is not None:  # it is a host
-            self._cork.turns.hosts.add(self)
+            self._cork.turns.add_host(self)
         self._listen()
 
     def _listen(self) -> None:
@@ -217,7 +248,7 @@ class PipeTransport:
         cork = self._cork
         cork.on = True
         try:
-            if len(frames) > TURN_MESSAGES and cork.turns is not None and len(cork.turns.hosts) > 1:
+            if len(frames) > TURN_MESSAGES and cork.turns is not None and cork.turns.needed:
                 self._deliver_in_turns(frames, cork.turns)
             else:
                 self._deliver(frames)
@@ -419,7 +450,7 @@ class PipeTransport:
                 self._loop.remove_reader(self._read_fd)
                 self._leave_turns()
             if self._cork.turns is not None:
-                self._cork.turns.hosts.discard(self)
+                self._cork.turns.remove_host(self)
             os.close(self._read_fd)
             self._read_fd = -1
 

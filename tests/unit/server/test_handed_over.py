@@ -54,8 +54,8 @@ class LeftSession:
         journal.read(self._source)
         journal.append(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
         while journal.end < REWIND_AT:
-            journal.append(b'{"jsonrpc":"2.0","method":"x","params":{"y":"%b"}}\n' % (b"z" * 4096))
-            journal.send(self._target, is_pipe=True)
+            line = b'{"jsonrpc":"2.0","method":"x","params":{"y":"%b"}}\n' % (b"z" * 4096)
+            journal.write(self._target, line)
             self.output()
         journal.close()
 

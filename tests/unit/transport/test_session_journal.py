@@ -92,7 +92,9 @@ def test_only_what_changes_nothing_is_served_again() -> None:
     assert ReceivedRequest(b"1", "tools/list", b"").repeatable
     call = ReceivedRequest(b"4", "tools/call", CALL)
     assert not call.repeatable
-    assert json.loads(call.shortened().line) == {
+    assert call.shortened() is call
+    long = ReceivedRequest(b"4", "tools/call", line("tools/call", 4, text="z" * 1000))
+    assert json.loads(long.shortened().line) == {
         "jsonrpc": "2.0",
         "id": 4,
         "method": "tools/call",
@@ -251,8 +253,13 @@ class Torture:
         self.sides.hear()
 
 
+@pytest.mark.parametrize("compact_bytes", [1000, journals.COMPACT_BYTES])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_request_is_answered_once_over_any_number_of_crashes(in_loop: InLoop, seed: int) -> None:
+def test_every_request_is_answered_once_over_any_number_of_crashes(
+    in_loop: InLoop, seed: int, compact_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "COMPACT_BYTES", compact_bytes)
+
     def test(loop: asyncio.AbstractEventLoop) -> None:
         torture = Torture(loop, seed)
         for _ in range(1000):
@@ -312,6 +319,42 @@ def test_what_established_a_session_outlives_much_traffic(in_loop: InLoop) -> No
         assert [request.id for request in record.open] == [b"500"]
         used = os.fstat(sides.memory).st_blocks * 512
         assert used < 1024 * 1024, "what is done with is dropped"
+        sides.close()
+
+    in_loop(test)
+
+
+def test_many_open_requests_are_not_copied_for_each_that_is_answered(
+    in_loop: InLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = 0
+    compact = Journal.compact
+
+    def counting(journal: Journal, unfinished: int, *, uses_headers: bool, open: OpenRequests | None) -> bool:
+        nonlocal copied
+        copied += len(open.requests) if open is not None else 0
+        return compact(journal, unfinished, uses_headers=uses_headers, open=open)
+
+    def test(loop: asyncio.AbstractEventLoop) -> None:
+        monkeypatch.setattr(Journal, "compact", counting)
+        pending: dict[bytes, object] = {}
+        sides = Sides(loop, sockets=False, open_requests=lambda: OpenRequests(pending, established=True))
+        sides.link.start(
+            lambda data: pending.update({b"%d" % json.loads(data)["id"]: data}),
+            lambda: None,
+            lambda piece: None,
+        )
+        for id in range(8000):
+            os.write(sides.host_out, line("tools/call", id, text="z" * 100) + b"\n")
+            sides.link._readable()
+            if id >= 1000:
+                answered = b"%d" % (id - 1000)
+                del pending[answered]
+                sides.link.answer(result(id - 1000))
+                sides.hear()
+        assert 0 < copied < 8000
+        sides.crash()
+        assert {request.id for request in sides.journal.continued().record.open} == set(pending)
         sides.close()
 
     in_loop(test)

@@ -516,6 +516,30 @@ class TestTurns:
         host.close()
         child.close()
 
+    async def test_hosts_take_turns_only_while_there_are_several(self, hosts: list[Wire]) -> None:
+        turns = hosts[0].link._cork.turns
+        assert turns is not None
+        log: list[tuple[int, bytes]] = []
+        busy, first, second = hosts
+        self.listen([busy], log)
+        busy.say(PING + b"\n")
+        assert turns._input.poll(0) == [], (
+            "a second set of descriptors would cost every message of a host alone"
+        )
+        for other in (first, second):
+            self.listen([busy, other], log)
+            for number in range(100):
+                busy.say(message(number) + b"\n")
+            other.say(PING + b"\n")
+            await other.heard.until_received(1)
+            assert log.index((1, PING)) <= TURN_MESSAGES + 1
+            await settle()
+            other.link.close()
+            busy.say(PING + b"\n")
+            assert turns._input.poll(0) == []
+            await settle()
+            log.clear()
+
     async def test_a_host_that_ends_or_is_closed_in_its_turn_disturbs_nobody(self, hosts: list[Wire]) -> None:
         log: list[tuple[int, bytes]] = []
         self.listen(hosts, log)
