@@ -39,6 +39,7 @@ from switchboard_mcp.app import (
 )
 from switchboard_mcp.broker.address import is_noise, without_noise
 from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
+from switchboard_mcp.broker.leftovers import remove_files, remove_leftovers
 from switchboard_mcp.broker.peers import check_peer, peer_of
 from switchboard_mcp.broker.shim import BACKLOG
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
@@ -120,7 +121,6 @@ class Broker:
         self._sessions: list[BrokerSession] = []
         self._joining = 0
         self._ending = False
-        self.ended_idle = False
         self._done = asyncio.Event()
         self._idle: asyncio.TimerHandle | None = None
         self._started_at = time.time()
@@ -141,6 +141,8 @@ class Broker:
         self._listener.listen(BACKLOG)  # from now on, clients see that they are connected to this process
         self._loop.add_reader(self._listener.fileno(), self._accept)
         self._wait_for_sessions()
+        # Not at once: the host that has started this process waits for its first answer.
+        self._loop.call_later(RELOAD_AFTER_S, remove_leftovers, os.path.dirname(self._path))
         await self._done.wait()
 
     # Connections
@@ -421,7 +423,6 @@ class Broker:
 
     def _end_if_idle(self) -> None:
         if not self._sessions and not self._joining:
-            self.ended_idle = True
             self._end()
 
     def _stop_now(self) -> None:
@@ -547,11 +548,10 @@ async def serve_broker(
         await broker.close()
         if relay is not None:
             relay.cancel()
-    if broker.ended_idle:
-        # Children have stopped, so the next broker may start. The log stays only if there was something to tell.
-        for name in (f"{path}.log", f"{path}.lock"):
-            with suppress(OSError):
-                os.unlink(name)
+    # Children have stopped, so the next broker may start.
+    with suppress(OSError):
+        remove_files(path)
+    remove_leftovers(os.path.dirname(path))
     return 0
 
 

@@ -284,6 +284,20 @@ def test_a_session_whose_process_is_killed_ends_at_once(desk: Path, hosts: ExitS
     assert say(two, "who")
 
 
+def test_what_a_killed_broker_has_left_is_removed_by_that_of_another_workspace(
+    desk: Path, hosts: ExitStack
+) -> None:
+    own = Path(socket_path(desk))
+    left = own.with_name("sb-00000000-0000000000000000")
+    for suffix in ("", ".log", ".lock"):
+        Path(f"{left}{suffix}").write_text("1")
+    joined(hosts, desk)
+    assert own.exists()
+    hosts.close()
+    kept = (left.name, own.name)
+    until(lambda: not [name for name in os.listdir(own.parent) if name.startswith(kept)], "nothing is left")
+
+
 def test_a_restart_lets_calls_finish_and_keeps_the_sessions(
     desk: Path, hosts: ExitStack, tmp_path: Path
 ) -> None:

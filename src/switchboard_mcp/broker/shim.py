@@ -212,8 +212,8 @@ def start_broker(path: str, address: str, serve: Serve, environ: Mapping[str, st
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
-        if not _is_file(lock, f"{path}.lock"):
-            return False  # the last broker has just removed it
+        if not names_file(f"{path}.lock", lock):
+            return False  # a broker that has ended, or one that has found it left, has just removed it
         if os.path.lexists(path):
             os.unlink(path)
         listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -241,7 +241,7 @@ def start_broker(path: str, address: str, serve: Serve, environ: Mapping[str, st
     return True
 
 
-def _is_file(descriptor: int, path: str) -> bool:
+def names_file(path: str, descriptor: int) -> bool:
     """Return True if a path still names the file that is open."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
