@@ -42,6 +42,7 @@ from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
 from switchboard_mcp.broker.leftovers import remove_files, remove_leftovers
 from switchboard_mcp.broker.peers import check_peer, peer_of
 from switchboard_mcp.broker.shim import BACKLOG
+from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.serve_flags import parse_flags
@@ -79,14 +80,12 @@ NO_DESCRIPTORS = "it has reached its limit of open files (ulimit -n)"
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
 MAX_LOG_BYTES = 1024 * 1024
 HOST_DESCRIPTORS = 4  # stdin, stdout, stderr and the journal
-# Log lines about the workspace go to the stderr of every session, those about the process of a child to that of its
-# users, all others only to that of a session that is alone.
-CHILD_EVENTS = frozenset(
-    f"child.{event}" for event in "started start_failed start_slow crashed unhealthy quarantined idle".split()
-)
+# Log lines about the workspace go to the stderr of every session, those about a process to that of its users, others
+# only to that of a session that is alone.
+CHILD_STDERR = "child.stderr"
 CONFIG_RELOADED = "config.reloaded"
 MAX_EARLY_LINES = 100
-WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "middleware.", "otel.", "replicas.")
+WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "otel.", "replicas.")
 
 
 class RefusedError(Exception):
@@ -378,16 +377,20 @@ class Broker:
             self._early.clear()  # what they are about may have changed
         elif not self._joined:
             self.keep(record)
-        if len(self._sessions) == 1 or record.event.startswith(WORKSPACE_EVENTS):
-            readers = self._sessions
-        elif record.event in CHILD_EVENTS:
-            child = self._switchboard.registry.children.get(str(record.fields.get("child")))
-            users = set() if child is None else child.sessions()
-            readers = [session for session in self._sessions if session.host.session in users]
-        else:
-            return
-        for session in readers:
+        for session in self._readers(record):
             session.log.repeat(record)
+
+    def _readers(self, record: LogRecord) -> list[BrokerSession]:
+        """Return the sessions that may see a line."""
+        process = record.subject
+        is_alone = len(self._sessions) == 1
+        if isinstance(process, Child) and not (is_alone and process.is_shared):
+            users = process.sessions()
+            return [session for session in self._sessions if session.host.session in users]
+        if record.event == CHILD_STDERR:  # it may be about the call of a session that has ended
+            child = self._switchboard.registry.children.get(str(record.fields.get("child")))
+            return self._sessions if is_alone and child is not None and not child.was_shared else []
+        return self._sessions if is_alone or record.event.startswith(WORKSPACE_EVENTS) else []
 
     def keep(self, record: LogRecord) -> None:
         """Keep a line of the start for the sessions to come."""

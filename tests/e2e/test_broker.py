@@ -459,6 +459,57 @@ def test_nothing_of_one_session_reaches_another(desk: Path, hosts: ExitStack) ->
         assert not [told for told in host.heard if other.encode() in told.body]
 
 
+# Fails with what it was called with: in an answer, or by its end.
+FAILING = scripted(
+    """
+    import os, pathlib, sys, time
+    class Kid(Child):
+        tools = ("fail", "end", "wait")
+        def call(self, request_id, params, line):
+            name, args = params["name"], params["arguments"]
+            if name == "fail":
+                send({"id": request_id, "error": {"code": -32000, "message": "cannot use " + args["word"]}})
+            elif name == "end":
+                print("cannot use " + args["word"], file=sys.stderr, flush=True)
+                os._exit(3)
+            else:
+                pathlib.Path(args["began"]).touch()
+    Kid().serve()
+    """
+)
+
+
+@pytest.mark.parametrize("isolation", ["shared", "session"])
+def test_errors_of_one_session_do_not_reach_another(desk: Path, hosts: ExitStack, isolation: str) -> None:
+    add_child(desk, "failing", FAILING)
+    configure(desk, {**ON, "find": {"enabled": True}, "suites": {"failing": {"isolation": isolation}}})
+    mine, theirs = joined(hosts, desk), joined(hosts, desk)
+
+    def ask(host: Host, subtool: str, **args: str) -> int | str:
+        arguments = {"action": "call", "subtool": subtool, "args": args}
+        return host.ask("tools/call", {"name": "failing_suite", "arguments": arguments})
+
+    waiting = ask(theirs, "wait", began=str(desk / "began"))
+    until((desk / "began").exists, "the call of the other session")
+    assert "cannot use Rosebud" in str(mine.answer(ask(mine, "fail", word="Rosebud")))
+    ended = str(mine.answer(ask(mine, "end", word="Rosebud")))
+    if isolation == "shared":
+        answer = theirs.answer(waiting)
+        assert "child_crashed" in str(answer)
+        assert "several sessions use this server" in ended
+    else:
+        assert "cannot use Rosebud" in ended
+    seen = [str(theirs.call("switchboard_suite", subtool)) for subtool in ("recent", "status")]
+    until(lambda: "child.crashed" in mine.stderr, "the line")
+    assert ("child.crashed" in theirs.stderr) is (isolation == "shared")
+    own = str(mine.call("switchboard_suite", "recent"))
+    assert "Rosebud" in own
+    assert "Rosebud" not in f"{seen} {theirs.stderr} {[told.body for told in theirs.heard]}"
+    if isolation == "session":
+        assert "exited" not in f"{seen}"
+        theirs.answer(ask(theirs, "end", word="x"))
+
+
 def test_a_server_with_the_state_of_one_user_runs_once_per_session(desk: Path, hosts: ExitStack) -> None:
     add_child(desk, "browser", CHILD)
     configure(desk, {**ON, "suites": {"kid": {"isolation": "session"}, "browser": {}}})

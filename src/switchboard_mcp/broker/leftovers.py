@@ -40,7 +40,7 @@ def _remove_if_free(path: str) -> None:
 
 
 def remove_files(path: str) -> None:
-    """Remove the files of a broker whose lock this process holds. The lock is the last, since it protects the others."""
+    """Remove the files of a broker whose lock this process holds: the lock last, since it protects the others."""
     for name in (path, f"{path}.log", f"{path}.lock"):
         with suppress(FileNotFoundError):
             os.unlink(name)

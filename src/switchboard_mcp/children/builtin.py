@@ -102,6 +102,7 @@ def _client_identity(owner: object) -> ClientIdentity:
         is_single_client=bool(principal) or not isinstance(owner, EphemeralOwner),
         viewer="" if viewer == principal else viewer,
         process=getattr(owner, "host_process", None),
+        owner=owner,
     )
 
 

@@ -28,6 +28,7 @@ from switchboard_mcp.children.timeouts import call_timeout_s, is_start_hung
 from switchboard_mcp.children.waiter import FutureWaiter, HostGroup, ReadyWaiter
 from switchboard_mcp.config.models import ChildSpec, Config, sandbox_of
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import LEVELS
@@ -59,6 +60,8 @@ class Child:
     """
 
     per_session = False  # each host session has a process of its own
+    was_shared = False  # more than one session has used it, in any run
+    _first_user: object = None
 
     inventory: Inventory
 
@@ -80,7 +83,7 @@ class Child:
         self._running_tasks: dict[str, float] = {}  # when each will have expired, by its id
         self.subscriptions = ChildSubscriptions(context, self.call_timeout_s, self._replay)
         self._context = context
-        self._health = HealthTracker(spec, config, context)
+        self._health = HealthTracker(spec, config, context, context.log.about(self))
         self.sandbox = sandbox_of(spec.name, config)
         self.is_sandboxed = self.sandbox.is_on and spec.kind == "stdio" and not spec.wraps
         self._startup = Startup(self, context, config.timeouts.child_spawn_ms, self.sandbox)
@@ -101,6 +104,11 @@ class Child:
     def name(self) -> str:
         """The child's name."""
         return self.spec.name
+
+    @property
+    def _log(self) -> Log:
+        """The log for lines about this process, which are for its users."""
+        return self._context.log.about(self)
 
     @property
     def result_types(self) -> ResultTypes | None:
@@ -241,11 +249,8 @@ class Child:
         return any(child.peer is not None for child in self.processes(owner))
 
     def sessions(self) -> set[object]:
-        """Return the sessions that use the processes of the child, or wait for them."""
-        found: set[object] = set()
-        for child in self.processes():
-            found.update(child.users, (waiter.owner for waiter in child.waiters()), (child.owner,))
-        return found
+        """Return the sessions that use this process, or wait for it."""
+        return {*self.users, *(waiter.owner for waiter in self.waiters()), self.owner}
 
     def sole_user(self) -> object:
         """Return the session that this run was started for, as long as no other has used it or waits; or None."""
@@ -264,7 +269,13 @@ class Child:
         """
         if self.last_session is not None and self.last_session is not session:
             self._had_several_users = True
+            if self.connection is not None:
+                self.connection.note_several_users()
         self.last_session = session
+        if self._first_user is None:
+            self._first_user = session
+        elif self._first_user is not session:
+            self.was_shared = True
         if remember:
             self.users[session] = None
             if len(self.users) > 1 and self.peer is not None:
@@ -346,11 +357,11 @@ class Child:
             return body
         return running.explain_rpc_error(bytes(body)) or body
 
-    def record_failure(self, problem: Failure, principal: str) -> Failure:
-        """Add the failure of a call to the recent errors and return it without secrets."""
+    def record_failure(self, problem: Failure, caller: object) -> Failure:
+        """Add the failure of a call to the recent errors of its caller and return it without secrets."""
         shown = self.redact(problem)
         if self._context.recent_errors is not None:
-            self._context.recent_errors.note(shown, principal)
+            self._context.recent_errors.note(shown, caller)
         return shown
 
     # Tool list and log level
@@ -460,7 +471,7 @@ class Child:
         if isinstance(outcome, Failure):
             outcome = self.redact(outcome)
             if self.closing is None:
-                self._context.log.warning("child.start_failed", child=self.name, problem=outcome.message)
+                self._log.warning("child.start_failed", child=self.name, problem=outcome.message)
             self._health.failures += 1
             await self.drop_connection(outcome)
             self._fail(outcome)
@@ -473,7 +484,7 @@ class Child:
         self.peer, self.last_session, self._had_several_users = self.connection.peer, None, False
         self.users.clear()
         self._health.begin_run(self.peer)
-        self._context.log.info(
+        self._log.info(
             "child.started",
             child=self.name,
             pid=self.pid,
@@ -490,14 +501,14 @@ class Child:
 
     def _log_slow_start(self) -> None:
         seconds = self._health.rules.spawn_warn_s
-        self._context.log.warning("child.start_slow", child=self.name, seconds=seconds)
+        self._log.warning("child.start_slow", child=self.name, seconds=seconds)
 
     def _fail(self, problem: Failure) -> None:
         """End a run that failed. The next call restarts the child, once a restart is permitted."""
         self._detach()
         self._health.fail(problem)
         if self._context.recent_errors is not None:
-            self._context.recent_errors.note(self.redact(problem))
+            self._context.recent_errors.note(self.redact(problem), None if self.is_shared else self.owner)
         self._queue.fail_all(problem)
 
     # Stop
@@ -554,7 +565,7 @@ class Child:
         return None
 
     async def _stop_idle(self) -> None:
-        self._context.log.info("child.idle", child=self.name)
+        self._log.info("child.idle", child=self.name)
         message = f"Child '{self.name}' was stopped because it was idle."
         await self._stop(failure("child_crashed", message, child=self.name))
 
@@ -608,7 +619,7 @@ class Child:
         if connection is self.connection and self.state in RUNNING:
             self._health.review()
             self._health.failures += problem.code not in HARMLESS
-            self._context.log.warning("child.crashed", child=self.name, problem=problem.message)
+            self._log.warning("child.crashed", child=self.name, problem=problem.message)
             self._fail(problem)
         for waiter in unsent:
             self.acquire(waiter)

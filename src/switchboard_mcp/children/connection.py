@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 MAX_UNREAD_ANSWERS = 1024 * 1024
 SHOWN_OUTPUT_CHARS = 200
 SHOWN_OUTPUT_LINES = 3
+NOT_QUOTED = "(Not shown, since several sessions use this server. The lines are in the log of Switchboard.)"
 # Failures of a start whose cause only the child's own lines name.
 EXPLAINED = frozenset({"child_start_timeout", "child_start_failed"})
 # A child that waits for headers has long been ready when its start times out, so it answers at once.
@@ -102,6 +103,7 @@ class Connection:
         self._owner = owner
         self._stopping = False
         self._opened = False
+        self._has_several_users = False
         self._protocol = ""
         self._capabilities = b"{}"
         self._invalid_output: list[bytes] = []  # the first lines of it
@@ -234,8 +236,17 @@ class Connection:
             self._stopping = True
             self._context.start_task(self._report_exit())
 
+    def note_several_users(self) -> None:
+        """Quote nothing to callers from now on that the child prints: it may be about another session's call."""
+        self._has_several_users = True
+        if self.sandbox is not None:
+            self.sandbox.is_shared = True
+
     async def _report_exit(self) -> None:
         problem = await self._transport.exit_reason(self._opened)
+        if self._opened and self._has_several_users and problem.stderr:
+            self._context.log.info("child.stderr", child=self._spec.name, lines=problem.stderr)
+            problem = replace(problem, stderr=[NOT_QUOTED])
         if not self.peer.response_count and self._demands_headers(problem.stderr or []):
             problem = self._framing_problem(problem.stderr or [])
         elif not self._opened:

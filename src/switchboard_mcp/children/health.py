@@ -25,6 +25,7 @@ from switchboard_mcp.children.restart_rules import (
 from switchboard_mcp.config.models import ChildSpec, Config
 from switchboard_mcp.config.sections import HealthSettings
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.observability.log import Log
 from switchboard_mcp.transport.rpc import Peer
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class HealthTracker:
     another replica.
     """
 
-    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
+    def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, log: Log) -> None:
         self.state = State.CONFIGURED
         self.failures = 0
         self.last_failure: Failure | None = None
@@ -95,6 +96,7 @@ class HealthTracker:
         self._start_s = -1.0
         self._spec = spec
         self._context = context
+        self._log = log
         self._peer: Peer | None = None
         self._answers_at_start = 0  # only answers beyond these count towards trust
         self._remote_quarantine: RemoteQuarantine | None = None
@@ -197,7 +199,7 @@ class HealthTracker:
         """Count an unanswered probe. Return the failure if the child has reached its limit and must be stopped."""
         self.failures += 1
         problem = self._probe_failure()
-        log, name = self._context.log, self._spec.name
+        log, name = self._log, self._spec.name
         if decide_restart(self.failures, self.rules).event is LifecycleEvent.CRASH_LIMIT:
             log.warning("child.quarantined", child=name, problem=problem.message)
             return problem

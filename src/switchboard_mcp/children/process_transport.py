@@ -84,7 +84,8 @@ class ProcessTransport:
         self._stderr.drain()
         self._release()
         stderr = self.stderr_tail()
-        explanation = self.sandbox.explanation("\n".join(stderr)) if self.sandbox is not None else ""
+        explained = self.sandbox is not None and not (opened and self.sandbox.is_shared)
+        explanation = self.sandbox.explanation("\n".join(stderr)) if self.sandbox and explained else ""
         return failure(
             "child_crashed" if opened else "child_start_failed",
             f"Child '{self._spec.name}' {describe_status(status)}{'' if opened else ' before it was ready'}."

@@ -168,9 +168,7 @@ class Session:
 
     def may_use_of(self, owner: Session) -> bool:
         """Return True if results of a session are for this one too: it is the same, or has ended and left them."""
-        if owner is self:
-            return True
-        return (owner.closed or owner.ephemeral) and owner.leaves_to == self.principal
+        return owner is self or is_left_to(owner, self.principal)
 
     def refuse(self, channel: ReplyChannel, id: Raw | bytes, code: int, message: str) -> None:
         """Answer a request with a JSON-RPC error."""
@@ -186,6 +184,13 @@ class Session:
         request = self.in_flight.pop(bytes(id), None)
         if request is not None:
             request.cancel(reason)
+
+
+def is_left_to(owner: object, principal: str) -> bool:
+    """Return True if what belongs to an owner of calls and processes is for every session of a principal."""
+    if isinstance(owner, Session):
+        return (owner.closed or owner.ephemeral) and owner.leaves_to == principal
+    return isinstance(owner, EphemeralOwner) and owner.principal == principal
 
 
 def meets_level(level: str, wanted: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -157,21 +157,22 @@ def child_uses(
 
 def child_statuses(
     suites: Iterable[ChildSuite],
-    principal: str | None = None,
+    is_own: Callable[[object], bool] | None = None,
     timelines: Mapping[str, ChildTimeline] = NO_TIMELINES,
     hidden: Mapping[str, UnannouncedExtensions] | None = None,
 ) -> list[ChildStatus]:
     """Return the status of every child of these suites.
 
-    With a principal, processes kept for one host are limited to that principal's own. A child's call statistics are
-    reported with its first process, and so are the `hidden` extensions, to the user alone.
+    For a host, `is_own` tells its own processes from those that are kept for others, which are left out, and so is what
+    a shared one was refused. A child's call statistics are reported with its first process, and so are the `hidden`
+    extensions, to the user alone.
     """
     suites = list(suites)
     if hidden is None:
-        hidden = unannounced_extensions(suites) if principal is None else {}
+        hidden = unannounced_extensions(suites) if is_own is None else {}
     statuses = []
     for suite in suites:
-        processes = _processes(suite, principal) or [suite.child]
+        processes = _processes(suite, is_own) or [suite.child]
         timeline = timelines.get(suite.source)
         first = _status_of(suite, processes[0], timeline)
         if timeline is not None and len(processes) == 1 and timeline.calls > first.calls:
@@ -179,15 +180,19 @@ def child_statuses(
             first = replace(first, calls=timeline.calls)
         if suite.source in hidden:
             first = replace(first, extensions_not_announced=hidden[suite.source])
-        statuses += [first, *(_status_of(suite, child) for child in processes[1:])]
+        found = [first, *(_status_of(suite, child) for child in processes[1:])]
+        if is_own is not None:
+            pairs = zip(found, processes, strict=True)
+            found = [replace(one, sandbox_refusals=[]) if child.was_shared else one for one, child in pairs]
+        statuses += found
     return statuses
 
 
-def _processes(suite: ChildSuite, principal: str | None) -> list[Child]:
+def _processes(suite: ChildSuite, is_own: Callable[[object], bool] | None) -> list[Child]:
     processes = suite.child.processes()
-    if principal is None or processes == [suite.child]:
+    if is_own is None:
         return processes
-    return [child for child in processes if getattr(child.owner, "principal", "") == principal]
+    return [child for child in processes if child.is_shared or is_own(child.owner)]
 
 
 def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None = None) -> ChildStatus:

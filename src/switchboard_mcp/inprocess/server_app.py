@@ -124,12 +124,14 @@ class ClientIdentity(Struct, frozen=True):
 
     `is_single_client` is False if requests of several clients arrive over the same connection. `viewer` is the key of
     the client's view, if that is not its principal. `process` describes its host, if that has not started this process.
+    `owner` stands for the client itself: what other clients with the same principal do is not its own.
     """
 
     principal: str = ""
     is_single_client: bool = True
     viewer: str = ""
     process: Mapping[str, object] | None = None
+    owner: object = None
 
 
 class ServerApp(Protocol):

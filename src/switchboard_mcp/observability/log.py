@@ -42,6 +42,7 @@ class LogRecord(Struct):
     event: str
     fields: Fields
     dropped: int = 0
+    subject: object = None  # the object it is about, for the listener
 
 
 class Sink(Struct):
@@ -60,7 +61,7 @@ class Sink(Struct):
 class Log:
     """A log with fields of its own. `bind` returns one with more."""
 
-    __slots__ = ("fields", "sink")
+    __slots__ = ("fields", "sink", "subject")
 
     def __init__(
         self,
@@ -75,12 +76,20 @@ class Log:
         render = render_json if style == "json" else render_colour if colour else render_text
         self.sink = Sink(LEVELS[level], redactor, render, write or stderr_writer(), clock)
         self.fields: Fields = {}
+        self.subject: object = None
 
     def bind(self, **fields: object) -> Log:
         """Return the same log with these fields on every line."""
         bound = Log.__new__(Log)
         bound.sink = self.sink
         bound.fields = {**self.fields, **fields}
+        bound.subject = self.subject
+        return bound
+
+    def about(self, subject: object) -> Log:
+        """Return the same log for lines about one object, which the listener sees and the lines do not show."""
+        bound = self.bind()
+        bound.subject = subject
         return bound
 
     def enabled(self, level: Level) -> bool:
@@ -108,6 +117,7 @@ class Log:
         if LEVELS[level] < sink.threshold:
             return
         record = LogRecord(sink.clock(), level, event, plain_fields({**self.fields, **fields}), sink.dropped)
+        record.subject = self.subject
         if sink.redactor is not None:
             redact(record, sink.redactor)
         if sink.write(sink.render(record)) is False:

@@ -7,6 +7,7 @@ answer, and the messages that established the session: `initialize`, the log lev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from mmap import mmap
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -101,17 +102,18 @@ def read_session(kept: Iterable[Frame], received: Iterable[Frame], sent: Iterabl
     )
 
 
-def find_requests(received: bytes, ids: set[bytes]) -> list[ReceivedRequest] | None:
+def find_requests(
+    received: bytes | mmap, start_of_all: int, end: int, ids: set[bytes]
+) -> list[ReceivedRequest] | None:
     """Return the last request with each id, in order; None if one is not found.
 
     Input are messages that end with a newline. They are decoded from the last one back, since requests without an
     answer are usually the last.
     """
     missing, found = set(ids), []
-    end = len(received)
     try:
-        while missing and end > 0:
-            start = received.rfind(b"\n", 0, end - 1) + 1
+        while missing and end > start_of_all:
+            start = max(received.rfind(b"\n", start_of_all, end - 1) + 1, start_of_all)
             line, end = received[start : end - 1], start
             envelope = _decode_envelope(line)
             if (

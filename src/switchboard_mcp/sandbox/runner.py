@@ -64,6 +64,7 @@ class RunningSandbox:
         self.egress: Egress | None = None
         self.on_close: Callable[[], None] | None = None
         self.refusals = Refusals()
+        self.is_shared = False  # several sessions have used the process
         self._reported: set[Denial] = set()
         self._recent: deque[tuple[float, Denial]] = deque(maxlen=20)
         self._on_denial = on_denial
@@ -126,7 +127,7 @@ class RunningSandbox:
             self._count(denial)
         since = monotonic() - RECENT_S
         found += [denial for at, denial in self._recent if at > since and denial.target in text]
-        if not found and NETWORK_REFUSALS.search(text):
+        if not found and not self.is_shared and NETWORK_REFUSALS.search(text):
             found += [denial for at, denial in self._recent if at > since][-1:]
         return list(dict.fromkeys(found))[:3]
 

@@ -51,10 +51,12 @@ MAGIC = 0x5357_424A_0001
 FORMAT, ACTIVE, END, LOST, HEADERS, BASE, KEPT = 0, 1, 2, 3, 4, 5, 7
 # Input after which open requests are copied, and output after which the file is rewound: this much, or several times
 # what was copied last, so that a session with many open requests does not pay for all of them again and again.
-COMPACT_BYTES = 196_608
+COMPACT_BYTES = 262_144
 REWIND_BYTES = 131_072
 FACTOR = 8
 MAX_INPUT_BYTES = 4 * 1024 * 1024
+# More memory than this is given back to the system. To allocate a page again takes as long as to clear a hundred.
+RETAINED_BYTES = 1024 * 1024
 # Output up to here is stored in the map; more, for a host that does not read, is written to the file.
 WINDOW_BYTES = 1024 * 1024
 WINDOW_END = OUTPUT + WINDOW_BYTES
@@ -64,6 +66,8 @@ LAST_REWIND_AT = WINDOW_END - REWIND_BYTES
 MAX_BACKLOG_BYTES = 512 * 1024 * 1024
 # In place of a zero byte of the host's, which is as invalid in JSON.
 CONTROL_CHARACTER = b"\x01"
+# Not made anew each time: in memory that was just allocated, every page would have to be entered by the kernel.
+ZEROS = memoryview(bytes(READ_BYTES))
 
 
 class JournalError(Exception):
@@ -111,6 +115,7 @@ class Journal:
         self._start = self._half(self._header[ACTIVE])
         self.position = self._start if self.is_new else self._map.find(b"\0", self._start)
         self._prepared = self.position  # bytes before it are allocated
+        self._allocated = [0, 0]  # the same of both halves: what was allocated once is used again
         self._compact_at = self.position + COMPACT_BYTES
         self._look_at = 0  # a read from here on must look after its memory first
         self._rewind_at = REWIND_AT
@@ -164,9 +169,12 @@ class Journal:
         """Allocate memory. A page fault could end a read half way, with the bytes in both places."""
         if self.position + READ_BYTES > self._start + HALF_BYTES:
             self._give_up()
-        end = min(self.position + 2 * READ_BYTES, self._start + HALF_BYTES)
-        self._bytes[self._prepared : end] = bytes(end - self._prepared)
-        self._prepared = end
+        end = min(self.position + READ_BYTES, self._start + HALF_BYTES)
+        if end > self._allocated[self._header[ACTIVE]]:
+            end = min(end + READ_BYTES, self._start + HALF_BYTES)
+            self._set_zero(self._prepared, end)
+            self._allocated[self._header[ACTIVE]] = end
+        self._prepared = self._allocated[self._header[ACTIVE]]
 
     def compact_by(self, compactor: Compactor) -> None:
         """Ask this object from now on to drop what is done with."""
@@ -205,7 +213,7 @@ class Journal:
         self._header[BASE + other] = self._header[END]
         self._header[HEADERS] = uses_headers
         self._header[ACTIVE] = other
-        self._clear(active, self._prepared - self._start)
+        self._clear(active, self.position - self._start)
         self._start, self.position, self._prepared = start, end, end
         several = FACTOR * len(carried)
         self._compact_at = end + max(COMPACT_BYTES, len(rest), min(several, MAX_INPUT_BYTES))
@@ -227,7 +235,7 @@ class Journal:
                 unknown.add(id)
         if unknown:
             start = self._start + self._header[KEPT + self._header[ACTIVE]]
-            found = find_requests(bytes(self._bytes[start:end]), unknown)
+            found = find_requests(self._map, start, end, unknown)
             return None if found is None else known + [request.shortened() for request in found]
         return known
 
@@ -265,10 +273,16 @@ class Journal:
         if sys.platform != "linux":
             raise OSError("This needs Linux.")
         start = self._half(half)
-        if used <= 4 * READ_BYTES:
-            self._bytes[start : start + used] = bytes(used)
+        if used <= RETAINED_BYTES:
+            self._set_zero(start, start + used)
         else:
             self._map.madvise(mmap.MADV_REMOVE, start, HALF_BYTES)
+            self._allocated[half] = start
+
+    def _set_zero(self, start: int, end: int) -> None:
+        for place in range(start, end, READ_BYTES):
+            size = min(READ_BYTES, end - place)
+            self._bytes[place : place + size] = ZEROS[:size]
 
     def _give_up(self) -> None:
         """Continue without a journal of the input, after a message that is larger than any that is accepted."""

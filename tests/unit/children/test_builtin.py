@@ -143,8 +143,8 @@ async def test_each_host_has_its_own_and_is_known_by_its_connection() -> None:
         assert await built_in.visit(ada) is first
         assert await built_in.visit(anybody) is not first
         assert [guest.caller for guest in built_in.program.guests] == [
-            ClientIdentity("ada"),
-            ClientIdentity(""),
+            ClientIdentity("ada", owner=ada),
+            ClientIdentity("", owner=anybody),
         ]
         assert first.peer is not None
         answer = await first.peer.request("tools/call", b'{"name":"whoami"}', 5)
@@ -158,8 +158,8 @@ async def test_requests_without_a_session_are_one_client_for_each_name_and_nobod
         assert await built_in.visit(EphemeralOwner("ada")) is first
         await built_in.visit(EphemeralOwner(""))
         assert [guest.caller for guest in built_in.program.guests] == [
-            ClientIdentity("ada", is_single_client=True),
-            ClientIdentity("", is_single_client=False),
+            ClientIdentity("ada", is_single_client=True, owner=EphemeralOwner("ada")),
+            ClientIdentity("", is_single_client=False, owner=EphemeralOwner("")),
         ]
 
 

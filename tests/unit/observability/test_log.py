@@ -150,6 +150,17 @@ def test_bound_fields_stand_on_every_line_and_the_first_log_is_unchanged() -> No
     assert lines == [b"12:00:01 info a child=git code=2 more=3\n", b"12:00:01 info b\n"]
 
 
+def test_the_listener_sees_what_a_line_is_about_and_the_line_does_not_show_it() -> None:
+    lines: list[bytes] = []
+    log, subject = make(lines), object()
+    seen: list[object] = []
+    log.sink.listener = lambda record: seen.append(record.subject)
+    log.about(subject).bind(more=1).info("one")
+    log.info("two")
+    assert seen == [subject, None]
+    assert b"object" not in b"".join(lines)
+
+
 def test_colour_comes_only_when_asked_for() -> None:
     lines: list[bytes] = []
     make(lines, colour=True).error("e")

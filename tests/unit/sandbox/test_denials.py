@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard_mcp.config.sandbox import PRESETS
 from switchboard_mcp.sandbox.denials import find_denials, host_denial, network_denial
@@ -118,6 +119,15 @@ def test_an_error_of_the_protocol_gets_the_explanation_too(plan: SandboxPlan) ->
     assert "suites.x.sandbox.files.write" in explained["message"]
     assert running.explain_rpc_error(b'{"code":1,"message":"other"}') == b""
     assert running.explain_rpc_error(b"[]") == b""
+
+
+def test_a_refused_host_is_not_guessed_for_a_process_that_several_sessions_use(plan: SandboxPlan) -> None:
+    running = RunningSandbox("x", replace(PRESETS["workspace"], network="hosts"), plan, lambda _: None)
+    running._host_denied("secret.example", 443)
+    assert "secret.example" in running.explanation("connect ECONNREFUSED 127.0.0.1")
+    running.is_shared = True
+    assert running.explanation("connect ECONNREFUSED 127.0.0.1") == ""
+    assert "secret.example" in running.explanation("connect to secret.example failed")
 
 
 def test_refusals_are_counted_over_processes_and_the_newest_come_first(plan: SandboxPlan) -> None:

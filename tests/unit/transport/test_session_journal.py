@@ -84,7 +84,8 @@ def test_a_session_is_read_from_its_messages(
 def test_requests_are_found_from_the_last_one_back(
     received: list[bytes], ids: set[bytes], found: list[str] | None
 ) -> None:
-    requests = find_requests(b"".join(message + b"\n" for message in received), ids)
+    before, text = b"{}\n", b"".join(message + b"\n" for message in received)
+    requests = find_requests(before + text + before, len(before), len(before + text), ids)
     assert (None if requests is None else [request.method for request in requests]) == found
 
 

@@ -191,7 +191,7 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         MIB,
     ),
     "protocol.session_record.find_requests": (
-        lambda t: session_record.find_requests(t.encode("utf-8", "replace"), {b"1"}),
+        lambda t: session_record.find_requests(data := t.encode("utf-8", "replace"), 0, len(data), {b"1"}),
         MIB,
     ),
     "protocol.jsonrpc.split_batch": (lambda t: jsonrpc.split_batch(f"[{t}{{}}]".encode()), MIB),

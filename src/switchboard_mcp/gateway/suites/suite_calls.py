@@ -413,7 +413,9 @@ def _finish_failed(request: IntrospectCall | SubtoolCall, problem: Failure) -> N
     subtool = request.params.arguments.subtool
     if problem.subtool is UNSET and subtool:
         problem = problem.with_subtool(subtool)
-    request.finish(tool_result(request.child.record_failure(problem, request.session.principal)))
+    request.finish(
+        tool_result(request.child.record_failure(problem, request.session.on_behalf_of.process_owner))
+    )
 
 
 def fingerprint(name: str, arguments: SuiteCall) -> bytes:

@@ -17,6 +17,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.config.models import SWITCHBOARD_NAME
 from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.gateway.session import is_left_to
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
 from switchboard_mcp.gateway.suites.find_memory import FindMemory, memory_folder
 from switchboard_mcp.gateway.suites.meaning import Meaning, open_meaning
@@ -171,7 +172,7 @@ class SwitchboardServer:
 
     async def open_session(self, notifier: Notifier, client: ClientIdentity) -> SwitchboardSession:
         """Open the session of a client."""
-        return SwitchboardSession(self, client.principal, client.viewer)
+        return SwitchboardSession(self, client)
 
     def use_meaning(self, meaning: Meaning | None) -> None:
         """Search with the similarity of meaning, or without."""
@@ -190,15 +191,20 @@ class SwitchboardServer:
 class SwitchboardSession(ClientSession):
     """The session of one client."""
 
-    def __init__(self, server: SwitchboardServer, principal: str, viewer: str) -> None:
+    def __init__(self, server: SwitchboardServer, client: ClientIdentity) -> None:
         self.server = server
-        self.principal = principal
-        self.viewer = viewer or principal
+        self.principal = client.principal
+        self.viewer = client.viewer or client.principal
+        self._owner = client.owner
 
     @property
     def view(self) -> View:
         """The view of this client."""
         return self.server.gateway.view_of(self.viewer)
+
+    def is_own(self, owner: object) -> bool:
+        """Return True if calls and processes of an owner are those of this client."""
+        return owner == self._owner or is_left_to(owner, self.principal)
 
     def host(self) -> HostTraits:
         """Return what is known of the client's program; `UNKNOWN` if clients with the same view use several."""
@@ -287,14 +293,14 @@ async def status(
             near = nearest(args.suite, [suite.name for suite in suites])
             return failure("unknown_tool", f"There is no suite '{args.suite}'.", nearest=near)
         suites = selected
-    return StatusResult(__version__, child_statuses(suites, session.principal))
+    return StatusResult(__version__, child_statuses(suites, session.is_own))
 
 
 async def recent(session: SwitchboardSession, args: RecentArgs, request: ToolRequest) -> RecentErrorsResult:
     """Return the recent errors, latest first."""
     server, suites = session.server, {suite.source: suite for suite in session.view.suites.values()}
     now = server.recent.now()
-    visible = [error for error in server.recent.seen_by(session.principal) if _is_visible(error, suites)]
+    visible = [error for error in server.recent.seen_by(session.is_own) if _is_visible(error, suites)]
     return RecentErrorsResult([_to_error(error, now) for error in visible[: args.limit]])
 
 

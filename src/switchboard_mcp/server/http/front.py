@@ -364,7 +364,8 @@ class HttpServer:
     def _visible_children(self, principal: str) -> list[ChildStatus]:
         """Return the children that this client may see."""
         if principal in self._gateway.views:
-            return child_statuses(self._gateway.view_of(principal).suites.values(), principal)
+            suites = self._gateway.view_of(principal).suites.values()
+            return child_statuses(suites, lambda owner: getattr(owner, "principal", "") == principal)
         return child_statuses(self._gateway.all_suites.values(), timelines=self.timelines)
 
     async def _metrics(self, exchange: HttpExchange) -> None:

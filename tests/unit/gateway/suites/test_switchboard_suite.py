@@ -235,6 +235,18 @@ def test_recent_tells_nobody_of_the_calls_of_another(home: Home) -> None:
     assert len(home.ask(ada, "recent")["errors"]) == 1
 
 
+def test_recent_tells_no_session_of_the_calls_of_another_that_is_connected(home: Home) -> None:
+    kid = home.board.child("github", tools=[STAR])
+    first, second = home.host(), home.host()
+    first.call("star", "github_suite")
+    kid.server.refuse(kid.server.last(), -32000, "the first one's own")
+    assert home.ask(second, "recent")["errors"] == []
+    assert len(home.ask(first, "recent")["errors"]) == 1
+    first.session.leaves_to = None  # as the sessions of a broker
+    home.board.gateway.close(first.session)
+    assert home.ask(second, "recent")["errors"] == []
+
+
 def test_recent_tells_everybody_of_a_child_that_crashed_unless_it_is_hidden(home: Home) -> None:
     kid = home.board.child("github", tools=[STAR])
     host = home.host()
@@ -258,5 +270,5 @@ def test_the_memory_is_short_and_counts_what_repeats() -> None:
         recent.note(failure("child_crashed", f"{number}", child="kid"))
     now[0] = 7.0
     recent.note(failure("child_crashed", f"{MAX_ERRORS + 4}", child="kid"))
-    latest, *rest = recent.seen_by("")
+    latest, *rest = recent.seen_by(lambda owner: False)
     assert (latest.times, latest.at, len(rest)) == (2, 7.0, MAX_ERRORS - 1)
