@@ -303,6 +303,7 @@ def _run(shared: Shared, steps: list[Step], end: str) -> None:
             _end_call(shared, kind, open_calls[values[0] % len(open_calls)], cancelled)
     reclaimed: list[SessionCall] = []
     if end == "serve":
+        shared.loop.advance(REVIEW_S)  # what has waited behind a call that was cancelled is sent then
         while sent := shared.unanswered():
             shared.answer(sent[0])
     elif end == "reclaim":
