@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -45,7 +46,13 @@ class Clocks(Struct, frozen=True):
         """Return the current or the passed time as ISO 8601 with milliseconds."""
         clock = self.microseconds() // 1000 if clock_ms is None else clock_ms
         seconds, ms = divmod(clock, 1000)
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
+        return f"{_second(seconds)}.{ms:03d}Z"
+
+
+@lru_cache(maxsize=16)
+def _second(clock_s: int) -> str:
+    """Format a second. Cached: messages, receipts and leases of a busy store share a few."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(clock_s))
 
 
 def stamp(at: datetime) -> str:

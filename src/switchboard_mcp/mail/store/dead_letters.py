@@ -47,10 +47,10 @@ def dead_letter(tx: Transaction, agent: str, entry: MessageFile, outcome: Outcom
         tx.put(reason, dead, f"{entry.stem}{dead_letter_reasons.SUFFIX}")
         name = settled_name(entry.stem, entry.fence or tx.next_number(), outcome)
         size = file_operations.size(source, entry.name)
+        if not isinstance(message, file_operations.RejectedFile):
+            size = quotas.size_of(size, message)
         tx.move(source, entry.name, dead, name)
-    if not isinstance(message, file_operations.RejectedFile):
-        size = quotas.size_of(size, message)
-    quotas.settle(tx, agent, size)
+        quotas.settle(tx, agent, size)
     tx.sync_folders()
     if receipt is not None and not isinstance(message, file_operations.RejectedFile):
         outbox = tx.folder("outbox", message.sender, make=True)
@@ -103,7 +103,8 @@ def requeue(tx: Transaction, agent: str, dead_id: str) -> None:
         if tx.has("outbox", message.sender):
             _remove(tx, tx.folder("outbox", message.sender), name)
             tx.sync_folders()
-    quotas.requeue(tx, agent, file_operations.size(tx.folder("deadletter", agent), entry.name))
+    with tx.locked(agent):
+        quotas.requeue(tx, agent, file_operations.size(tx.folder("deadletter", agent), entry.name))
     _move_to_inbox(tx, agent, entry.name, waiting_name(entry.stem), str(entry.stem))
 
 

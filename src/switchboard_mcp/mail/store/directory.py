@@ -1,6 +1,6 @@
 """The folders below `.switchboard/`, and transactions on them.
 
-A `Transaction` opens the folders by path, so a moved or replaced folder is noticed, and closes everything at its end.
+A `Transaction` looks up each folder that it uses by path, so a moved or replaced folder is noticed.
 It also collects what a group of jobs must sync, so each file and folder is synced once. Manages folders, temporary
 files, locks and order numbers; caches facts about messages for other modules, but is not aware of their contents.
 """
@@ -30,6 +30,7 @@ from switchboard_mcp.mail.store.filenames import MessageFile, Now, parse, parse_
 from switchboard_mcp.mail.store.index.inbox_comparison import InboxComparison
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.index.recent_receipts import RecentReceipts
+from switchboard_mcp.mail.store.open_folders import OpenFolders
 from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import write_gitignore
 
@@ -43,6 +44,8 @@ COUNTER = "order"
 REMOTE_AGENTS = "elsewhere"
 SIGNING_KEY = "seal.key"
 _COUNTER_BYTES = 256
+# Four folders of each of 32 agents, and those that they are in.
+MAX_KEPT_FOLDERS = 140
 # Messages of which other processes may have taken some: at some point all are forgotten.
 MAX_PUBLISHED = 20_000
 # Higher numbers were not issued here; continuing from them would use up the digits.
@@ -211,20 +214,26 @@ class StoreDirectory:
         self._alive = -1
 
     @contextmanager
-    def transaction(self, numbers: int = 0, *, journaled: bool = False) -> Iterator[Transaction]:
-        """Open a transaction and reserve `numbers` order numbers. A `journaled` one syncs the journal alone."""
+    def transaction(
+        self, numbers: int = 0, *, journaled: bool = False, folders: OpenFolders | None = None
+    ) -> Iterator[Transaction]:
+        """Open a transaction and reserve `numbers` order numbers. A `journaled` one syncs the journal alone.
+
+        `folders` stay open for the next transaction of the same thread.
+        """
+        used = OpenFolders() if folders is None else folders
         try:
-            root = file_operations.open_folder(self.path)
-        except OSError as problem:
-            raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
-        try:
-            tx = Transaction(self, root, numbers, journaled=journaled)
+            try:
+                root = used.open((), self.path)
+            except OSError as problem:
+                raise SwitchboardError(file_operations.failure_for(problem, self.path)) from None
+            tx = Transaction(self, used, root, numbers, journaled=journaled)
             try:
                 yield tx
             finally:
                 tx.close()
         finally:
-            os.close(root)
+            used.close(keep=0 if folders is None else MAX_KEPT_FOLDERS)
 
 
 class VerifiedMessage(Struct, frozen=True):
@@ -253,7 +262,7 @@ class InboxChanges(Struct):
 class _NamedLock:
     """A lock in `locks/`, for one transaction; a class, since a claim takes three and a generator costs more."""
 
-    def __init__(self, folder: int, path: str, name: str, held: set[str], timeout_s: float) -> None:
+    def __init__(self, folder: int, path: str, name: str, held: dict[str, int], timeout_s: float) -> None:
         self._folder, self._path, self._name = folder, path, name
         self._held = held
         self._timeout_s = timeout_s
@@ -265,7 +274,7 @@ class _NamedLock:
         self._descriptor = file_operations.take_lock(
             self._folder, self._name, self._path, timeout_s=self._timeout_s
         )
-        self._held.add(self._name)
+        self._held[self._name] = self._descriptor
         return self._descriptor
 
     def __exit__(self, *_: object) -> None:
@@ -274,7 +283,7 @@ class _NamedLock:
     def release(self) -> None:
         """Release the lock, if it was taken."""
         if self._descriptor >= 0:
-            self._held.discard(self._name)
+            del self._held[self._name]
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -283,9 +292,10 @@ class Transaction:
     """Open folders of a transaction, with the files and folders still to sync."""
 
     def __init__(
-        self, directory: StoreDirectory, root: int, numbers: int, *, journaled: bool = False
+        self, directory: StoreDirectory, folders: OpenFolders, root: int, numbers: int, *, journaled: bool
     ) -> None:
         self.directory = directory
+        self._open_folders = folders
         self._journaled = journaled
         # Changes that are not in the journal yet.
         self._journal: list[commit_journal.Change] = []
@@ -298,7 +308,8 @@ class Transaction:
         self._dirty: set[int] = set()
         self._reserve = numbers
         self._numbers: list[int] = []
-        self._held: set[str] = set()
+        # Descriptors of the locks that are held, by name.
+        self._held: dict[str, int] = {}
         self._key: bytes | None = None
         # Inboxes by descriptor, and the changes made to each under its lock.
         self._inboxes: dict[int, str] = {}
@@ -311,7 +322,7 @@ class Transaction:
         self._recent: dict[str, int] = {}
 
     def close(self) -> None:
-        """Remove unpublished temporary files and close the folders."""
+        """Remove unpublished temporary files and close other files."""
         for file in tuple(self._temp_files):
             try:
                 self.discard(file)
@@ -327,8 +338,6 @@ class Transaction:
         for descriptor in self._recent.values():
             if descriptor >= 0:
                 os.close(descriptor)
-        for descriptor in self._folders.values():
-            os.close(descriptor)
 
     def folder(self, *parts: str, make: bool = False) -> int:
         """Return the descriptor of a folder below the root. Raises FileNotFoundError if missing, unless `make`."""
@@ -336,12 +345,12 @@ class Transaction:
             return self._folders[parts]
         parent = self.root if len(parts) == 1 else self.folder(*parts[:-1], make=make)
         try:
-            descriptor = file_operations.open_folder(parts[-1], parent)
+            descriptor = self._open_folders.open(parts, parts[-1], parent)
         except FileNotFoundError:
             if not make:
                 raise
             file_operations.make_folder(parts[-1], parent)
-            descriptor = file_operations.open_folder(parts[-1], parent)
+            descriptor = self._open_folders.open(parts, parts[-1], parent)
         self._folders[parts] = descriptor
         self._parts[descriptor] = parts
         if len(parts) == 2 and parts[0] == "inbox":
@@ -355,7 +364,7 @@ class Transaction:
             self._dirty.discard(descriptor)
             del self._parts[descriptor]
             self._inboxes.pop(descriptor, None)
-            os.close(descriptor)
+            self._open_folders.forget(parts)
 
     def has(self, *parts: str) -> bool:
         """Return True if the folder exists."""
@@ -643,6 +652,10 @@ class Transaction:
 
     def _lock(self, name: str, timeout_s: float = file_operations.LOCK_TIMEOUT_S) -> _NamedLock:
         return _NamedLock(self.folder("locks"), f"{self.directory.path}/locks", name, self._held, timeout_s)
+
+    def mailbox_record(self, agent: str) -> int:
+        """Return the descriptor of a small record about a mailbox, whose lock must be held: it is in the lock file."""
+        return self._held[f"{agent}.lock"]
 
     def record(self, name: str) -> AbstractContextManager[int]:
         """Lock a small record in `locks/`, and yield its descriptor to read and write it."""

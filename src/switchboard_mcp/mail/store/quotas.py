@@ -1,7 +1,8 @@
 """Quotas: how many messages, and how many bytes, may wait for one agent and be stored in the workspace.
 
-The counts are small records in `locks/`, so a check costs the same however many messages there are. A crash, or a file
-moved by hand, makes them inexact; so before a message is refused the folders are counted, at most once a minute.
+The counts are small records in `locks/`, so a check costs the same however many messages there are. That of an agent is
+in the lock file of its mailbox, which is held by whoever counts. A crash, or a file moved by hand, makes them inexact;
+so before a message is refused the folders are counted, at most once a minute.
 """
 
 from __future__ import annotations
@@ -23,18 +24,28 @@ from switchboard_mcp.mail.store.filenames import PLACES, Place, parse
 STORED = "stored.usage"
 UNSETTLED: tuple[Place, ...] = ("inbox", "claimed", "shipped")
 RECOUNT_S = 60.0
-_RECORD_BYTES = 128
+# Messages to an agent are counted in the workspace when they are more than this part of what may be stored.
+STEPS = 100_000
+_RECORD_BYTES = 192
 # A message with an attachment holds an excerpt of it, so it is small.
 _MAX_EXCERPT_BYTES = 131_072
 _ATTACHED = re.compile(rb'"attachment":\{[^{}]*?"bytes":(\d{1,12})')
 
 
-class Usage(Struct):
+class Usage(Struct, omit_defaults=True):
     """Messages and their bytes, and when they were last counted (seconds)."""
 
     messages: int = 0
     bytes: int = 0
     counted_at: float = 0.0
+    new_messages: int = 0
+    """Messages to an agent that are not in the count of the workspace yet."""
+    new_bytes: int = 0
+
+    def plus(self, messages: int, size: int) -> Usage:
+        """Return the usage with so much more, or less."""
+        more = max(0, self.messages + messages), max(0, self.bytes + size)
+        return Usage(*more, self.counted_at, self.new_messages, self.new_bytes)
 
 
 def size_of(file_bytes: int, message: MailMessage) -> int:
@@ -45,28 +56,35 @@ def size_of(file_bytes: int, message: MailMessage) -> int:
 
 
 def admit(tx: Transaction, agent: str, size: int, *, enforce: bool = True) -> None:
-    """Count a message to this agent. Raises `mail_quota` if there is no room, unless `enforce` is False."""
-    quotas = tx.directory.quotas
-    _take(tx, _waiting(agent), size, lambda: count_waiting(tx, agent), _check_agent(quotas, agent), enforce)
-    try:
-        _take(tx, STORED, size, lambda: count_stored(tx), _check_workspace(quotas), enforce)
-    except SwitchboardError:
-        settle(tx, agent, size)
-        raise
+    """Count a message to this agent, whose mailbox must be locked.
+
+    Raises `mail_quota` if there is no room, unless `enforce` is False.
+    """
+    quotas, record = tx.directory.quotas, tx.mailbox_record(agent)
+    check = _check_agent(quotas, agent) if enforce else None
+    usage = _add(tx, record, 1, size, lambda: count_waiting(tx, agent), check)
+    usage.new_messages += 1
+    usage.new_bytes += size
+    # A few are counted together, since the record of the workspace must be locked.
+    if usage.new_messages > quotas.stored / STEPS or usage.new_bytes > quotas.stored_bytes / STEPS:
+        check = _check_workspace(quotas) if enforce else None
+        with tx.record(STORED) as stored:
+            new = usage.new_messages, usage.new_bytes
+            _write(stored, _add(tx, stored, *new, lambda: count_stored(tx), check))
+        usage.new_messages = usage.new_bytes = 0
+    _write(record, usage)
 
 
 def settle(tx: Transaction, agent: str, size: int) -> None:
-    """Count a message that no longer waits."""
+    """Count a message that no longer waits; the mailbox must be locked."""
     try:
         _subtract(tx, agent, 1, size)
-    except (
-        OSError
-    ):  # The disk is full; the message has moved all the same, and a count too high is corrected.
-        pass
+    except OSError:
+        pass  # The disk is full; the message has moved all the same, and a count too high is corrected.
 
 
 def requeue(tx: Transaction, agent: str, size: int) -> None:
-    """Count a settled message that waits again."""
+    """Count a settled message that waits again; the mailbox must be locked."""
     _subtract(tx, agent, -1, -size)
 
 
@@ -74,10 +92,6 @@ def recount_stored(tx: Transaction) -> None:
     """Count the workspace, after messages were removed."""
     with tx.record(STORED) as descriptor:
         _write(descriptor, _count(lambda: count_stored(tx), tx.clocks.microseconds() / 1e6))
-
-
-def _waiting(agent: str) -> str:
-    return f"{agent}.usage"
 
 
 Check = Callable[[Usage], Failure | None]
@@ -121,21 +135,23 @@ def _check_workspace(quotas: Quotas) -> Check:
     return check
 
 
-def _take(
-    tx: Transaction, name: str, size: int, count: Callable[[], Usage], check: Check, enforce: bool
-) -> None:
+def _add(
+    tx: Transaction, record: int, messages: int, size: int, count: Callable[[], Usage], check: Check | None
+) -> Usage:
+    """Return the usage with these messages; `count` is called if there is no record, or it leaves no room."""
     now = tx.clocks.microseconds() / 1e6
-    with tx.record(name) as descriptor:
-        usage = _read(descriptor) or _count(count, now)
-        after = Usage(usage.messages + 1, usage.bytes + size, usage.counted_at)
-        problem = check(after) if enforce else None
-        if problem is not None and abs(now - usage.counted_at) >= RECOUNT_S:
-            usage = _count(count, now)
-            after = Usage(usage.messages + 1, usage.bytes + size, now)
-            problem = check(after)
-        _write(descriptor, usage if problem else after)
+    usage = _read(record) or _count(count, now)
+    after = usage.plus(messages, size)
+    problem = check(after) if check is not None else None
+    if check is not None and problem is not None and abs(now - usage.counted_at) >= RECOUNT_S:
+        counted = _count(count, now)
+        usage.messages, usage.bytes, usage.counted_at = counted.messages, counted.bytes, now
+        after = usage.plus(messages, size)
+        problem = check(after)
     if problem is not None:
+        _write(record, usage)
         raise SwitchboardError(problem)
+    return after
 
 
 def _count(count: Callable[[], Usage], now: float) -> Usage:
@@ -145,11 +161,10 @@ def _count(count: Callable[[], Usage], now: float) -> Usage:
 
 
 def _subtract(tx: Transaction, agent: str, messages: int, size: int) -> None:
-    with tx.record(_waiting(agent)) as descriptor:
-        usage = _read(descriptor)
-        if usage is not None:
-            left = Usage(max(0, usage.messages - messages), max(0, usage.bytes - size), usage.counted_at)
-            _write(descriptor, left)
+    record = tx.mailbox_record(agent)
+    usage = _read(record)
+    if usage is not None:
+        _write(record, usage.plus(-messages, -size))
 
 
 def _read(descriptor: int) -> Usage | None:

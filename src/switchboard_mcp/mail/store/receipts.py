@@ -51,6 +51,11 @@ def encode(receipt: Receipt) -> bytes:
 def publish_first(tx: Transaction, file: TempFile, sender: str, message_id: str) -> None:
     """Publish the first receipt of a message, unless one already says that it was accepted."""
     folder, name = tx.folder("outbox", sender, make=True), receipt_name(message_id)
+    try:
+        tx.publish(file, folder, name)
+        return
+    except FileExistsError:
+        pass
     # A packed receipt belongs to a settled message, of which this would be a duplicate.
     content = file_operations.read(folder, name, MAX_RECEIPT_BYTES)
     existing = None if isinstance(content, file_operations.RejectedFile) else decode(content.data)

@@ -16,6 +16,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.store import file_operations, group_commit
 from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.open_folders import OpenFolders
 
 T = TypeVar("T")
 # A group of this size costs little more per additional message.
@@ -54,6 +55,8 @@ class StoreWorker:
         # None ends the thread.
         self._waiting: SimpleQueue[WorkerJob | None] = SimpleQueue()
         self._closing = False
+        # Used by the thread alone.
+        self._folders = OpenFolders()
         self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
         self._thread.start()
 
@@ -97,6 +100,7 @@ class StoreWorker:
             if group:
                 self._run_group(group)
                 _post_results(group)
+        self._folders.close()
         self._directory.index.close_thread()
 
     def _next_jobs(self) -> list[WorkerJob]:
@@ -116,7 +120,8 @@ class StoreWorker:
         if not jobs:
             return
         try:
-            with self._directory.transaction(sum(job.numbers for job in jobs)) as tx:
+            numbers = sum(job.numbers for job in jobs)
+            with self._directory.transaction(numbers, folders=self._folders) as tx:
                 for job in jobs:
                     self._run(job, tx)
         except Exception as problem:  # noqa: BLE001 - as below
@@ -124,7 +129,7 @@ class StoreWorker:
 
     def _run_single(self, job: WorkerJob) -> None:
         try:
-            with self._directory.transaction() as tx:
+            with self._directory.transaction(folders=self._folders) as tx:
                 self._run(job, tx)
         except Exception as problem:  # noqa: BLE001 - reported to the caller; the thread must go on
             self._fail([job], problem)
@@ -144,7 +149,7 @@ class StoreWorker:
     def _run_group(self, jobs: list[WorkerJob]) -> None:
         try:
             numbers, journaled = sum(job.numbers for job in jobs), self._directory.journal.begins()
-            with self._directory.transaction(numbers, journaled=journaled) as tx:
+            with self._directory.transaction(numbers, journaled=journaled, folders=self._folders) as tx:
                 outcomes = group_commit.run(tx, [job.work(tx) for job in jobs])
             for job, outcome in zip(jobs, outcomes, strict=True):
                 if isinstance(outcome, Failure):

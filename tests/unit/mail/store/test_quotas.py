@@ -92,6 +92,29 @@ async def test_processes_count_together(workspace: Path) -> None:
         assert [each is None for each in results].count(True) == 10
 
 
+async def test_messages_are_counted_in_the_workspace_a_few_at_a_time_and_none_is_forgotten(
+    workspace: Path,
+) -> None:
+    stored = 10 * quotas.STEPS
+    record = workspace / ".switchboard/locks/stored.usage"
+
+    def counted() -> int:
+        return msgspec.json.decode(record.read_bytes(), type=quotas.Usage).messages
+
+    async with await opened(workspace, stored=stored) as one, await opened(workspace, stored=stored) as two:
+        # The first count finds those that are not delivered yet too.
+        for _ in range(11):
+            await send(one)
+        before = counted()
+        for store in [one, two] * 5:
+            await send(store)
+        assert counted() == before
+        await send(two)
+        assert counted() == before + 11
+        await send(one, "x" * (2 * Quotas().stored_bytes // quotas.STEPS))
+        assert counted() == before + 12
+
+
 async def test_a_result_and_a_repeated_message_are_never_refused(workspace: Path) -> None:
     async with await opened(workspace, waiting=1) as store:
         await store.send(draft(), sender="lead", recipient="coder")
@@ -159,11 +182,12 @@ async def test_a_send_lists_no_folder_however_many_messages_there_are(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await opened(workspace) as store:
-        await send(store)
+        # Without records, all is counted once.
+        await asyncio.gather(*(send(store) for _ in range(30)))
         listed = [Counted(monkeypatch, file_operations, name) for name in ("names", "entries")]
         await asyncio.gather(*(send(store) for _ in range(300)))
         assert [each.calls for each in listed] == [0, 0]
-        assert (await store.run(lambda tx: quotas.count_waiting(tx, "coder"))).messages == 301
+        assert (await store.run(lambda tx: quotas.count_waiting(tx, "coder"))).messages == 330
 
 
 async def test_refusing_counts_the_folders_at_most_once_a_minute(
@@ -193,7 +217,7 @@ async def test_what_was_moved_by_hand_or_lost_by_a_crash_is_noticed_before_a_mes
         hours.passed = 1
         assert await send(store) is None
         for torn in (b"", b"{", b"\0" * 128):
-            (tree / "locks/coder.usage").write_bytes(torn)
+            (tree / "locks/coder.lock").write_bytes(torn)
             usage = await store.run(lambda tx: quotas.count_waiting(tx, "coder"))
             assert usage.messages == 1
             assert await send(store) is None
@@ -221,12 +245,12 @@ async def test_a_message_is_settled_with_its_receipt_though_the_disk_is_too_full
 
 @pytest.mark.parametrize("payload", [BIG, "x" * (MAX_PAYLOAD_BYTES + 1), '"attachment":{"bytes":999999}'])
 async def test_the_record_agrees_with_the_folders(workspace: Path, payload: str) -> None:
-    async with await opened(workspace) as store:
+    async with await opened(workspace, stored=1000, stored_bytes=10_000_000) as store:
         await send(store, payload)
         await send(store, payload)
         await settle(store)
         counts = {
-            "coder.usage": lambda tx: quotas.count_waiting(tx, "coder"),
+            "coder.lock": lambda tx: quotas.count_waiting(tx, "coder"),
             "stored.usage": quotas.count_stored,
         }
         for name, count in counts.items():
