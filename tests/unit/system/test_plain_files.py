@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.children.lock import read_lock
+from switchboard_mcp.children.locking.lock_file import read_lock
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.hooks import HookInput

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
@@ -33,9 +33,6 @@ from switchboard_mcp.mail.store.index.recent_receipts import RecentReceipts
 from switchboard_mcp.mail.store.open_folders import OpenFolders
 from switchboard_mcp.mail.store.ordering import Counter, reserve
 from switchboard_mcp.system.atomic_write import write_gitignore
-
-if TYPE_CHECKING:
-    import sqlite3
 
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox", "keys")
 FOLDERS = (*AGENT_FOLDERS, "attachments", "reviews", "locks", "tmp")
@@ -317,7 +314,9 @@ class Transaction:
         # State of an inbox for which its index was found to be right.
         self._trusted: dict[str, int] = {}
         # Open indexes of segments, by place and agent.
-        self.segment_indexes: dict[tuple[str, str], sqlite3.Connection] = {}
+        self.segment_indexes: dict[tuple[str, str], day_segments.SegmentIndex] = {}
+        # False for work in the background that comes back once segments are indexed.
+        self.waits_for_segments = True
         # Where receipts of a sender are noted; -1 if they are not.
         self._recent: dict[str, int] = {}
 
@@ -693,12 +692,14 @@ class Transaction:
             return Counter("", self._highest_on_disk(), 0)
 
     def _highest_on_disk(self) -> int:
-        numbers = [0]
+        highest = 0
         for place in ("inbox", "claimed", "shipped", "archive", "deadletter"):
             for agent in self.agents(place):
-                for name in self.all_names(place, agent):
-                    numbers += [int(digits) for digits in re.findall(r"(?<!\d)\d{16}(?!\d)", name)]
-        return max(number for number in numbers if number < _HIGHEST)
+                files = file_operations.each_name(self.folder(place, agent))
+                for name in chain(files, day_segments.names(self, place, agent)):
+                    numbers = map(int, re.findall(r"(?<!\d)\d{16}(?!\d)", name))
+                    highest = max(highest, *(number for number in numbers if number < _HIGHEST), 0)
+        return highest
 
     def agents(self, place: str = "inbox") -> list[str]:
         """List the agents that have a folder in this place, by name; skips anything else."""

@@ -11,6 +11,8 @@ import os
 import re
 import time
 from collections.abc import Collection, Sequence
+from heapq import nsmallest
+from itertools import islice
 from os import urandom
 
 import msgspec
@@ -37,11 +39,14 @@ from switchboard_mcp.mail.store.filenames import (
     foreign_stem,
     is_message_id,
     is_store_id,
+    order_in,
     parse,
     printable,
     receipt_name,
+    waiting_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index import inbox_comparison, inbox_index
 from switchboard_mcp.mail.store.index.inbox_comparison import InboxComparison, changes_of
 from switchboard_mcp.mail.store.index.inbox_index import (
     RELIST_S,
@@ -63,6 +68,10 @@ MIN_INDEXED = 128
 # New files that are read at once, which takes about 0.1 s. The first look at a large inbox without an index shows the
 # oldest messages, and the rest is read in pieces.
 MAX_READ = 2_000
+# Messages that a look finds before the first unread file, if another process reads the files.
+READY = 200
+# The first files of an inbox with very many, which are in its index before all others.
+FIRST_FILES = 10_000
 # Pauses before a folder is listed because its index does not fit: a writer changes both within this time.
 INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
 # A large inbox is compared with its index without a reason so seldom that this many files a second are read at most.
@@ -74,6 +83,7 @@ DELIVERY_WAIT_S = 2.0
 # A file that cannot be parsed may still be being written.
 SETTLE_S = 1.0
 _LONGEST_KEPT_NAME = 120
+_HIGHEST_ORDER = 10**16
 
 
 class Inbox(msgspec.Struct):
@@ -162,10 +172,11 @@ def scan(
     index = tx.directory.index
     if listing and _check_large(tx, agent, changed):
         return Inbox([], partial=True)
-    indexed = _scan_index(tx, agent, listing=listing and not index.is_large(agent))
+    indexed = _scan_index(tx, agent, listing=listing and not index.is_large(agent), background=listing)
     if indexed is not None:
         return indexed
-    if (latest := _latest(tx, agent)) is not None:
+    begin_large(tx, agent)
+    if (latest := _latest(tx, agent, background=listing)) is not None:
         return latest
     found = _list(tx, agent, MAX_READ)
     if not found.unread:
@@ -176,14 +187,14 @@ def scan(
     return found.inbox()
 
 
-def _scan_index(tx: Transaction, agent: str, *, listing: bool) -> Inbox | None:
+def _scan_index(tx: Transaction, agent: str, *, listing: bool, background: bool) -> Inbox | None:
     """Return the contents from the index, after reading some files that it says are unread; None if it is not right."""
     index, folder = tx.directory.index, tx.folder("inbox", agent)
     for pause_s in INDEX_PAUSES_S:
         stamp = stamp_of(folder)
         view = index.view(agent, stamp, partial=True)
-        if view is not None and view.partial and not tx.holds(agent):
-            _read_piece(tx, agent, view.unread(MAX_READ))
+        if view is not None and _must_read(tx, agent, view, background=background):
+            _read_piece(tx, agent, view.unread(MAX_READ), background=background)
             view = index.view(agent, stamp, partial=True)
             if view is not None:
                 tx.trust_index(agent, stamp)
@@ -198,6 +209,13 @@ def _scan_index(tx: Transaction, agent: str, *, listing: bool) -> Inbox | None:
         # A writer may be between its change and the update of the index.
         time.sleep(pause_s)
     return None
+
+
+def _must_read(tx: Transaction, agent: str, view: InboxView, *, background: bool) -> bool:
+    """Return True if unread files are to be read now: few messages are known before them, or nobody else does."""
+    if not view.partial or tx.holds(agent):
+        return False
+    return background or not view.has_first(READY) or not is_swept(tx)
 
 
 def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -> bool:
@@ -228,14 +246,17 @@ def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -
         _correct(tx, agent, changed, exact=False)
         view = index.latest(agent) or view
     current = comparisons.get(agent)
-    if current is None:
-        current = comparisons[agent] = InboxComparison(folder, stamp_of(folder))
+    if current is None or current.listed_at != view.listed_at:
+        current = comparisons[agent] = InboxComparison(folder, stamp_of(folder), view.listed_at)
     if current.advance(folder, view):
+        if len(current.differing) >= inbox_comparison.PIECE // 2:
+            differing, current.differing = current.differing, set()
+            _correct(tx, agent, differing, exact=False)
         return True
     del comparisons[agent]
     # What came meanwhile is known to those who watch the folder.
     _correct(tx, agent, current.differing, exact=changed is not None or stamp_of(folder) == current.stamp)
-    index.mark_listed(agent)
+    index.mark_listed(agent, current.listed_at)
     return False
 
 
@@ -260,7 +281,37 @@ def _correct(tx: Transaction, agent: str, names: Collection[str], *, exact: bool
         return  # Read-only, or the lock is held for long: the next sweep tries again.
 
 
-def _latest(tx: Transaction, agent: str) -> Inbox | None:
+def begin_large(tx: Transaction, agent: str) -> None:
+    """Begin the index of an inbox that has none, if there are too many files to list them at once."""
+    folder, index = tx.folder("inbox", agent), tx.directory.index
+    may_write = index.exact and index.usable and not tx.directory.read_only and not tx.holds(agent)
+    # Every file system counts at least one for each file.
+    if not may_write or os.fstat(folder).st_size <= inbox_index.LARGE or index.is_large(agent):
+        return
+    if next(islice(file_operations.each_name(folder), inbox_index.LARGE, None), None) is None:
+        return
+    try:
+        with tx.locked(agent):
+            if index.latest(agent) is None:
+                index.begin(agent)
+    except (OSError, SwitchboardError):
+        return  # The lock is held for long: the folder is listed.
+
+
+def _add_first(tx: Transaction, agent: str, known_until: int) -> None:
+    """Add the files that come first after this order to the index of a large inbox."""
+    folder = tx.folder("inbox", agent)
+    after = waiting_name(Stem(max(known_until, 0), "~"))  # Follows all names of this order.
+    names = (name for name in file_operations.each_name(folder) if after < name < "msg_:")
+    first = [name for name in nsmallest(FIRST_FILES, names) if parse("inbox", name) is not None]
+    for begin in range(0, len(first), inbox_comparison.PIECE):
+        _correct(tx, agent, first[begin : begin + inbox_comparison.PIECE], exact=False)
+    # There may be more of the last order.
+    last = order_in(first[-1]) - 1 if len(first) == FIRST_FILES else _HIGHEST_ORDER
+    tx.directory.index.extend(agent, last)
+
+
+def _latest(tx: Transaction, agent: str, *, background: bool) -> Inbox | None:
     """Return the contents of a large inbox that another program has changed, as they are known.
 
     The process that sweeps learns of the change. Without one, the inbox is compared now.
@@ -272,10 +323,11 @@ def _latest(tx: Transaction, agent: str) -> Inbox | None:
         while _check_large(tx, agent, None):
             pass
     view = index.latest(agent)
-    if view is None:
-        return None
-    if view.partial and not tx.holds(agent):
-        _read_piece(tx, agent, view.unread(MAX_READ))
+    if view is not None and view.lacks_first() and not tx.holds(agent):
+        _add_first(tx, agent, view.known_until or 0)
+        view = index.latest(agent)
+    if view is not None and _must_read(tx, agent, view, background=background):
+        _read_piece(tx, agent, view.unread(MAX_READ), background=background)
         view = index.latest(agent)
     return None if view is None else Inbox(view.dropped(), view, partial=view.partial)
 
@@ -292,18 +344,25 @@ def is_swept(tx: Transaction) -> bool:
         os.close(descriptor)
 
 
-def _read_piece(tx: Transaction, agent: str, files: Sequence[tuple[str, int]]) -> None:
-    """Read files that the index has by name alone."""
+def _read_piece(
+    tx: Transaction, agent: str, files: Sequence[tuple[str, int]], *, background: bool = False
+) -> None:
+    """Read files that the index has by name alone; in the background, not those that need segments without an index."""
     elsewhere = _OtherPlaces(tx, agent)
     unsigned = tx.directory.unsigned.setdefault(agent, {})
     rows = []
+    tx.waits_for_segments = not background
     for name, inode in files:
-        known = _read_verified(tx, agent, name, elsewhere)
+        try:
+            known = _read_verified(tx, agent, name, elsewhere)
+        except day_segments.SegmentsNotIndexedError:
+            break
         if known is None:
             unsigned[name] = inode
         rows.append(
             IndexRow(name, 0) if known is None else IndexRow(name, known.inode, known.sender, known.priority)
         )
+    tx.waits_for_segments = True
     tx.directory.index.mark_read(agent, rows)
 
 

@@ -294,9 +294,20 @@ def names(folder: int) -> list[str]:
 
 def each_name(folder: int) -> Iterator[str]:
     """Yield the names in a folder, unordered, without a list of all."""
-    with os.scandir(folder) as iterator:
+    return (name for name, _ in each_entry(folder))
+
+
+def each_entry(folder: int) -> Iterator[tuple[str, int]]:
+    """Yield the names in a folder with their inodes, unordered, also after the descriptor was closed."""
+    # Opened again: whoever else lists the folder by the same descriptor would begin from the start.
+    own = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        iterator = os.scandir(own)
+    finally:
+        os.close(own)
+    with iterator:
         for entry in iterator:
-            yield entry.name
+            yield entry.name, entry.inode()
 
 
 def entries(folder: int) -> list[tuple[str, int]]:

@@ -86,6 +86,9 @@ def find(
         return waiting
     for text, offset in name_patterns(message_id):
         for place in places:
+            # The index of a whole inbox has every id, so a name that is not known needs no listing.
+            if place == "inbox" and offset and _has_whole_index(tx, agent):
+                continue
             entry = _find_in(tx, place, agent, text, offset)
             if entry is not None:
                 return entry
@@ -98,6 +101,11 @@ def _find_indexed(tx: Transaction, agent: str, message_id: str) -> MessageFile |
     names = view.with_ids([message_id]) if view is not None else []
     entry = parse("inbox", names[0]) if names else None
     return entry if entry is not None and _file_exists(tx, "inbox", agent, entry.name) else None
+
+
+def _has_whole_index(tx: Transaction, agent: str) -> bool:
+    view = inbox_view(tx, agent)
+    return view is not None and not view.partial
 
 
 def inbox_view(tx: Transaction, agent: str) -> InboxView | None:

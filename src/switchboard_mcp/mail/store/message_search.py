@@ -1,6 +1,7 @@
 """Searches messages by content. Read-only; tokenizing and scoring come from `suites.fuzzy`.
 
-A small mailbox is read as a whole. In a large one an index of words finds the candidates among all messages.
+A small mailbox is read as a whole. In a large one an index of words finds the candidates among all messages; what is
+missing in it is added in pieces, between which other jobs run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from switchboard_mcp.mail.messages import MailMessage, StoredMessage
 from switchboard_mcp.mail.store import (
+    dropped_files,
     message_lookup,
     signing,
 )
@@ -29,8 +31,8 @@ MAX_RANKED = 1_000
 MAX_CANDIDATES = 200
 # A larger archive is searched with the index.
 MAX_SEGMENT_BYTES = 1_048_576
-# Messages that are indexed in one transaction, which costs three syncs.
-BATCH = 5_000
+# Messages that are indexed in one transaction, which costs three syncs: about 0.3 s.
+BATCH = 2_000
 # A message may get its name this long after its order number, in microseconds.
 OVERLAP_US = 120_000_000
 
@@ -46,8 +48,11 @@ class SearchQuery(Struct, kw_only=True):
     thread: str | None = None
 
 
-def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage]:
-    """Return the matching messages, best first; without a query, newest first."""
+def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMessage] | None:
+    """Return the matching messages, best first; without a query, newest first.
+
+    Returns None after adding a piece to the index of words: call it again.
+    """
     places: list[Place] = [place for place in PLACES if place in criteria.places]
     files = None if _is_large(tx, agent, places) else _list(tx, agent, places)
     if files is not None and criteria.thread is not None:
@@ -57,6 +62,8 @@ def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMes
     if files is None or len(files) > MAX_RANKED:
         try:
             files = _candidates(tx, agent, places, criteria)
+            if files is None:
+                return None
         except inbox_index.database_errors():
             files = _list(tx, agent, places)
     messages = [
@@ -74,8 +81,10 @@ def search(tx: Transaction, agent: str, criteria: SearchQuery) -> list[StoredMes
 
 def _is_large(tx: Transaction, agent: str, places: Sequence[Place]) -> bool:
     """Return True if a mailbox has too much to read all of it, without listing it."""
+    if "inbox" in places and tx.has("inbox", agent):
+        dropped_files.begin_large(tx, agent)
     view = message_lookup.inbox_view(tx, agent) if "inbox" in places else None
-    if view is not None and view.count() > MAX_RANKED:
+    if view is not None and (view.partial or view.count() > MAX_RANKED):
         return True
     return "archive" in places and day_segments.total_bytes(tx, "archive", agent) > MAX_SEGMENT_BYTES
 
@@ -88,8 +97,11 @@ def _list(tx: Transaction, agent: str, places: Sequence[Place]) -> list[MessageF
 
 def _candidates(
     tx: Transaction, agent: str, places: Sequence[Place], criteria: SearchQuery
-) -> list[MessageFile]:
-    """Return the files that may match, newest first. Raises one of `database_errors` if there can be no index."""
+) -> list[MessageFile] | None:
+    """Return the files that may match, newest first; None if the index lacks some.
+
+    Raises one of `database_errors` if there can be no index.
+    """
     # Few messages are claimed, dead or settled within the last hour: the others are in the inbox or in segments.
     few = {
         entry.stem.id: entry
@@ -101,8 +113,8 @@ def _candidates(
     with word_index.opened(tx.directory.path, agent) as index:
         if index is None:
             raise OSError(errno.EIO, "the index cannot be opened")
-        _index_files(tx, agent, index, list(few.values()))
-        _index_segments(tx, agent, index)
+        if _index_files(tx, agent, index, list(few.values())) or _index_segments(tx, agent, index):
+            return None
         wanted = max(MAX_CANDIDATES, criteria.limit)
         words = f"{criteria.query} {criteria.thread or ''}"
         found = index.search(words, criteria.sender, criteria.action, wanted)
@@ -119,22 +131,46 @@ def _candidates(
     return sorted(entries.values(), key=lambda entry: -entry.stem.order)
 
 
-def _index_files(tx: Transaction, agent: str, index: WordIndex, others: list[MessageFile]) -> None:
-    """Index the files that are new, in pieces."""
+def _index_files(tx: Transaction, agent: str, index: WordIndex, others: list[MessageFile]) -> bool:
+    """Index some files that are new; returns True if there are more."""
     view = message_lookup.inbox_view(tx, agent)
-    names = view.since(index.newest() - OVERLAP_US) if view is not None else tx.names("inbox", agent)
+    if view is not None and view.partial:
+        # Its messages are not all known yet. The next ones are read now, or by the process that sweeps.
+        dropped_files.scan(tx, agent)
+        return True
+    position = index.position()
+    names = view.since(position, BATCH) if view is not None else tx.names("inbox", agent)
     waiting = [entry for name in names if (entry := parse("inbox", name)) is not None]
-    missing = (entry for entry in (*waiting, *others) if not index.has(entry.stem.id))
+    if view is not None and len(names) == BATCH:
+        _add_files(tx, agent, index, waiting, waiting[-1].stem.order)
+        return True
+    last = max((entry.stem.order for entry in waiting), default=position)
+    # Messages that get their name from now on have a number of the last minutes.
+    position = min(last, max(last, tx.clocks.microseconds()) - OVERLAP_US)
+    _add_files(tx, agent, index, [*waiting, *others], position)
+    return False
+
+
+def _add_files(
+    tx: Transaction, agent: str, index: WordIndex, entries: Sequence[MessageFile], position: int
+) -> None:
+    orders = [entry.stem.order for entry in entries if entry.place == "inbox"]
+    known = index.ids_between(min(orders), max(orders)) if orders else set()
+    missing = (entry for entry in entries if not (entry.stem.id in known or index.has(entry.stem.id)))
     while batch := list(islice(missing, BATCH)):
         index.add(_indexed(each.order, each.message) for each in message_lookup.load_all(tx, agent, batch))
+    if position != index.position():
+        index.add((), position)
 
 
-def _index_segments(tx: Transaction, agent: str, index: WordIndex) -> None:
-    """Index what was appended to the archive since, in pieces."""
+def _index_segments(tx: Transaction, agent: str, index: WordIndex) -> bool:
+    """Index some of what was appended to the archive; returns True if there may be more."""
     for segment, _, rows in day_segments.appended(tx, "archive", agent, index.segment_bytes):
         # One line after the other: payloads can be large.
-        while first := next(rows, None):
+        if first := next(rows, None):
             index.add_segment(segment, _settled(chain([first], islice(rows, BATCH - 1))))
+            return True
+    return False
 
 
 def _settled(rows: Iterable[tuple[int, int, SegmentLine]]) -> Iterator[tuple[int, IndexedMessage | None]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -202,11 +202,8 @@ def _sum(usages: Iterable[Usage]) -> Usage:
 
 
 def _count_place(tx: Transaction, place: Place, agent: str, *, attached: bool = True) -> Usage:
-    names: Sequence[str] = [name for name in tx.names(place, agent) if parse(place, name)]
-    if place == "archive":
-        packed = day_segments.sizes(tx, place, agent)
-        return _sum([packed_usage(packed), _usage_of(tx, place, agent, names, attached=attached)])
-    return _usage_of(tx, place, agent, names, attached=attached)
+    files = _usage_of(tx, place, agent, attached=attached)
+    return _sum([packed_usage(day_segments.sizes(tx, place, agent)), files]) if place == "archive" else files
 
 
 def packed_usage(sizes: Iterable[int]) -> Usage:
@@ -218,13 +215,19 @@ def packed_usage(sizes: Iterable[int]) -> Usage:
     return total
 
 
-def _usage_of(tx: Transaction, place: Place, agent: str, names: Sequence[str], *, attached: bool) -> Usage:
-    if not names:
-        return Usage()
+def _usage_of(tx: Transaction, place: Place, agent: str, *, attached: bool) -> Usage:
+    total = Usage()
+    if not tx.has(place, agent):
+        return total
     folder = tx.folder(place, agent)
-    sizes = {name: file_operations.size(folder, name) for name in names}
-    small = [name for name in names if attached and sizes[name] <= _MAX_EXCERPT_BYTES]
-    return Usage(len(names), sum(sizes.values()) + sum(_attached_bytes(folder, name) for name in small))
+    for name in file_operations.each_name(folder):
+        if parse(place, name):
+            size = file_operations.size(folder, name)
+            total.messages += 1
+            total.bytes += size
+            if attached and size <= _MAX_EXCERPT_BYTES:
+                total.bytes += _attached_bytes(folder, name)
+    return total
 
 
 def _attached_bytes(folder: int, name: str) -> int:

@@ -9,7 +9,7 @@ This module is not aware of hosts, tools, terminals or workflows.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Event, gather, get_running_loop, timeout
+from asyncio import AbstractEventLoop, Event, gather, get_running_loop, sleep, timeout
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,6 +53,8 @@ __all__ = ["MailboxChange", "MessageStore", "State"]
 
 T = TypeVar("T")
 DEFAULT_LEASE_S = 300.0
+# Between two pieces of an index that a search needs: it may be waiting for the process that sweeps.
+INDEXING_PAUSE_S = 0.002
 
 
 class MessageStore:
@@ -365,7 +367,10 @@ class MessageStore:
     ) -> list[Receipt]:
         """Return the latest receipts of messages sent by `sender`, newest first."""
         name = message_lookup.parse_agent_name(sender)
-        return await self._reader.run(lambda tx: receipts.newest(tx, name, ids, limit))
+        work = receipts.NewestReceipts(name, ids, limit)
+        while (found := await self._reader.run(work.advance)) is None:
+            pass  # Others read between two pieces of a listing.
+        return found
 
     async def search(
         self,
@@ -378,13 +383,21 @@ class MessageStore:
         limit: int = 50,
         thread: str | None = None,
     ) -> list[StoredMessage]:
-        """Search messages to `agent`, best match first; without a query, newest first."""
+        """Search messages to `agent`, best match first; without a query, newest first.
+
+        The first search of a large mailbox waits until all its words are indexed, in pieces that are kept if it is
+        cancelled.
+        """
         name = message_lookup.parse_agent_name(agent)
         by = message_lookup.parse_agent_name(sender) if sender else None
         criteria = message_search.SearchQuery(
             query=query, sender=by, action=action, places=places, limit=limit, thread=thread
         )
-        return await self._reader.run(lambda tx: message_search.search(tx, name, criteria))
+        while True:
+            found = await self._reader.run(lambda tx: message_search.search(tx, name, criteria))
+            if found is not None:
+                return found
+            await sleep(INDEXING_PAUSE_S)  # Others read between two pieces.
 
     async def attachment(self, message: MailMessage) -> bytes:
         """Return the full payload of a message with an attachment, after checking its hash."""

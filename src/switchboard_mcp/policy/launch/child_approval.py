@@ -14,7 +14,7 @@ from shlex import quote
 from msgspec import Struct, to_builtins
 from msgspec.json import encode
 
-from switchboard_mcp.config.approvals import Approval, Approvals, read_approvals, write_approvals
+from switchboard_mcp.config.files.approvals import Approval, Approvals, read_approvals, write_approvals
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure, refused
 from switchboard_mcp.policy.approved_settings import (

@@ -3,8 +3,9 @@
 `archive/<agent>/days/<day>.jsonl` and `outbox/<agent>/days/<day>.jsonl` are append-only text: each line has the name
 that a file had and its content. Files are packed some time after they were settled: they are appended and synced, and
 only then removed, so that a crash leaves both; a file counts more than a line. An index in `.switchboard/index/` finds
-a line by name or id; it may be deleted at any time, and is brought up to date by reading what was appended since.
-Not aware of who packs, or of what the files mean.
+a line by name or id; it may be deleted at any time, and is brought up to date in pieces by reading what was appended
+since. What it does not have yet is searched in the segments themselves. Not aware of who packs, or of what the files
+mean.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.filenames import parse, parse_receipt_name
+from switchboard_mcp.mail.store.filenames import name_patterns, parse, parse_receipt_name
 from switchboard_mcp.mail.store.index.inbox_index import FOLDER as INDEX_FOLDER
 from switchboard_mcp.mail.store.index.inbox_index import database_errors, is_busy, open_database
 from switchboard_mcp.mail.store.signing import MAX_FILE_BYTES
@@ -34,8 +35,13 @@ DAYS = "days"
 SEGMENT = re.compile(r"\d{4}-\d\d-\d\d\.jsonl")
 DAY_S = 86_400.0
 _MAX_LINE = MAX_FILE_BYTES + 1024
-# Lines that are indexed in one transaction, which costs three syncs.
-_BATCH = 20_000
+# Lines that are indexed in one transaction, which costs three syncs: about 0.1 s. A lookup indexes no more than that.
+_BATCH = 10_000
+# Lookups in one transaction that search what is not indexed yet: about 1 s for a gigabyte. With more, all is indexed.
+MAX_SEARCHES = 4
+# Bytes of a segment that are read at once.
+_CHUNK = 4 * 1_048_576
+_TAIL = 262_144
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS segments (name TEXT PRIMARY KEY, inode INTEGER, bytes INTEGER);
 CREATE TABLE IF NOT EXISTS lines (
@@ -232,33 +238,142 @@ def _read_line(folder: int, packed: PackedFile) -> SegmentLine | None:
         os.close(descriptor)
 
 
+class SegmentsNotIndexedError(Exception):
+    """Many lookups are needed, and the segments are not indexed yet. Index a piece, and try again."""
+
+
+class SegmentIndex:
+    """An open index, and from where on each segment is not in it yet."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.unindexed: dict[str, int] = {}
+        self.searches = 0
+
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+
+def has_index(tx: Transaction, place: str, agent: str) -> bool:
+    """Return True if these segments were indexed before."""
+    return os.path.exists(_index_file(tx, place, agent))
+
+
+def index_piece(tx: Transaction, place: str, agent: str) -> bool:
+    """Index some lines that were appended; returns True if there are more."""
+    if not tx.has(place, agent, DAYS):
+        return False
+    forget_index(tx, place, agent)
+    try:
+        return bool(_index(tx, place, agent, tx.folder(place, agent, DAYS)).unindexed)
+    except database_errors() as problem:
+        forget_index(tx, place, agent, remove=not is_busy(problem))
+        return False
+
+
 def _select(tx: Transaction, place: str, agent: str, column: str, value: str) -> list[PackedFile]:
-    """Find packed files by name or id: in the index, or by reading all segments if there can be none."""
+    """Find packed files by name or id: in the index, and by searching what is not in it."""
     if place not in PACKED_PLACES or not tx.has(place, agent, DAYS):
         return []
     folder = tx.folder(place, agent, DAYS)
     try:
-        connection = _index(tx, place, agent, folder)
+        index = _index(tx, place, agent, folder)
+        if index.unindexed and not tx.waits_for_segments:
+            raise SegmentsNotIndexedError
+        if index.unindexed and index.searches >= MAX_SEARCHES:
+            index.unindexed = _catch_up(index.connection, folder, place, names_in(folder), None)
         query = f"SELECT name, segment, offset, length FROM lines WHERE {column} = ?"
-        return [PackedFile(*row) for row in connection.execute(query, (value,))]
+        found = [PackedFile(*row) for row in index.connection.execute(query, (value,))]
+        index.searches += 1
+        unindexed = index.unindexed
     except database_errors() as problem:
         forget_index(tx, place, agent, remove=not is_busy(problem))
-        return [
-            PackedFile(line.name, segment, offset, length)
-            for segment in names_in(folder)
-            for offset, length, line in lines(folder, segment)
-            if value == (line.name if column == "name" else id_of(place, line.name))
-        ]
+        found, unindexed = [], dict.fromkeys(names_in(folder), 0)
+    for segment, start in unindexed.items():
+        found += _search(folder, segment, start, place, column, value)
+    return found
 
 
-def _index(tx: Transaction, place: str, agent: str, folder: int) -> sqlite3.Connection:
-    """Return the index, opened and brought up to date once in a transaction. Raises one of `database_errors`."""
+def _search(
+    folder: int, segment: str, start: int, place: str, column: str, value: str
+) -> Iterator[PackedFile]:
+    """Find lines of a segment by name or id without an index: only lines that contain the text are decoded."""
+    if column == "name":
+        needles = [f'"{value}"'.encode()]
+    elif place == "outbox":
+        needles = [f'"receipt_{value}.'.encode()]
+    else:
+        needles = [(f"{text}" if at else f'"{text}').encode() for text, at in name_patterns(value)]
+    for offset, line in _lines_with(folder, segment, start, needles):
+        try:
+            name = _decoder.decode(line).name
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if value == (name if column == "name" else id_of(place, name)):
+            yield PackedFile(name, segment, offset, len(line))
+
+
+def _lines_with(
+    folder: int, segment: str, start: int, needles: Sequence[bytes]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset and content of each whole line that contains one of these texts."""
+    try:
+        descriptor = os.open(segment, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return
+    with open(descriptor, "rb", buffering=0) as file:
+        file.seek(start)
+        rest = b""
+        while chunk := file.read(_CHUNK):
+            data = rest + chunk
+            end = data.rfind(b"\n") + 1
+            begins = set()
+            for needle in needles:
+                place = data.find(needle, 0, end)
+                while place >= 0:
+                    begins.add(data.rfind(b"\n", 0, place) + 1)
+                    place = data.find(needle, data.find(b"\n", place), end)
+            for begin in sorted(begins):
+                yield start + begin, data[begin : data.find(b"\n", begin) + 1]
+            start += end
+            rest = data[end:]
+
+
+def newest(tx: Transaction, place: str, agent: str) -> Iterator[SegmentLine]:
+    """Yield the packed files, those that were packed last first. Reads no more than is asked for."""
+    if tx.has(place, agent, DAYS):
+        folder = tx.folder(place, agent, DAYS)
+        for segment in names_in(folder):
+            yield from _from_the_end(folder, segment)
+
+
+def _from_the_end(folder: int, segment: str) -> Iterator[SegmentLine]:
+    try:
+        descriptor = os.open(segment, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return
+    with open(descriptor, "rb", buffering=0):
+        position = os.fstat(descriptor).st_size
+        begun = b""
+        while position:
+            length = min(_TAIL, position)
+            position -= length
+            begun, *whole = (os.pread(descriptor, length, position) + begun).split(b"\n")
+            for line in reversed([begun, *whole] if not position else whole):
+                try:
+                    yield _decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    continue  # The end of the file, or torn by a crash.
+
+
+def _index(tx: Transaction, place: str, agent: str, folder: int) -> SegmentIndex:
+    """Return the index, opened and brought up to date by one piece. Raises one of `database_errors`."""
     known = tx.segment_indexes.get((place, agent))
     if known is None:
-        known = tx.segment_indexes[place, agent] = open_database(
-            _index_file(tx, place, agent), _SCHEMA, durable=True
-        )
-        _catch_up(known, folder, place, names_in(folder))
+        known = SegmentIndex(open_database(_index_file(tx, place, agent), _SCHEMA, durable=True))
+        tx.segment_indexes[place, agent] = known
+        known.unindexed = _catch_up(known.connection, folder, place, names_in(folder), _BATCH)
     return known
 
 
@@ -278,8 +393,10 @@ def forget_index(tx: Transaction, place: str, agent: str, *, remove: bool = Fals
             continue
 
 
-def _catch_up(connection: sqlite3.Connection, folder: int, place: str, present: Sequence[str]) -> None:
-    """Index what was appended since, in pieces."""
+def _catch_up(
+    connection: sqlite3.Connection, folder: int, place: str, present: Sequence[str], most: int | None
+) -> dict[str, int]:
+    """Index what was appended since, at most so many lines; returns the segments with more, and from where on."""
     known = {
         name: (inode, size)
         for name, inode, size in connection.execute("SELECT name, inode, bytes FROM segments")
@@ -289,6 +406,7 @@ def _catch_up(connection: sqlite3.Connection, folder: int, place: str, present: 
         connection.execute("DELETE FROM lines WHERE segment = ?", (segment,))
         connection.execute("DELETE FROM segments WHERE name = ?", (segment,))
         connection.execute("COMMIT")
+    unindexed: dict[str, int] = {}
     for segment in reversed(present):
         inode, indexed = known.get(segment, (0, 0))
         size, now = file_operations.size(folder, segment), file_operations.inode(folder, segment)
@@ -296,13 +414,22 @@ def _catch_up(connection: sqlite3.Connection, folder: int, place: str, present: 
             continue
         start = indexed if inode == now and indexed <= size else 0
         rows: list[tuple[str, str | None, str, int, int]] = []
-        for offset, length, line in lines(folder, segment, start):
+        for offset, length, line in lines(folder, segment, start) if most is None or most > 0 else ():
             rows.append((line.name, id_of(place, line.name), segment, offset, length))
-            if len(rows) >= _BATCH:
-                _add(connection, segment, now, offset + length, rows)
+            if len(rows) >= _BATCH or len(rows) == most:
+                start = offset + length
+                _add(connection, segment, now, start, rows)
+                most = None if most is None else most - len(rows)
                 rows = []
+                if most == 0:
+                    break
+        if most == 0:
+            unindexed |= {segment: start} if start < size else {}
+            continue
         end = rows[-1][3] + rows[-1][4] if rows else size
-        _add(connection, segment, now, max(end, indexed if start else 0), rows)
+        _add(connection, segment, now, max(end, start), rows)
+        most = None if most is None else most - len(rows)
+    return unindexed
 
 
 def _add(

@@ -1,12 +1,11 @@
 """Compares a large inbox with its index, in pieces: finds the files that other programs have added or removed.
 
-Reads the folder from one end to the other, then the index, and keeps the names that differ alone. Changes by this store
+Reads the folder from one end to the other, then the index, and returns the names that differ. Changes by this store
 are in the index as soon as they are in the folder, so they do not matter meanwhile. Not aware of what a file contains.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable
 from itertools import islice
 
@@ -14,30 +13,27 @@ from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.mail.store.filenames import parse
 from switchboard_mcp.mail.store.index.inbox_index import InboxView, IndexRow
 
-# Names that are compared at once: about 0.1 s.
-PIECE = 10_000
+# Names that are compared at once: about 0.05 s, and 0.1 s more if all of them are new.
+PIECE = 5_000
 
 
 class InboxComparison:
-    """One comparison. The folder is open until all of it is read."""
+    """One comparison."""
 
-    def __init__(self, folder: int, stamp: int) -> None:
+    def __init__(self, folder: int, stamp: int, listed_at: float) -> None:
         self.stamp = stamp
         """State of the folder at the start."""
+        self.listed_at = listed_at
+        """When the folder was listed before, which also tells this index from a later one."""
         self.differing: set[str] = set()
-        # Opened again: whoever else lists the folder by the same descriptor would begin from the start.
-        own = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            self._entries = os.scandir(own)
-        finally:
-            os.close(own)
+        self._entries = file_operations.each_entry(folder)
         self._has_listed = False
         self._after = ""
 
     def advance(self, folder: int, view: InboxView) -> bool:
         """Compare a piece; returns False once all is compared."""
         if not self._has_listed:
-            found = {entry.name: entry.inode() for entry in islice(self._entries, PIECE)}
+            found = dict(islice(self._entries, PIECE))
             known = view.inodes(found)
             self.differing |= {
                 name
@@ -46,7 +42,6 @@ class InboxComparison:
             }
             if len(found) < PIECE:
                 self._has_listed = True
-                self._entries.close()
             return True
         names = view.names_after(self._after, PIECE)
         self.differing |= {name for name in names if not file_operations.exists(folder, name)}

@@ -6,6 +6,8 @@ modification time: while both agree, nobody else has changed the folder. If they
 the folder is listed and the index written again. It is never synced, so one from before a reboot is not used.
 Most changes are lines of a log (`recent_changes`) until there are enough of them for a transaction. Every thread keeps
 the state it has seen, and the next messages, so a claim reads no database.
+An inbox with very many messages is not listed at once: its index begins with the first of them, is used from then on,
+and gets the others in pieces.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ LARGE = 20_000
 MAX_OPEN = 32
 _BUSY_S = 5.0
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS folder (boot TEXT, stamp INTEGER, listed_at REAL, messages INTEGER);
+CREATE TABLE IF NOT EXISTS folder (
+  boot TEXT, stamp INTEGER, listed_at REAL, messages INTEGER, known_until INTEGER
+);
 CREATE TABLE IF NOT EXISTS waiting (
   name BLOB PRIMARY KEY, ord INTEGER, id TEXT, inode INTEGER, sender TEXT, rank INTEGER
 ) WITHOUT ROWID;
@@ -98,7 +102,7 @@ def _values(row: IndexRow) -> tuple[bytes, int, str, int, str, int]:
 
 _STATE = (
     "SELECT boot, stamp, listed_at, EXISTS (SELECT 1 FROM waiting INDEXED BY others_by_order WHERE rank != 1), "
-    "messages "
+    "messages, known_until "
     "FROM folder"
 )
 _ORDERED = (
@@ -124,7 +128,9 @@ class OpenIndex:
         self.base = self.stamp = NEVER
         self.listed_at = 0.0
         self.messages = 0
-        # True if all files are delivered messages of normal priority.
+        # The order up to which all files are in the database; None if all are.
+        self.known_until: int | None = None
+        # True if all files are known, and are delivered messages of normal priority.
         self.plain = False
         # The first messages of the database by order; `_last` is where they end, None if there are no more.
         self._next: deque[tuple[int, str]] = deque()
@@ -149,9 +155,14 @@ class OpenIndex:
         row = self.connection.execute(_STATE).fetchone()
         if row is None or row[0] != boot:
             return
-        _, self.base, self.listed_at, special, self.messages = row
-        self.stamp, self.plain = self.base, not special
+        _, self.base, self.listed_at, special, self.messages, self.known_until = row
+        self.stamp, self.plain = self.base, not special and self.known_until is None
         self.read_log()
+
+    @property
+    def is_large(self) -> bool:
+        """Return True if so many messages wait that the folder should not be listed."""
+        return self.stamp != NEVER and (self.messages >= LARGE or self.known_until is not None)
 
     def read_log(self) -> None:
         """Apply the lines that follow the known state."""
@@ -219,7 +230,8 @@ def _of(rank: int) -> str:
 class InboxView:
     """The contents of an inbox at one moment, read from its index.
 
-    While files are unread, it shows the messages before the first of them, so that the order is kept.
+    While files are unread, or not all are known, it shows the messages before the first of them, so that the order is
+    kept.
     """
 
     def __init__(self, opened: OpenIndex) -> None:
@@ -228,8 +240,21 @@ class InboxView:
         self._plain = opened.plain
         self._changes = opened.changes
         unread = None if self._plain else self._rows(_FIRST_UNREAD).fetchone()
-        self.partial = unread is not None
-        self._before: int = unread[0] if unread is not None else _NO_LIMIT
+        self.known_until = opened.known_until
+        self.partial = unread is not None or self.known_until is not None
+        self._first_unread: int = unread[0] if unread is not None else _NO_LIMIT
+        unknown = _NO_LIMIT if self.known_until is None else self.known_until + 1
+        self._before = min(self._first_unread, unknown)
+
+    def lacks_first(self) -> bool:
+        """Return True if the messages that come first are not known yet."""
+        if self.known_until is None or self._first_unread <= self.known_until:
+            return False
+        return next(self.ordered(), None) is None
+
+    def has_first(self, count: int) -> bool:
+        """Return True if more messages than this are shown."""
+        return next(islice(self.ordered(), count, None), None) is not None
 
     def unread(self, limit: int) -> list[tuple[str, int]]:
         """Return the name and inode of the first files that were not read yet."""
@@ -342,10 +367,10 @@ class InboxView:
     def _in_order(ranges: Iterable[Iterator[tuple[int, bytes]]]) -> Iterator[str]:
         return (os.fsdecode(name) for _, name in merge(*ranges))
 
-    def since(self, order: int) -> list[str]:
-        """Return the names of the messages with a higher order number."""
+    def since(self, order: int, limit: int) -> list[str]:
+        """Return the names of the first messages with a higher order number, by order."""
         if self._plain:
-            return [name for _, name in self._index.ordered(order)]
+            return [name for _, name in islice(self._index.ordered(order), limit)]
         query = (
             "SELECT ord, name FROM waiting INDEXED BY normal_by_order WHERE rank = 1 AND ord > ? ORDER BY ord"
         )
@@ -356,7 +381,7 @@ class InboxView:
                 "ORDER BY ord"
             )
             ranges.append(self._rows(query, (rank, order)))
-        return list(self._in_order(ranges))
+        return list(islice(self._in_order(ranges), limit))
 
     def with_ids(self, ids: Iterable[str]) -> list[str]:
         """Return the names of the messages with these ids."""
@@ -521,7 +546,7 @@ class InboxIndex:
             return None
         try:
             opened.load(self._boot)
-            if opened.stamp == NEVER or opened.messages < LARGE:
+            if not opened.is_large:
                 return None
             if opened.changes and not opened.plain:
                 # Else another process has done so.
@@ -543,7 +568,7 @@ class InboxIndex:
         except database_errors() as problem:
             self.discard(agent, problem)
             return False
-        return opened.stamp != NEVER and opened.messages >= LARGE
+        return opened.is_large
 
     def known(self, agent: str) -> dict[str, IndexRow]:
         """Return the rows of an index that may be out of date: a file of the same name and inode needs no reading."""
@@ -557,8 +582,29 @@ class InboxIndex:
             self.discard(agent, problem)
             return {}
 
-    def write(self, agent: str, stamp: int, rows: Iterable[IndexRow]) -> None:
-        """Replace the index with the contents of the folder in this state."""
+    def begin(self, agent: str) -> None:
+        """Begin an index of an inbox with very many files; the mailbox lock must be held.
+
+        From now on every change by this store is in it, and `extend` and a comparison with the folder add the rest.
+        """
+        self.write(agent, _unknown_stamp(), (), known_until=-1)
+
+    def extend(self, agent: str, known_until: int) -> None:
+        """Record that all files up to this order are in the index."""
+        opened = self._opened(agent)
+        if opened is None:
+            return
+        try:
+            query = "UPDATE folder SET known_until = max(known_until, ?) WHERE known_until IS NOT NULL"
+            opened.connection.execute(query, (known_until,))
+            opened.forget()
+        except database_errors() as problem:
+            self.discard(agent, problem)
+
+    def write(
+        self, agent: str, stamp: int, rows: Iterable[IndexRow], *, known_until: int | None = None
+    ) -> None:
+        """Replace the index with the contents of the folder in this state, as far as they are known."""
         opened = self._opened(agent, make=True)
         if opened is None:
             return
@@ -569,8 +615,10 @@ class InboxIndex:
                 connection.executemany(_INSERT, map(_values, rows))
                 (count,) = connection.execute("SELECT COUNT(*) FROM waiting WHERE rank >= 0").fetchone()
                 connection.execute("DELETE FROM folder")
-                values = (self._boot, stamp, time.time(), count)
-                connection.execute("INSERT INTO folder VALUES (?, ?, ?, ?)", values)
+                # Unlike that of any listing, so that only one that has begun since completes it.
+                listed_at = time.time() if known_until is None else -time.time()
+                values = (self._boot, stamp, listed_at, count, known_until)
+                connection.execute("INSERT INTO folder VALUES (?, ?, ?, ?, ?)", values)
         except database_errors() as problem:
             self.discard(agent, problem)
 
@@ -620,13 +668,14 @@ class InboxIndex:
         except database_errors() as problem:
             self.discard(agent, problem)
 
-    def mark_listed(self, agent: str) -> None:
-        """Record that the folder was compared with the index."""
+    def mark_listed(self, agent: str, before: float) -> None:
+        """Record that the folder was compared with the index, since which it was listed `before`."""
         opened = self._opened(agent)
         if opened is None:
             return
         try:
-            opened.connection.execute("UPDATE folder SET listed_at = ?", (time.time(),))
+            query = "UPDATE folder SET listed_at = ?, known_until = NULL WHERE listed_at = ?"
+            opened.connection.execute(query, (time.time(), before))
             opened.forget()
         except database_errors() as problem:
             self.discard(agent, problem)

@@ -64,6 +64,10 @@ class RecentReceipts:
         ids = [each for each in dict.fromkeys(reversed(lines)) if is_message_id(each)]
         return ids if len(ids) >= limit else None
 
+    def exists(self) -> bool:
+        """Return True if an outbox was listed since the machine was started."""
+        return os.path.exists(self._listed)
+
     def begin(self) -> None:
         """Begin to note receipts, before the outbox is listed."""
         try:

@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS messages (ord INTEGER PRIMARY KEY, id TEXT UNIQUE, se
 CREATE TABLE IF NOT EXISTS segments (name TEXT PRIMARY KEY, bytes INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='', columnsize=0, prefix='2 3 4 5 6');
 """
+# Up to which order the inbox was read. Databases from before it was noted have none.
+_POSITION = "CREATE TABLE IF NOT EXISTS inbox (position INTEGER);"
 # A database of another version is written again.
 _VERSION = 2
 _WORD = re.compile(r"\w+")
@@ -53,9 +55,15 @@ class WordIndex:
         query = "SELECT 1 FROM messages WHERE id = ?"
         return self._connection.execute(query, (message_id,)).fetchone() is not None
 
-    def newest(self) -> int:
-        """Return the highest order number; 0 if there is no message."""
-        return int(self._connection.execute("SELECT MAX(ord) FROM messages").fetchone()[0] or 0)
+    def ids_between(self, first: int, last: int) -> set[str]:
+        """Return the ids of the indexed messages in a range of orders."""
+        query = "SELECT id FROM messages WHERE ord BETWEEN ? AND ?"
+        return {id for (id,) in self._connection.execute(query, (first, last))}
+
+    def position(self) -> int:
+        """Return the order up to which the messages of the inbox are indexed."""
+        row = self._connection.execute("SELECT position FROM inbox").fetchone()
+        return int(row[0]) if row else 0
 
     def segment_bytes(self, segment: str) -> int:
         """Return up to where a segment of the archive is indexed."""
@@ -63,11 +71,14 @@ class WordIndex:
         row = self._connection.execute(query, (segment,)).fetchone()
         return int(row[0]) if row else 0
 
-    def add(self, messages: Iterable[IndexedMessage]) -> None:
-        """Add messages, in one transaction."""
+    def add(self, messages: Iterable[IndexedMessage], position: int | None = None) -> None:
+        """Add messages and record the position in the inbox, in one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         for each in messages:
             self._insert(each)
+        if position is not None:
+            self._connection.execute("DELETE FROM inbox")
+            self._connection.execute("INSERT INTO inbox VALUES (?)", (position,))
         self._connection.execute("COMMIT")
 
     def add_segment(self, segment: str, lines: Iterable[tuple[int, IndexedMessage | None]]) -> None:
@@ -157,13 +168,13 @@ def opened(path: str, agent: str) -> Iterator[WordIndex | None]:
 
 def _open(file: str) -> sqlite3.Connection:
     if os.path.exists(file):
-        connection = open_database(file, "", durable=True)
+        connection = open_database(file, _POSITION, durable=True)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == _VERSION:
             return connection
         connection.close()
         _remove(file)
-    return open_database(file, f"{_SCHEMA} PRAGMA user_version = {_VERSION};", durable=True)
+    return open_database(file, f"{_SCHEMA} {_POSITION} PRAGMA user_version = {_VERSION};", durable=True)
 
 
 def _remove(file: str) -> None:

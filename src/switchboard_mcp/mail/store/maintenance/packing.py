@@ -25,6 +25,9 @@ PACK_MANY_AFTER_S = 60.0
 # Files packed at once, and looked at: some milliseconds.
 PIECE = 256
 EXAMINED = 2_000
+# Names listed at once, and kept until their files are packed.
+LISTED = 10_000
+KEPT = 50_000
 
 
 def next_agent(tx: Transaction, after: tuple[str, str]) -> tuple[str, str] | None:
@@ -45,7 +48,7 @@ def _is_mailbox(tx: Transaction, place: str, name: str) -> bool:
 
 
 class PackingPass:
-    """One pass over the folder of an agent: lists it once, and packs its old files in pieces.
+    """One pass over the folder of an agent: lists it once, in pieces, and packs its old files in pieces.
 
     Between two pieces other jobs run, so a file may be gone by then. A folder with nothing to pack later is not listed
     again until it changes: `quiet` has its state.
@@ -57,23 +60,37 @@ class PackingPass:
         self.quiet = -1
         self.packed = 0
         self._after_s = after_s
-        self._names: Iterator[str] | None = None
+        self._listing: Iterator[str] | None = None
+        self._listed: list[str] = []
+        self._names: Iterator[str] = iter(())
 
     def pack(self, tx: Transaction, known: int | None = None) -> bool:
         """Pack some files; returns True if there is more to do. Does nothing if the folder is in the `known` state."""
         if tx.is_remote(self.agent) or not tx.has(self.place, self.agent):
             return False  # Its receipts are still to be sent to its machine.
         folder = tx.folder(self.place, self.agent)
-        if self._names is None:
-            state = os.fstat(folder).st_mtime_ns
-            if state == known:
-                self.quiet = state
+        if self._listing is None:
+            self.quiet = os.fstat(folder).st_mtime_ns
+            if self.quiet == known:
                 return False
-            names = [name for name in file_operations.each_name(folder) if self._may_be_packed(name)]
-            self._names = iter(sorted(names))
+            self._listing = file_operations.each_name(folder)
+        more = self._pack_piece(tx, folder)
+        return more or self._list_piece()
+
+    def _list_piece(self) -> bool:
+        """List some names; returns False at the end."""
+        names = list(islice(self._listing or (), LISTED))
+        self._listed += filter(self._may_be_packed, names)
+        ended, some = len(names) < LISTED, bool(self._listed)
+        if ended or len(self._listed) > KEPT:
             if self._after_s is None:
-                self._after_s = PACK_MANY_AFTER_S if len(names) > MANY else PACK_AFTER_S
-            self.quiet = -1 if names else state
+                self._after_s = PACK_MANY_AFTER_S if len(self._listed) > MANY else PACK_AFTER_S
+            self.quiet = -1 if some else self.quiet
+            self._names, self._listed = iter(sorted(self._listed)), []
+        return some or not ended
+
+    def _pack_piece(self, tx: Transaction, folder: int) -> bool:
+        """Pack some of the files that were listed; returns True if there may be more."""
         until = tx.clocks.microseconds() / 1e6 - (self._after_s or 0.0)
         days: dict[str, str] = {}
         examined = 0

@@ -19,6 +19,7 @@ from switchboard_mcp.mail.store import claims, dropped_files, file_operations
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.filenames import parse
 from switchboard_mcp.mail.store.maintenance import lease_record, packing
+from switchboard_mcp.mail.store.maintenance.indexing import IndexingPass
 from switchboard_mcp.mail.store.maintenance.packing import PackingPass
 from switchboard_mcp.mail.store.watcher import MailboxChange, WatchedMailboxes, Watcher
 from switchboard_mcp.mail.store.worker import StoreWorker
@@ -168,8 +169,19 @@ class Sweeper:
         def done(following: PackingPass | None) -> None:
             if following is not None:
                 self._pack(following)
+            else:
+                self._index(IndexingPass())
 
         self._writer.start(work, done)
+
+    def _index(self, current: IndexingPass) -> None:
+        """Index a piece of what was packed; other jobs run before the next one."""
+
+        def done(has_more: bool | None) -> None:
+            if has_more and self.elected:
+                self._index(current)
+
+        self._writer.start(current.advance, done)
 
     def _sweep(self, *, expired: bool) -> None:
         if self._busy or not (self._due or expired):
@@ -190,6 +202,8 @@ class Sweeper:
             self._busy = False
             if self.elected != before:
                 self.watch(self._wanted)
+                if self.elected:
+                    self._index(IndexingPass())
                 # What came before the watch produced no event.
                 self._due |= {""} if self.elected else set()
             # Retry failed or incomplete files with the next tick.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store import receipts
-from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store import file_operations, receipts
 from switchboard_mcp.mail.store.index import recent_receipts
 from switchboard_mcp.mail.store.store import MessageStore
 
@@ -30,14 +30,15 @@ async def test_the_newest_receipts_are_found_without_listing_a_large_outbox(
     # So the file that is appended to takes the place of the other one several times.
     monkeypatch.setattr(recent_receipts, "MAX_BYTES", 600)
     listed: list[str] = []
-    names = Transaction.all_names
+    each_name = file_operations.each_name
 
-    def listing(tx: Transaction, place: str, agent: str) -> list[str]:
-        if place == "outbox":
-            listed.append(agent)
-        return names(tx, place, agent)
+    def listing(folder: int) -> Iterator[str]:
+        path = Path(os.readlink(f"/proc/self/fd/{folder}"))
+        if path.parent.name == "outbox":
+            listed.append(path.name)
+        return each_name(folder)
 
-    monkeypatch.setattr(Transaction, "all_names", listing)
+    monkeypatch.setattr(file_operations, "each_name", listing)
     async with (
         await MessageStore.open(str(workspace), watch=False) as one,
         await MessageStore.open(str(workspace), watch=False) as two,
