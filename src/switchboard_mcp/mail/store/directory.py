@@ -27,7 +27,7 @@ from switchboard_mcp.mail.store.disk import commit_journal, day_segments
 from switchboard_mcp.mail.store.disk.fsync import FsyncBatcher
 from switchboard_mcp.mail.store.file_operations import FileContent, RejectedFile
 from switchboard_mcp.mail.store.filenames import MessageFile, Now, parse, parse_receipt_name
-from switchboard_mcp.mail.store.index.inbox_comparison import InboxComparison
+from switchboard_mcp.mail.store.index.inbox_comparison import FirstFiles, InboxComparison
 from switchboard_mcp.mail.store.index.inbox_index import InboxIndex, IndexRow, has_exact_stamps, stamp_of
 from switchboard_mcp.mail.store.index.recent_receipts import RecentReceipts
 from switchboard_mcp.mail.store.open_folders import OpenFolders
@@ -171,6 +171,13 @@ class StoreDirectory:
         found: dict[str, InboxComparison] | None = getattr(self._threads, "comparisons", None)
         if found is None:
             found = self._threads.comparisons = {}
+        return found
+
+    def buildings(self) -> dict[str, FirstFiles]:
+        """Return the searches for the first files of large inboxes that this thread has begun, by agent."""
+        found: dict[str, FirstFiles] | None = getattr(self._threads, "buildings", None)
+        if found is None:
+            found = self._threads.buildings = {}
         return found
 
     def known_key(self, state: tuple[int, ...]) -> bytes | None:

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Collection, Sequence
-from heapq import nsmallest
 from itertools import islice
 from os import urandom
 
@@ -39,16 +38,15 @@ from switchboard_mcp.mail.store.filenames import (
     foreign_stem,
     is_message_id,
     is_store_id,
-    order_in,
     parse,
     printable,
     receipt_name,
-    waiting_name,
 )
 from switchboard_mcp.mail.store.group_commit import Job
 from switchboard_mcp.mail.store.index import inbox_comparison, inbox_index
-from switchboard_mcp.mail.store.index.inbox_comparison import InboxComparison, changes_of
+from switchboard_mcp.mail.store.index.inbox_comparison import FirstFiles, InboxComparison, changes_of
 from switchboard_mcp.mail.store.index.inbox_index import (
+    HIGHEST_ORDER,
     RELIST_S,
     InboxView,
     IndexRow,
@@ -72,6 +70,8 @@ MAX_READ = 2_000
 READY = 200
 # The first files of an inbox with very many, which are in its index before all others.
 FIRST_FILES = 10_000
+# The files that are added to it at a time after these, for which the folder is listed once: some 50 MiB.
+MORE_FILES = 250_000
 # Pauses before a folder is listed because its index does not fit: a writer changes both within this time.
 INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
 # A large inbox is compared with its index without a reason so seldom that this many files a second are read at most.
@@ -83,7 +83,6 @@ DELIVERY_WAIT_S = 2.0
 # A file that cannot be parsed may still be being written.
 SETTLE_S = 1.0
 _LONGEST_KEPT_NAME = 120
-_HIGHEST_ORDER = 10**16
 
 
 class Inbox(msgspec.Struct):
@@ -245,6 +244,9 @@ def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -
     if changed:
         _correct(tx, agent, changed, exact=False)
         view = index.latest(agent) or view
+    if view.known_until is not None and view.known_until < HIGHEST_ORDER:
+        _build_piece(tx, agent, view)
+        return True
     current = comparisons.get(agent)
     if current is None or current.listed_at != view.listed_at:
         current = comparisons[agent] = InboxComparison(folder, stamp_of(folder), view.listed_at)
@@ -298,17 +300,31 @@ def begin_large(tx: Transaction, agent: str) -> None:
         return  # The lock is held for long: the folder is listed.
 
 
-def _add_first(tx: Transaction, agent: str, known_until: int) -> None:
-    """Add the files that come first after this order to the index of a large inbox."""
-    folder = tx.folder("inbox", agent)
-    after = waiting_name(Stem(max(known_until, 0), "~"))  # Follows all names of this order.
-    names = (name for name in file_operations.each_name(folder) if after < name < "msg_:")
-    first = [name for name in nsmallest(FIRST_FILES, names) if parse("inbox", name) is not None]
-    for begin in range(0, len(first), inbox_comparison.PIECE):
-        _correct(tx, agent, first[begin : begin + inbox_comparison.PIECE], exact=False)
-    # There may be more of the last order.
-    last = order_in(first[-1]) - 1 if len(first) == FIRST_FILES else _HIGHEST_ORDER
-    tx.directory.index.extend(agent, last)
+def _add_first(tx: Transaction, agent: str, view: InboxView) -> None:
+    """Add the files that come first after the known ones to the index of a large inbox."""
+    files = FirstFiles(tx.folder("inbox", agent), view.known_until or 0, FIRST_FILES, view.listed_at)
+    while not files.has_ended:
+        _add_found(tx, agent, files)
+
+
+def _add_found(tx: Transaction, agent: str, files: FirstFiles) -> None:
+    found = files.advance()
+    if found is not None:
+        names, known_until = found
+        _correct(tx, agent, names, exact=False)
+        tx.directory.index.extend(agent, known_until)
+
+
+def _build_piece(tx: Transaction, agent: str, view: InboxView) -> None:
+    """Add some files to an index that does not have all of them yet."""
+    building = tx.directory.buildings()
+    files = building.get(agent)
+    if files is None or files.listed_at != view.listed_at:
+        folder = tx.folder("inbox", agent)
+        files = building[agent] = FirstFiles(folder, view.known_until or 0, MORE_FILES, view.listed_at)
+    _add_found(tx, agent, files)
+    if files.has_ended:
+        del building[agent]
 
 
 def _latest(tx: Transaction, agent: str, *, background: bool) -> Inbox | None:
@@ -324,7 +340,7 @@ def _latest(tx: Transaction, agent: str, *, background: bool) -> Inbox | None:
             pass
     view = index.latest(agent)
     if view is not None and view.lacks_first() and not tx.holds(agent):
-        _add_first(tx, agent, view.known_until or 0)
+        _add_first(tx, agent, view)
         view = index.latest(agent)
     if view is not None and _must_read(tx, agent, view, background=background):
         _read_piece(tx, agent, view.unread(MAX_READ), background=background)

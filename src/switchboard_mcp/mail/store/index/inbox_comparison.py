@@ -1,7 +1,9 @@
 """Compares a large inbox with its index, in pieces: finds the files that other programs have added or removed.
 
-Reads the folder from one end to the other, then the index, and returns the names that differ. Changes by this store
-are in the index as soon as they are in the folder, so they do not matter meanwhile. Not aware of what a file contains.
+A new index gets the messages that come first before all others, so that they can be claimed, and so that rows are
+written in their order, which is several times as fast. A comparison reads the folder from one end to the other, then
+the index, and returns the names that differ. Changes by this store are in the index as soon as they are in the folder,
+so they do not matter meanwhile. Not aware of what a file contains.
 """
 
 from __future__ import annotations
@@ -10,11 +12,56 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.filenames import parse
-from switchboard_mcp.mail.store.index.inbox_index import InboxView, IndexRow
+from switchboard_mcp.mail.store.filenames import Stem, order_in, parse, waiting_name
+from switchboard_mcp.mail.store.index.inbox_index import HIGHEST_ORDER, InboxView, IndexRow
 
 # Names that are compared at once: about 0.05 s, and 0.1 s more if all of them are new.
 PIECE = 5_000
+
+
+# Names that are listed at once: about 0.02 s.
+LISTED = 20_000
+
+
+class FirstFiles:
+    """Finds the files of an inbox that come first after an order, in pieces. Keeps no more than twice as many names."""
+
+    def __init__(self, folder: int, after: int, most: int, listed_at: float) -> None:
+        self.listed_at = listed_at
+        """As that of a comparison."""
+        self._names = file_operations.each_name(folder)
+        self._after = waiting_name(Stem(max(after, 0), "~"))  # Follows all names of this order.
+        self._before = "msg_:"  # Follows all names of messages.
+        self._most = most
+        self._found: list[str] = []
+        self._has_listed = self._has_more = False
+
+    def advance(self) -> tuple[list[str], int] | None:
+        """List some names; once all are listed, return the first ones, and the order up to which they are all.
+
+        Returns fewer than there are at the end of each piece, and none after the last one.
+        """
+        if not self._has_listed:
+            names = list(islice(self._names, LISTED))
+            self._found += [name for name in names if self._after < name < self._before]
+            self._has_listed = len(names) < LISTED
+            if len(self._found) > 2 * self._most or self._has_listed:
+                self._found.sort()
+                self._has_more = self._has_more or len(self._found) > self._most
+                del self._found[self._most :]
+                self._before = self._found[-1] if len(self._found) == self._most else self._before
+            return None
+        names, self._found = self._found[:PIECE], self._found[PIECE:]
+        messages = [name for name in names if parse("inbox", name) is not None]
+        if not self._found and not self._has_more:
+            return messages, HIGHEST_ORDER
+        # There may be more of the last order.
+        return messages, order_in(messages[-1]) - 1 if messages else -1
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True if all that were found have been returned."""
+        return self._has_listed and not self._found
 
 
 class InboxComparison:

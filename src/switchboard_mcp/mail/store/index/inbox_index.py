@@ -74,6 +74,9 @@ _NO_LIMIT = 2**63 - 1
 LOG_SUFFIX = ".changes"
 # Messages that are read from the database at once.
 READ_AHEAD = 256
+# `known_until` of an index that has all names of a large inbox, of which some are not read yet; and a lower one.
+LISTED = 10**16 + 1
+HIGHEST_ORDER = 10**16
 # The state of a folder before it was ever seen.
 NEVER = -1
 _START = (-1, "")
@@ -114,6 +117,7 @@ _FIRST_UNREAD = (
 )
 _READ = "UPDATE waiting SET ord = ?, id = ?, inode = ?, sender = ?, rank = ? WHERE name = ? AND rank = -2"
 _INSERT = "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ?, ?)"
+_ADD = "INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class OpenIndex:
@@ -128,7 +132,7 @@ class OpenIndex:
         self.base = self.stamp = NEVER
         self.listed_at = 0.0
         self.messages = 0
-        # The order up to which all files are in the database; None if all are.
+        # The order up to which all files are in the database; None if all are, and are read.
         self.known_until: int | None = None
         # True if all files are known, and are delivered messages of normal priority.
         self.plain = False
@@ -413,13 +417,19 @@ class InboxView:
         """Return the inodes of these files, as far as they are known; 0 for a file that is not a message."""
         added = {each.name: each.inode for each in self._changes.added()}
         found = {}
-        for name in names:
-            if name in added:
-                found[name] = added[name]
-            elif name not in self._changes.hidden:
-                row = self._rows("SELECT inode FROM waiting WHERE name = ?", (os.fsencode(name),)).fetchone()
-                if row is not None:
-                    found[name] = row[0]
+        # In one transaction: without, every query would lock the file and look for changes.
+        self._connection.execute("BEGIN")
+        try:
+            for name in names:
+                if name in added:
+                    found[name] = added[name]
+                elif name not in self._changes.hidden:
+                    query = "SELECT inode FROM waiting WHERE name = ?"
+                    row = self._rows(query, (os.fsencode(name),)).fetchone()
+                    if row is not None:
+                        found[name] = row[0]
+        finally:
+            self._connection.rollback()
         return found
 
     def names_after(self, name: str, limit: int) -> list[str]:
@@ -674,8 +684,11 @@ class InboxIndex:
         if opened is None:
             return
         try:
-            query = "UPDATE folder SET listed_at = ?, known_until = NULL WHERE listed_at = ?"
-            opened.connection.execute(query, (time.time(), before))
+            query = (
+                "UPDATE folder SET listed_at = ?, known_until = CASE WHEN known_until IS NOT NULL THEN ? END "
+                "WHERE listed_at = ?"
+            )
+            opened.connection.execute(query, (time.time(), LISTED, before))
             opened.forget()
         except database_errors() as problem:
             self.discard(agent, problem)
@@ -698,8 +711,10 @@ class InboxIndex:
             rows = [(os.fsencode(e.name), e.order, e.id, e.inode, e.sender, 1) for e in changes.added()]
             gone = {os.fsencode(name) for name in removed}
             for row in (*(row for row in rows if row[0] not in gone), *map(_values, added)):
-                count += (row[-1] >= 0) - _delete(connection, row[0])
-                connection.execute(_INSERT, row)
+                if not connection.execute(_ADD, row).rowcount:
+                    count -= _delete(connection, row[0])
+                    connection.execute(_INSERT, row)
+                count += row[-1] >= 0
             connection.execute("UPDATE folder SET stamp = ?, messages = messages + ?", (stamp, count))
         opened.forget()
         return True
@@ -716,6 +731,9 @@ class InboxIndex:
                     changed = connection.execute(_READ, (*values, name)).rowcount
                     found += changed if values[-1] != DROPPED else 0
                 connection.execute("UPDATE folder SET messages = messages + ?", (found,))
+                if connection.execute(_FIRST_UNREAD).fetchone() is None:
+                    query = "UPDATE folder SET known_until = NULL WHERE known_until = ?"
+                    connection.execute(query, (LISTED,))
         except database_errors() as problem:
             self.discard(agent, problem)
 
