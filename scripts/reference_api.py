@@ -24,9 +24,11 @@ The same as an OpenAPI 3.1 document, with the members of requests and responses:
 
 | method | path | description |
 | --- | --- | --- |
-| `POST` | `/api/login` | A cookie for a `token`, or for the `code` of the link, and the `pageKey` that requests with the cookie need in the header `X-Page-Key`. |
+| `POST` | `/api/login` | A cookie and its `pageKey`, for a `token` or the `code` of the link. |
 | `POST` | `/api/logout` | Forget the cookie. |
 | `POST` | `/api/link` | The `code` of a new link, with the rights of your token. A cookie gets none. |
+
+Requests with the cookie need its `pageKey` in the header `X-Page-Key`.
 
 ## Endpoints
 

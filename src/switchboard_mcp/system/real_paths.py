@@ -8,7 +8,10 @@ import sys
 # Names at the end of a path that may be absent, as for a file that is about to be written in a new folder.
 MAX_ABSENT = 4
 DELETED = " (deleted)"
-LOOK_UP = os.O_PATH | os.O_CLOEXEC if sys.platform == "linux" else 0
+if sys.platform == "linux":
+    LOOK_UP = os.O_PATH | os.O_CLOEXEC
+else:
+    LOOK_UP = 0
 
 
 def real_path(path: str) -> str:
