@@ -1,4 +1,4 @@
-"""Scenario: what one act costs as a mailbox grows: so many messages wait, and as many are settled.
+"""Scenario: the cost of one operation as a mailbox grows, with as many messages settled as waiting.
 
 The trees are written by a generator, as the store would have left them: files, segments, and the small records of
 order numbers and quotas; no index. Each is measured by a process of its own: first the acts while nothing is indexed
@@ -59,7 +59,7 @@ WORDS = ("apple", "river", "stone", "cloud", "tiger", "paper", "light", "ocean")
 
 
 def generate(workspace: Path, count: int) -> None:
-    """Write a tree in which so many messages wait for one agent, and so many more are settled."""
+    """Write a tree with `count` messages waiting for one agent, and as many settled."""
     directory = StoreDirectory(str(workspace), system_clocks(), ROOM)
     directory.make()
     with directory.transaction() as tx:
@@ -139,7 +139,7 @@ def _line(name: str, at: int, data: bytes) -> bytes:
 
 
 async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Processor milliseconds of each act; and what happens before the indexes are built."""
+    """Return CPU milliseconds of each operation, and times and memory while the indexes are built."""
     dropped = asyncio.Event()
     async with await MessageStore.open(str(workspace), quotas=ROOM, report=lambda _: dropped.set()) as store:
         draft = Draft(action="delegate_task", payload=PAYLOAD)
@@ -179,7 +179,7 @@ async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[s
             "file dropped by a program, delivered": drop,
             "claim, an urgent one came last": claim_urgent,
         }
-        taken = {}
+        cpu_ms = {}
         for name, act in acts.items():
             if act is claim_urgent:
                 await store.send(urgent, sender=SENDER, recipient=AGENT)
@@ -189,10 +189,10 @@ async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[s
                 begin = time.process_time()
                 await act(number)
                 each.append((time.process_time() - begin) * 1000)
-            taken[name] = statistics.median(each)
+            cpu_ms[name] = statistics.median(each)
         building["memory at the end, MiB"] = _memory("VmRSS")
         building["most memory, MiB"] = _memory("VmHWM")
-        return taken, building
+        return cpu_ms, building
 
 
 def _memory(key: str) -> float:
@@ -208,7 +208,7 @@ def _drop(workspace: Path, number: int) -> None:
 
 
 async def space(workspace: Path, count: int) -> dict[str, float]:
-    """Bytes of the disk for each settled message of 600 bytes: with its receipts, before and after packing."""
+    """Return bytes on disk of a settled message of 600 bytes with its receipts, before and after packing."""
     async with await MessageStore.open(str(workspace), watch=False, quotas=ROOM) as store:
         for agent in (AGENT, SENDER):
             await store.register(agent)
@@ -344,8 +344,8 @@ def run(options: Options) -> Report:
         [name, *(cell(found[size][name], 2) for size in sizes), f"{found[largest][name] / ms:.1f} ×"]
         for name, ms in found[BASE].items()
     ]
-    heads = ["processor ms per act", *(f"{size:,}" for size in sizes), "growth"]
-    table = Table("One agent, so many messages waiting and as many settled", heads, rows)
+    heads = ["CPU ms per operation", *(f"{size:,}" for size in sizes), "growth"]
+    table = Table("One agent with this many messages waiting and as many settled", heads, rows)
     build = Table(
         "Before the indexes are built, and the process that has done all of this",
         ["", *(f"{size:,}" for size in sizes)],
@@ -353,7 +353,7 @@ def run(options: Options) -> Report:
     )
     kept = [[name, cell(size, 0)] for name, size in settled.items()]
     worst = max(found[largest][name] / ms for name, ms in found[BASE].items())
-    goals = [Goal(f"growth of the dearest act, {BASE:,} to {largest:,}", worst, "at most", 2)]
+    goals = [Goal(f"largest growth of an operation, {BASE:,} to {largest:,}", worst, "at most", 2)]
     if 100_000 in building:
         goals.append(Goal("index of 100,000 built", building[100_000]["indexed, s"], "at most", 20, "s"))
     goals.append(Goal("a settled message of 600 bytes", settled["in segments"], "at most", 2_048, " bytes"))

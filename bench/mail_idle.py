@@ -1,4 +1,4 @@
-"""Scenario: what idle processes of a workspace cost, by the number of agents that are registered in it.
+"""Scenario: the cost of idle processes, by the number of agents of the workspace.
 
 A stdio session of its own, which sweeps the mail; one more, which does not; and a broker with several sessions. Each
 has registered as an agent and does nothing after that. Processor time is summed for a while and given per minute.
@@ -42,7 +42,7 @@ def idle(pids: list[int], seconds: float) -> list[float]:
 
 
 def serving(folder: Path) -> list[int]:
-    """The processes of all sessions in this folder, and of the broker, which is not their child."""
+    """Return the processes of all sessions in this folder, and of the broker, which is not their child."""
     mark = f"XDG_STATE_HOME={folder}/state"
     return [int(name) for name in os.listdir("/proc") if name.isdecimal() and mark in _environment(name)]
 

@@ -1,4 +1,4 @@
-"""Scenario: what a call costs over HTTP, in both eras of the protocol.
+"""Scenario: the cost of a call over HTTP, in both eras of the protocol.
 
 Owns the rounds: all contestants stay up together and take turns in short blocks, so that noise meets all alike. Those
 that are proxies relay to the same echo child; the official SDK's own server has the echo in itself, and no child.

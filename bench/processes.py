@@ -11,7 +11,7 @@ TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def read(path: str) -> str:
-    """The file's text, empty where the process has gone meanwhile."""
+    """Return the text of a file; empty if the process has ended."""
     try:
         with open(path) as file:
             return file.read()
@@ -65,7 +65,7 @@ def lookup(pid: int) -> Process | None:
 
 
 def descendants(root: int) -> list[Process]:
-    """The process `root` and everything below it, parents first."""
+    """Return the process `root` and its descendants, parents first."""
     found = [lookup(int(name)) for name in os.listdir("/proc") if name.isdecimal()]
     processes = [process for process in found if process]
     tree = [process for process in processes if process.pid == root]
@@ -93,7 +93,7 @@ class Footprint:
 
 
 def footprint(root: int, child: list[str]) -> Footprint | None:
-    """The processes under `root` that are not the child, the largest one taken for the server; None if none."""
+    """Return the processes under `root` except the child, the largest as the server; None if there is none."""
     own = [process for process in descendants(root) if process.argv != child]
     own.sort(key=Process.rss, reverse=True)
     return Footprint(own[0], tuple(own[1:])) if own else None

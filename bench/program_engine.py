@@ -1,4 +1,4 @@
-"""Scenario: what running programs costs: checks, steps, calls, memory, and many programs that wait.
+"""Scenario: the cost of running programs: checks, steps, calls, memory, and many programs that wait.
 
 The helper process is the real one, confined as in service. `call` answers at once, so the time of a program with calls
 is that of the helper, of the gateway's part, and of the log. A plain call of the same function is the direct one.

@@ -1,4 +1,4 @@
-"""Scenario: what a sandbox costs: starts, whole lives and calls of a program, in each preset and without, interleaved.
+"""Scenario: the cost of a sandbox: starts, lifetimes and calls of a program in each preset and without, interleaved.
 
 A start ends when the program runs; a life ends when its exit is reported, with all that the kernel clears up.
 """

@@ -149,7 +149,7 @@ def installed(folders: list[Path]) -> Iterator[Server]:
 
 
 def run(options: Options) -> Report:
-    """One table, one goal."""
+    """Return one table and one goal."""
     if sys.platform != "linux":
         return Report(notes=["sandbox_servers: sandboxes are for Linux"])
     more = [Path(path) for path in os.environ.get("BENCH_SERVERS", "").split(":") if path]

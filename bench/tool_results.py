@@ -1,4 +1,4 @@
-"""Scenario: how many tokens of recorded tool results reach a model, and what reading on costs.
+"""Scenario: tokens of recorded tool results that reach a model, and the cost of reading on.
 
 The data has the results of one agent's runs and its final answers. A word of a result counts as needed if it occurs in
 a later call or in the answer, neither in the task nor before, nor in more than 8 % of all tasks. If a shortened answer
