@@ -430,6 +430,12 @@ def test_the_time_to_live_is_the_one_that_the_host_wants_within_the_limit(board:
         assert created["task"]["ttl"] == got
 
 
+@pytest.mark.parametrize(("wanted", "told"), [(50, 50), (-5, 50), (0.001, 50), (1e300, 60_000)])
+def test_no_child_makes_a_host_poll_without_end_or_never(board: Board, wanted: float, told: int) -> None:
+    bridge = Bridge(board, "legacy", "legacy")
+    assert bridge.get(pollInterval=wanted)["pollInterval"] == told
+
+
 def test_status_messages_of_the_child_and_changes_reach_the_owner(board: Board) -> None:
     bridge = Bridge(board, "legacy", "legacy")
     other = bridge.connect("bob")

@@ -27,6 +27,7 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.protocol.message_meta import RELATED_TASK, Meta
+from switchboard_mcp.protocol.result_ids import MAX_POLL_S, MIN_POLL_S
 from switchboard_mcp.transport.rpc import UNREADABLE
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 CALL_ID = b"1"
 # Hosts are asked to poll this often, unless the child asks for something else.
 POLL_MS = 1_000
+MIN_POLL_MS, MAX_POLL_MS = round(MIN_POLL_S * 1000), round(MAX_POLL_S * 1000)
 # Results of ended tasks that are kept for a principal; the oldest go first.
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 # Questions of one task that wait for an answer. A child may ask more later.
@@ -252,7 +254,7 @@ class OwnTask:
                 return
             text = reported.status_message or reported.message or ""
             if reported.poll_interval:
-                self._poll_ms = round(reported.poll_interval)
+                self._poll_ms = round(min(max(reported.poll_interval, MIN_POLL_MS), MAX_POLL_MS))
             if text and text != self._message and not self.has_ended:
                 self._message = text
                 self._change(self.status)
@@ -277,6 +279,7 @@ class OwnTask:
 
     def listen(self, session: Session, subscription: ListenSubscription) -> None:
         """Report changes to a stateless host that listens."""
+        self._forget_ended_listens()
         self._listens.append((session, subscription))
 
     def end(self, answer: RpcMessage) -> None:
@@ -328,9 +331,7 @@ class OwnTask:
     def _change(self, status: str) -> None:
         """Record a change, and notify the owner of it."""
         self.status, self._updated = status, time.time()
-        self._listens = [
-            (session, one) for session, one in self._listens if session.listens.get(one.id) is one
-        ]
+        self._forget_ended_listens()
         for _, subscription in self._listens:
             body = decode_members(jsonrpc.encode(self.describe(stateless=True)))
             subscription.notify("notifications/tasks", body)
@@ -338,6 +339,11 @@ class OwnTask:
         if holder is not None and holder.initialized and holder.offers_tasks:
             body_for_holder = self._head(stateless=False, client=holder.client)
             holder.channel.send(jsonrpc.notification(STATUS, jsonrpc.encode(body_for_holder)))
+
+    def _forget_ended_listens(self) -> None:
+        self._listens = [
+            (session, one) for session, one in self._listens if session.listens.get(one.id) is one
+        ]
 
     def _drop(self, key: str) -> Question | None:
         question = self._questions.pop(key, None)
