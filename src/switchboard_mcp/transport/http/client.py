@@ -7,7 +7,7 @@ Not aware of what is sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
 import httpcore2
@@ -29,6 +29,12 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_REDIRECTS = 5
 # How long to wait for the end of a complete response in order to reuse its connection.
 DRAIN_TIMEOUT_S = 0.5
+
+# JSON and text become up to fifty times as small. What is suspected has to be large, too.
+MAX_EXPANSION = 200
+MIN_SUSPECT_BYTES = 4 * 1024 * 1024
+# A compressed body is decompressed in turns with other tasks: some 2 ms each.
+TURN_BYTES = 1024 * 1024
 
 # The errors that the HTTP libraries raise for a failed request.
 HTTP_ERRORS = (
@@ -146,11 +152,36 @@ def content_type(response: httpx2.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
+def body_chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Return the parts of a body, decompressed."""
+    return _decompressed(response) if "content-encoding" in response.headers else response.aiter_bytes()
+
+
+async def _decompressed(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Yield a body that a server has compressed, in turns with other tasks.
+
+    A kilobyte may become a megabyte, and a petabyte if it was compressed several times. Raises `DecodingError`.
+    """
+    if "," in response.headers["content-encoding"]:
+        raise httpx2.DecodingError("it was compressed more than once")
+    size = turn = 0
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            size += len(part)
+            if size > max(MIN_SUSPECT_BYTES, MAX_EXPANSION * response.num_bytes_downloaded):
+                raise httpx2.DecodingError(f"it is more than {MAX_EXPANSION} times as large as it was sent")
+            yield part
+            turn += len(part)
+            if turn >= TURN_BYTES:
+                turn = 0
+                await asyncio.sleep(0)
+
+
 async def read_body(response: httpx2.Response, limit: int) -> bytes | Oversized:
     """Read a whole body; `Oversized` if it exceeds the limit."""
     parts: list[bytes] = []
     size = 0
-    async with aclosing(response.aiter_bytes()) as chunks:
+    async with aclosing(body_chunks(response)) as chunks:
         async for part in chunks:
             parts.append(part)
             size += len(part)

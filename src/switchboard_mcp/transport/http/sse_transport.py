@@ -19,7 +19,7 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
-from switchboard_mcp.transport.http.client import HttpClient, content_type, drain
+from switchboard_mcp.transport.http.client import HttpClient, body_chunks, content_type, drain
 from switchboard_mcp.transport.http.http_errors import (
     NOT_FOUND,
     find_rpc_error,
@@ -71,7 +71,7 @@ class SseTransport(HttpTransport):
                 raise SwitchboardError(
                     response_failure(self.server, response, await read_error_body(response))
                 )
-            async with aclosing(response.aiter_bytes()) as chunks:
+            async with aclosing(body_chunks(response)) as chunks:
                 async for chunk in chunks:
                     for event in events.feed(chunk):
                         await self._on_event(event, response)
@@ -125,7 +125,7 @@ class SseTransport(HttpTransport):
         headers = {"content-type": "application/json"}
         async with self.client.stream("POST", self._endpoint, headers, queued) as response:
             if response.is_success:
-                async with aclosing(response.aiter_bytes()) as chunks:
+                async with aclosing(body_chunks(response)) as chunks:
                     await drain(chunks)
                 return
             body = await read_error_body(response)

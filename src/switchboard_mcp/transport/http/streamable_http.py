@@ -24,7 +24,7 @@ from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.protocol.sse import EventStream
-from switchboard_mcp.transport.http.client import HttpClient, content_type, drain, read_body
+from switchboard_mcp.transport.http.client import HttpClient, body_chunks, content_type, drain, read_body
 from switchboard_mcp.transport.http.http_errors import (
     find_rpc_error,
     read_error_body,
@@ -270,7 +270,7 @@ class StreamableHttpTransport(HttpTransport):
         self, response: httpx2.Response, events: EventStream, exchange: PostExchange | None
     ) -> None:
         """Deliver messages until the response has come or the stream ends."""
-        async with aclosing(response.aiter_bytes()) as chunks:
+        async with aclosing(body_chunks(response)) as chunks:
             async for chunk in chunks:
                 for event in events.feed(chunk):
                     if isinstance(event, Oversized):
@@ -338,7 +338,7 @@ class StreamableHttpTransport(HttpTransport):
                 body = await read_error_body(response)
                 self._check_session(response, body)
                 raise SwitchboardError(response_failure(self.server, response, body))
-            async with aclosing(response.aiter_bytes()) as chunks:
+            async with aclosing(body_chunks(response)) as chunks:
                 await drain(chunks)
 
     def on_post_failed(self, problem: Failure) -> None:

@@ -10,7 +10,7 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed
 from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
-from switchboard_mcp.transport.http.client import HttpClient, content_type, read_body
+from switchboard_mcp.transport.http.client import HttpClient, body_chunks, content_type, read_body
 from switchboard_mcp.transport.http.http_errors import MAX_ERROR_BYTES
 from switchboard_mcp.transport.http.remote_base import RemoteServer
 
@@ -43,7 +43,7 @@ async def _speaks_sse(client: HttpClient, url: str) -> bool:
     async with client.stream("GET", url, {"accept": EVENTS}) as response:
         if not response.is_success or content_type(response) != EVENTS:
             return False
-        async with aclosing(response.aiter_bytes()) as chunks:
+        async with aclosing(body_chunks(response)) as chunks:
             async for chunk in chunks:
                 for event in events.feed(chunk):
                     return isinstance(event, ServerSentEvent) and event.name == "endpoint"

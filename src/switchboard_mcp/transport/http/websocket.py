@@ -112,6 +112,7 @@ class WebSocketTransport(RemoteTransportBase):
             open_timeout=OPEN_TIMEOUT_S,
             close_timeout=CLOSE_TIMEOUT_S,
             ping_interval=PING_INTERVAL_S,
+            compression=None,  # a frame of a hundred kilobytes could become one of the limit, at once
             max_size=(None, self.limit),  # messages are bounded in `_next`, frames here
             logger=_muted_logger,
             proxy=None if local else True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -20,6 +21,47 @@ from tests.unit.transport.http.streamables import (
 )
 from tests.unit.transport.http.webserver import Handler, Reply, Request, serving
 from tests.unit.transport.recorder import settle
+
+BOMB = gzip.compress(b" " * (64 << 20), 9)  # 64 KiB
+
+
+class TestCompression:
+    async def test_an_answer_may_be_compressed(self) -> None:
+        value = [{"id": number, "text": "x" * 100} for number in range(50_000)]
+
+        async def handle(request: Request, reply: Reply) -> None:
+            body = json.dumps(result(1, value)).encode()
+            headers = {"content_type": "application/json", "content_encoding": "gzip"}
+            await reply.send(200, gzip.compress(body), **headers)
+
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
+            rig.ask("tools/call", 1, ENVELOPE)
+            await rig.until_received(1)
+        assert decoded(rig)[0]["result"] == value
+
+    @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+    async def test_one_that_grows_without_end_fails_its_call(self, kind: str) -> None:
+        async def handle(request: Request, reply: Reply) -> None:
+            await reply.send(200, BOMB, content_type=kind, content_encoding="gzip")
+
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
+            rig.ask("tools/call", 1, ENVELOPE)
+            lost = await rig.until_lost()
+        assert lost.code == "child_http_error"
+        assert "more than 200 times as large" in lost.message
+
+    async def test_one_that_was_compressed_twice_fails_its_call(self) -> None:
+        """Each time multiplies by a thousand, and what comes between need not become anything that is counted."""
+
+        async def handle(request: Request, reply: Reply) -> None:
+            body = gzip.compress(gzip.compress(json.dumps(result(1)).encode()))
+            await reply.send(200, body, content_type="application/json", content_encoding="gzip, gzip")
+
+        async with serving(handle) as web, dialled(StreamableHttpTransport, web.url) as rig:
+            rig.ask("tools/call", 1, ENVELOPE)
+            lost = await rig.until_lost()
+        assert lost.code == "child_http_error"
+        assert "more than once" in lost.message
 
 
 class TestWithoutHandshake:

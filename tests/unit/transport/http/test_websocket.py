@@ -88,6 +88,21 @@ async def test_headers_go_with_the_opening() -> None:
     assert seen[0].headers["User-Agent"].startswith("switchboard/")
 
 
+async def test_nothing_is_compressed() -> None:
+    """A compressed frame of a hundred kilobytes may become one of the limit, and stop everybody meanwhile."""
+    offered: list[str | None] = []
+
+    async def handle(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        offered.append(socket.request.headers.get("Sec-WebSocket-Extensions"))
+        await echo(socket)
+
+    async with serving(handle) as url, dialled(WebSocketTransport, url) as rig:
+        rig.ask("x", 1, b"{}")
+        await rig.until_received(1)
+    assert offered == [None]
+
+
 async def test_a_server_that_names_no_subprotocol_is_spoken_to_as_well() -> None:
     async with serving(echo, subprotocols=None) as url, dialled(WebSocketTransport, url) as rig:
         rig.ask("x")
