@@ -43,7 +43,7 @@ class ApiRequest(Struct):
         """Decode the body. Raise 400 if it does not match."""
         try:
             return msgspec.json.decode(self.body or b"{}", type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise HTTPException(400, f"The body is invalid: {problem}.") from None
 
 

@@ -7,6 +7,7 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from switchboard_mcp.server.dashboard.api.children import TryRequest
 from switchboard_mcp.server.dashboard.api.openapi import document
 from switchboard_mcp.server.dashboard.api.routes import QUERY, ROUTES, ApiRequest, ApiRoute, load_handler
 from switchboard_mcp.server.dashboard.dashboard_access import SCOPES, Viewer
@@ -94,3 +95,11 @@ def test_what_is_no_number_is_refused(text: str) -> None:
 def test_a_number_is_kept_within_bounds() -> None:
     assert ApiRequest(Viewer("", "admin"), (), {"limit": "99"}).number("limit", 1, 10) == 10
     assert ApiRequest(Viewer("", "admin"), (), {}).number("limit", 1, 10) == 1
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"subtool":1}', b'{"subtool":"\xff"}', b'{"args":' + b"[" * 5_000])
+def test_a_body_that_cannot_be_read_is_a_mistake_of_its_sender(body: bytes) -> None:
+    request = ApiRequest(Viewer("", "admin"), (), {}, body)
+    with pytest.raises(HTTPException) as refused:
+        request.decode(TryRequest)
+    assert refused.value.status_code == 400
