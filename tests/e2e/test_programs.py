@@ -366,6 +366,28 @@ found
     assert made == [{"name": "a"}, {"name": "b"}]
 
 
+@pytest.mark.parametrize(
+    ("gate", "reads", "writes"),
+    [
+        ([{"ask": "session", "hints": {"readOnly": False}}], "", "asks before the program, which can write"),
+        ({"otherwise": "ask", "rules": [{"allow": True, "subtool": "read"}]}, "", "asks before the program"),
+        ([{"ask": "always", "suite": "program"}], "subtool 'run'", "subtool 'run'"),
+        ([{"deny": True, "hints": {"readOnly": False}}], "denies", "denies"),
+    ],
+    ids=["writes", "otherwise", "programs themselves", "denied"],
+)
+async def test_a_rule_about_any_tool_asks_about_what_a_program_can_call_and_not_about_its_run(
+    notes: Path, gate: object, reads: str, writes: str
+) -> None:
+    configure(notes, {"programs": {"enabled": True, "approve": "never"}, "gate": gate})
+    (notes / "reads.py").write_text("import notes\n(await notes.read(name='a'))['text']\n")
+    (notes / "writes.py").write_text(WRITES)
+    for name, refusal in (("reads.py", reads), ("writes.py", writes)):
+        ran = run(notes, "program", "run", name)
+        assert (ran.returncode, bool(ran.stdout)) == ((1, False) if refusal else (0, True))
+        assert refusal in ran.stderr
+
+
 async def test_a_run_goes_on_after_a_kill_and_repeats_no_write(workspace: Path, home: Path) -> None:
     set_up(workspace, programs={"enabled": True, "approve": "never"})
     code = """

@@ -49,6 +49,7 @@ from switchboard_mcp.policy.gate.rules import (
     Kind,
     ToolHints,
     tool_hints,
+    without_general_questions,
 )
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
@@ -94,6 +95,7 @@ class GatedCall(Struct):
     args: bytes
     proceed: Callable[[], None]
     refuse: Callable[[Failure], None]
+    rules: GateRules
     decision: Decision = Decision("allow")
     is_answered: bool = False
     question: Question | None = None  # made of the call, if it has none of its own
@@ -111,6 +113,7 @@ class CallGate:
     def __init__(self, settings: GateSettings, context: ChildContext) -> None:
         self.settings = settings
         self._rules = GateRules(settings)
+        self._rules_of_wholes = GateRules(without_general_questions(settings))
         self._context = context
         self._now = context.loop.time
         self._signer: StateSigner | None = None
@@ -120,15 +123,24 @@ class CallGate:
         self.questions = OpenQuestions(questions_folder(context.workspace, context.environ), context.loop)
 
     def admit(
-        self, request: PipelineRequest, proceed: Callable[[], None], refuse: Callable[[Failure], None]
+        self,
+        request: PipelineRequest,
+        proceed: Callable[[], None],
+        refuse: Callable[[Failure], None],
+        *,
+        in_parts: bool = False,
     ) -> None:
-        """Call `proceed` if the request may go on, at once or when the user has allowed it, else `refuse`."""
+        """Call `proceed` if the request may go on, at once or when the user has allowed it, else `refuse`.
+
+        With `in_parts`, the caller decides what the call does part by part, so rules that ask about any tool do not ask
+        about the whole.
+        """
         kind = KINDS.get(request.listed_in)
         if kind is None:
             proceed()
             return
-        gated = _gated(request, kind, proceed, refuse)
-        found = self._rules.candidates(gated.call)
+        gated = _gated(request, kind, proceed, refuse, self._rules_of_wholes if in_parts else self._rules)
+        found = gated.rules.candidates(gated.call)
         if found.settled is not None:
             self._apply(gated, found.settled)
         elif _needs_tool(found, kind, gated.args) and not self._knows_hints(request):
@@ -150,7 +162,7 @@ class CallGate:
 
         `retried` is what `peek_retry_input` returned before the rules were applied to the call.
         """
-        gated = _gated(request, "tool", proceed, refuse)
+        gated = _gated(request, "tool", proceed, refuse, self._rules)
         gated.decision, gated.question, gated.subject = decision, question, subject
         self._ask(gated, retried)
 
@@ -166,7 +178,7 @@ class CallGate:
         """Decide a call whose tool is known."""
         if not found.needs_args:
             hints = self._hints(gated)
-            self._apply(gated, self._rules.decide_by_hints(found, gated.call.kind, hints))
+            self._apply(gated, gated.rules.decide_by_hints(found, gated.call.kind, hints))
         elif len(gated.args) <= LOOP_BYTES:
             try:
                 decision: Decision | Exception = self._decide_by_arguments(gated, found)
@@ -181,12 +193,12 @@ class CallGate:
     def _decide_by_arguments(self, gated: GatedCall, found: Candidates) -> Decision:
         tool = self._tool(gated)
         hints = hints_of(gated.request.suite, tool)
-        decided = self._rules.decide_by_names(found, gated.call.kind, hints, gated.args)
+        decided = gated.rules.decide_by_names(found, gated.call.kind, hints, gated.args)
         if decided is not None:
             return decided
         around = surroundings(gated.request.child, self._context)
         args = readings(gated.args, tool.input_schema if tool is not None else UNSET)
-        return self._rules.strictest(found, gated.call.kind, hints, args, around)
+        return gated.rules.strictest(found, gated.call.kind, hints, args, around)
 
     def _hints(self, gated: GatedCall) -> ToolHints:
         return hints_of(gated.request.suite, self._tool(gated))
@@ -525,7 +537,11 @@ def surroundings(child: Child, context: ChildContext) -> Surroundings:
 
 
 def _gated(
-    request: PipelineRequest, kind: Kind, proceed: Callable[[], None], refuse: Callable[[Failure], None]
+    request: PipelineRequest,
+    kind: Kind,
+    proceed: Callable[[], None],
+    refuse: Callable[[Failure], None],
+    rules: GateRules,
 ) -> GatedCall:
     name, args = request.target()
     suite, session = request.suite, request.session
@@ -539,7 +555,7 @@ def _gated(
         session.profile,
         request.suite_tool,
     )
-    return GatedCall(request, call, args, proceed, refuse)
+    return GatedCall(request, call, args, proceed, refuse, rules)
 
 
 def _needs_tool(found: Candidates, kind: Kind, args: bytes) -> bool:

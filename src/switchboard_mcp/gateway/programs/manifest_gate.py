@@ -41,7 +41,10 @@ class ManifestGate:
     def admit(
         self, request: PipelineRequest, proceed: Callable[[], None], refuse: Callable[[Failure], None]
     ) -> None:
-        """Apply the rules to the call itself, and to `run` the check and the approval of the program."""
+        """Apply the rules to the call itself, and to `run` the check and the approval of the program.
+
+        A rule that asks about any tool asks about the subtools that the program can call, not about `run` as well.
+        """
         if not request.listed_in:  # it is about the task of an earlier call
             self._gate.admit(request, proceed, refuse)
             return
@@ -58,7 +61,7 @@ class ManifestGate:
         def prepare() -> None:
             self._server.start_task(self._prepare(request, retried, proceed, refuse))
 
-        self._gate.admit(request, prepare, refuse)
+        self._gate.admit(request, prepare, refuse, in_parts=True)
 
     async def _prepare(
         self,

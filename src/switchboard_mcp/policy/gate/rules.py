@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from switchboard_mcp.config.gate import ALWAYS, SESSION, GateRule, GateSettings, Names, seconds
 from switchboard_mcp.policy.access import Patterns, patterns
@@ -225,6 +225,21 @@ class Candidates(Struct, frozen=True):
     needs_args: bool
     settled: Decision | None  # the decision, if neither hints nor arguments can change it
     plans: dict[ToolHints, Plan] = {}
+
+
+def without_general_questions(settings: GateSettings) -> GateSettings:
+    """Return the settings without questions about any tool: rules that ask and name no suite, subtool or argument.
+
+    They allow instead, which keeps the numbers of the others. Rules that deny stay.
+    """
+    rules = [
+        structs.replace(rule, ask="", allow=True)
+        if rule.ask and not (rule.suite or rule.subtool or rule.args)
+        else rule
+        for rule in settings.rules
+    ]
+    otherwise: Effect = "allow" if settings.otherwise == "ask" else settings.otherwise
+    return structs.replace(settings, rules=rules, otherwise=otherwise)
 
 
 class GateRules:

@@ -13,10 +13,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard_mcp.config.gate import GateRule, GateSettings, gate_settings, unsafe_pattern
 from switchboard_mcp.policy.gate.conditions import Arguments, StarPatterns, Surroundings
-from switchboard_mcp.policy.gate.rules import GateCall, GateRules, Kind, ToolHints, tool_hints
+from switchboard_mcp.policy.gate.rules import (
+    GateCall,
+    GateRules,
+    Kind,
+    ToolHints,
+    tool_hints,
+    without_general_questions,
+)
 from switchboard_mcp.policy.gate.spellings import hosts_of
 from switchboard_mcp.system.star_patterns import matches_stars
 
@@ -460,3 +468,20 @@ def test_what_is_too_much_to_compare_is_denied(args: dict[str, object]) -> None:
     assert decide(deny, args={"x": deep}) == "deny"
     allow = rules({"allow": True, "args": {"x": {"equals": "a"}}}, otherwise="deny")
     assert decide(allow, args={"x": deep}) == "deny"
+
+
+def test_questions_about_any_tool_are_left_out_and_the_others_keep_their_numbers() -> None:
+    written = [
+        {"ask": "session", "hints": {"readOnly": False}},
+        {"ask": "always", "suite": "program"},
+        {"ask": "always", "args": {"path": {"present": True}}},
+        {"ask": "10m", "client": "codex"},
+        {"deny": True, "subtool": "drop_*"},
+    ]
+    settings = msgspec.convert({"rules": written, "otherwise": "ask"}, GateSettings)
+    left = without_general_questions(settings)
+    assert [bool(rule.ask) for rule in left.rules] == [False, True, True, False, False]
+    assert [rule.allow for rule in left.rules] == [True, False, False, True, False]
+    assert left.rules[4].deny
+    assert left.otherwise == "allow"
+    assert without_general_questions(structs.replace(settings, otherwise="deny")).otherwise == "deny"
