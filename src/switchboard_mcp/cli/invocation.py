@@ -15,12 +15,15 @@ from msgspec import Struct
 
 from switchboard_mcp.app import CommandOptions, Switchboard, load, running
 from switchboard_mcp.cli.console import Console, Screen, one_line
+from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning, Workspace
-from switchboard_mcp.errors import Failure, SwitchboardError
+from switchboard_mcp.config.workspace_folder import is_workspace
+from switchboard_mcp.errors import Failure, SwitchboardError, shell_word
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import did_you_mean, nearest
+from switchboard_mcp.system.user_folders import user_workspace
 
 SEE_HELP = "`switchboard --help` lists the commands."
 DRY_RUN_FIRST = "Check with --dry-run first, then use --yes."
@@ -133,7 +136,16 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
         raise SwitchboardError(workspace.absent[name])
     show_warnings(workspace.warnings, console)
     message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
-    raise usage_error(message, "`switchboard list` lists the children.")
+    raise usage_error(message, where_child_is(name) or "`switchboard list` lists the children.")
+
+
+def where_child_is(name: str) -> str:
+    """Return how to name the user workspace, if the child is there; else an empty string."""
+    folder = user_workspace(os.environ)
+    if not folder or not is_workspace(folder):
+        return ""
+    names = (spec.name for spec in load_workspace(folder, None, os.environ).children)
+    return f"It is in your user workspace: add `--workspace {shell_word(folder)}`." if name in names else ""
 
 
 def find_suite(switchboard: Switchboard, name: str, console: Console) -> ChildSuite:

@@ -8,11 +8,17 @@ from collections.abc import Mapping
 from msgspec.json import encode
 
 from switchboard_mcp.config.load import JSON_NAME
-from switchboard_mcp.config.models import Workspace
+from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.errors import refused
 from switchboard_mcp.setup.edit import formats
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 from switchboard_mcp.setup.journal import read, write
+
+
+def owner_of(spec: ChildSpec, workspace: Workspace) -> Workspace:
+    """Return the workspace whose config has the settings of a child: this one, or the user workspace."""
+    users = workspace.user.workspace if workspace.user is not None and spec.scope == "user" else None
+    return users or workspace
 
 
 def write_suites(workspace: Workspace, suites: Mapping[str, Mapping[str, object]]) -> str:

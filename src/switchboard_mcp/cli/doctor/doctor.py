@@ -516,8 +516,9 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         out.prose(diagnosis.user)
     out.line()
     failing = [child for child in diagnosis.children if child.level == PROBLEM]
+    width = max((visible_width(one_line(child.suite)) for child in diagnosis.children), default=0)
     for child in failing:
-        _show_child(child, out)
+        _show_child(child, width, out)
         out.line()
     for finding in diagnosis.findings:
         if finding.level == PROBLEM:
@@ -528,7 +529,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     _show_notes([finding for finding in diagnosis.findings if finding.level == GOOD], out)
     healthy = [child for child in diagnosis.children if child not in failing]
     for child in healthy:
-        _show_child(replace(child, findings=[]), out)
+        _show_child(replace(child, findings=[]), width, out)
     for name in diagnosis.disabled:
         details = out.paint(f"disabled; `switchboard enable {shell_word(name)}` switches it on", "dim")
         out.line(f"{out.paint('–', 'dim')} {out.paint(one_line(name), 'bold')}  {details}")
@@ -569,7 +570,8 @@ def _cost(diagnosis: Diagnosis) -> str:
     return f"{took} and at most {diagnosis.peak_memory / 1e6:,.0f} MB of memory at once."
 
 
-def _show_child(child: ChildDiagnosis, out: Screen) -> None:
+def _show_child(child: ChildDiagnosis, width: int, out: Screen) -> None:
+    """Print one child, its details in a column after the widest name of a suite."""
     mark = out.paint("✓", "green") if child.ok else out.paint("✗", "red")
     facts = [f"child {child.child}{' of the user workspace' if child.scope == 'user' else ''}"]
     if isinstance(child.subtools, int) and isinstance(child.handshake_ms, int):
@@ -579,8 +581,9 @@ def _show_child(child: ChildDiagnosis, out: Screen) -> None:
     suite, size = one_line(child.suite), out.size()
     details = one_line(" · ".join(facts))
     if size is not None:
-        details = truncate(details, max(size.columns - visible_width(suite) - 4, 1))
-    out.line(f"{mark} {out.paint(suite, 'bold')}  {out.paint(details, 'dim')}")
+        details = truncate(details, max(size.columns - width - 4, 1))
+    gap = " " * (width - visible_width(suite) + 2)
+    out.line(f"{mark} {out.paint(suite, 'bold')}{gap}{out.paint(details, 'dim')}")
     if child.program and child.findings:
         out.line(f"    runs {one_line(child.program)}", "dim")
     for finding in child.findings:

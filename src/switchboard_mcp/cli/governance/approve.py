@@ -32,6 +32,7 @@ from switchboard_mcp.cli.invocation import (
     show_no_children,
     show_warnings,
     usage_error,
+    where_child_is,
 )
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
 from switchboard_mcp.config.files.approvals import read_approvals
@@ -475,7 +476,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
         return by_name[name]
     show_warnings(workspace.warnings, console)
     message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
-    raise usage_error(message, "`switchboard approve --list` shows the children.")
+    raise usage_error(message, where_child_is(name) or "`switchboard approve --list` shows the children.")
 
 
 def show_approval(proposal: ChildProposal, out: Screen) -> None:

@@ -33,7 +33,7 @@ from switchboard_mcp.sandbox.plan import Places
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.report import installation_of, plan_of
 from switchboard_mcp.setup.known_servers import SandboxProposal, propose_sandbox
-from switchboard_mcp.setup.suite_settings import write_suites
+from switchboard_mcp.setup.suite_settings import owner_of, write_suites
 from switchboard_mcp.transport.rpc import AwaitedRequest
 
 CALLS = (
@@ -108,10 +108,9 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
         lines.append(Line("processes", "false", f"it started no program {DURING}"))
     settings = _settings(outcome.settings.preset or "workspace", lines, recorded)
     is_saved = bool(invocation.args.save) and outcome.problem is None
-    file = (
-        write_suites(workspace, {spec.name: {"sandbox": msgspec.to_builtins(settings)}}) if is_saved else ""
-    )
-    shown = {"suites": {spec.name: {"sandbox": msgspec.to_builtins(settings)}}}
+    members = {spec.name: {"sandbox": msgspec.to_builtins(settings)}}
+    file = write_suites(owner_of(spec, workspace), members) if is_saved else ""
+    shown = {"suites": members}
     if invocation.as_json:
         listed = [{"setting": each.setting, "value": each.value, "reason": each.why} for each in lines]
         out.json({"proposal": shown, "reasons": listed, "problem": outcome.problem, "file": file})
@@ -119,7 +118,7 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
     out.text(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
     out.line()
     for each in lines:
-        out.entry(f"{each.setting}: {each.value}  ", each.why, "cyan", "  ")
+        out.entry(f"{each.setting}: {each.value}", f" ({each.why})", "cyan", "  ")
     if known.note:
         out.prose(f"Note: {known.note}", "  ")
     if outcome.problem is not None:

@@ -55,3 +55,20 @@ def test_the_live_view_and_the_dashboard_say_that_nothing_runs(tmp_path: Path) -
         said = run(tmp_path, command)
         assert said.startswith(f"Neither an HTTP server nor a broker runs for {tmp_path}.")
         assert "switchboard serve --http" in said
+
+
+@pytest.mark.parametrize("command", ["wrap mine", "approve mine", "unwrap mine"])
+def test_a_child_of_the_user_workspace_is_found_there(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "config" / "switchboard"
+    child = folder / ".switchboard" / "mcps" / "mine"
+    child.mkdir(parents=True)
+    (child / ".mcp.json").write_text('{"name": "mine", "command": {"cmd": "cat"}}')
+    project = tmp_path / "project"
+    project.mkdir()
+    said = run(project, *command.split())
+    assert said.startswith(f"There is no child 'mine' in {project}.")
+    assert f"--workspace {folder}" in said
+    assert "user workspace" not in run(project, command.split()[0], "other")

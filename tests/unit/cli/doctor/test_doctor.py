@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from switchboard_mcp.cli.doctor.doctor import _unmatched_rules
+from switchboard_mcp.cli.console import Console
+from switchboard_mcp.cli.doctor.doctor import ChildDiagnosis, Diagnosis, _unmatched_rules, show, versions
 from switchboard_mcp.cli.start_all import Connected, SubtoolLine
 from switchboard_mcp.config.models import Config, SuiteSettings
 from switchboard_mcp.config.sections import Expose
@@ -17,3 +20,15 @@ def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(
     config = Config(suites={"kid": SuiteSettings(expose=Expose(allow=["echo"]))})
     seen = Connected(handshake_ms=1, protocol="", server="", subtools=[SubtoolLine(has)])
     assert len(_unmatched_rules("kid", seen, config)) == expected
+
+
+def test_what_is_said_of_the_children_is_in_one_column() -> None:
+    children = [
+        ChildDiagnosis(child=name, suite=f"{name}_suite", source="", command="", ok=True)
+        for name in ("git", "filesystem")
+    ]
+    out = io.StringIO()
+    diagnosis = Diagnosis(versions=versions(), workspace="/w", config="", children=children)
+    show(diagnosis, Console(out, io.StringIO(), {}))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("✓")]
+    assert lines == ["✓ git_suite         child git", "✓ filesystem_suite  child filesystem"]
