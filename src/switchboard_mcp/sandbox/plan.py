@@ -300,10 +300,12 @@ def _landlock(
     change = handled & ~(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV) & ~(EXECUTE ^ run)
     folders, files = _system_files()
     rules: list[tuple[str, int]] = [(path, READ | run) for path in (*folders, *read)]
-    rules += [(path, READ) for path in files]
+    rules += files
     # Without a view, /dev/pts has the terminals of all programs of the user.
     devices = (*DEVICES, "ptmx", "pts") if support.mount else DEVICES
-    rules += [(f"/dev/{name}", READ | WRITE_FILE | IOCTL_DEV) for name in devices]
+    rules += [
+        (f"/dev/{name}", (READ if name == "pts" else READ_FILE) | WRITE_FILE | IOCTL_DEV) for name in devices
+    ]
     rules += [("/proc", READ)]
     if words.preset == "browser":
         rules += [(path, READ) for path in BROWSER_FILES]
@@ -317,12 +319,14 @@ def _landlock(
 
 
 @cache
-def _system_files() -> tuple[list[str], list[str]]:
-    """Return the real folders of programs, and the files of the system that are read; those that exist."""
+def _system_files() -> tuple[list[str], list[tuple[str, int]]]:
+    """Return the real folders of programs, and the files of the system that are read, with rights; those that exist."""
     real = sorted({os.path.realpath(path) for path in SYSTEM_FOLDERS if os.path.exists(path)})
     folders = [path for path in real if not any(parent in real for parent in _parents(path))]
     files = (*(f"/etc/{name}" for name in ETC), *KERNEL_FILES)
-    return folders, [path for path in files if os.path.exists(path)]
+    return folders, [
+        (path, READ if os.path.isdir(path) else READ_FILE) for path in files if os.path.exists(path)
+    ]
 
 
 def _named(programs: Iterable[str]) -> Iterator[str]:

@@ -37,10 +37,17 @@ from switchboard_mcp.sandbox.mechanisms import bubblewrap_argv, client_env, cont
 from switchboard_mcp.sandbox.plan import Launch as Launch
 from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan
 from switchboard_mcp.sandbox.probing import CONFINE, find_bubblewrap, find_programs, interpreter, tools
-from switchboard_mcp.sandbox.promises import Support, inside, mechanism_of, unusable
+from switchboard_mcp.sandbox.promises import Support, inside, mechanism_of, promises, unusable
 from switchboard_mcp.sandbox.refusals import Refusals
-from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher, SandboxRequest, SpawnError
-from switchboard_mcp.transport.process.reaper import children_by_parent
+from switchboard_mcp.transport.process.launcher import (
+    REQUEST_TIMEOUT_S,
+    ChildProcess,
+    Launcher,
+    SandboxRequest,
+    SpawnError,
+    encode_launch,
+)
+from switchboard_mcp.transport.process.reaper import LATER, children_by_parent
 
 MAX_SOCKETS = 250  # the kernel passes 253 descriptors at once
 # A refused host explains an error of a call that ended within this time after it.
@@ -321,30 +328,52 @@ class SandboxRunner:
         on_denial: OnDenial,
     ) -> tuple[ChildProcess, RunningSandbox] | Failure:
         support = await self.support_for(words)
-        own_tools = tools() if mechanism_of(words, support) == "bubblewrap" else ()
-        machine = os.uname().machine
-        plan = make_plan(words, launch, inherited, places, support, machine, own_tools)
-        if refused := unavailable(child, words, plan, support):
+        if refused := unavailable(child, words, support):
             return refused
-        for folder in plan.folders:
-            os.makedirs(folder, 0o700, exist_ok=True)
+        mechanism = mechanism_of(words, support)
+        own_tools = tools() if mechanism == "bubblewrap" else ()
+
+        def prepare() -> SandboxPlan:
+            plan = make_plan(words, launch, inherited, places, support, os.uname().machine, own_tools)
+            for folder in plan.folders:
+                os.makedirs(folder, 0o700, exist_ok=True)
+            return plan
+
+        if mechanism == "linux" and support.system == "linux":
+            return await self._start_confined(child, words, prepare, on_denial)
+        plan = prepare()
         sandbox = RunningSandbox(child, words, plan, on_denial)
-        if plan.mechanism in CONTAINERS:
+        if mechanism in CONTAINERS:
             return await self._start_container(words, plan, launch, support, sandbox), sandbox
-        if plan.mechanism == "seatbelt":
+        if mechanism == "seatbelt":
             env, cwd = plan.launch.env, plan.launch.cwd
             return await self._launcher.spawn(seatbelt_argv(words, plan), env, cwd), sandbox
         if support.system != "linux":
             return await self._launcher.spawn(launch.argv, launch.env, launch.cwd), sandbox
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            if plan.mechanism == "bubblewrap":
-                process = await self._start_bubblewrap(words, plan, support, ours, theirs, sandbox)
-            else:
-                request = SandboxRequest(CONFINE, plan.steps, theirs.fileno())
-                own = plan.launch
-                process = await self._launcher.spawn(own.argv, own.env, own.cwd, request)
-                sandbox.open_network(ours)
+            return await self._start_bubblewrap(words, plan, support, ours, theirs, sandbox), sandbox
+
+    async def _start_confined(
+        self, child: str, words: SandboxWords, prepare: Callable[[], SandboxPlan], on_denial: OnDenial
+    ) -> tuple[ChildProcess, RunningSandbox]:
+        """Start a process that confines itself. Its plan is made while it is forked, which takes longer."""
+        sandbox: RunningSandbox | None = None
+
+        def send_launch() -> None:
+            nonlocal sandbox
+            plan = prepare()
+            sandbox = RunningSandbox(child, words, plan, on_denial)
+            own = plan.launch
+            ours.sendall(encode_launch(own.argv, own.env, own.cwd, plan.steps))
+
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.settimeout(REQUEST_TIMEOUT_S)
+            request = SandboxRequest(CONFINE, LATER, theirs.fileno(), send_launch)
+            process = await self._launcher.spawn([], {}, "/", request)
+            assert sandbox is not None
+            sandbox.open_network(ours)
         return process, sandbox
 
     async def _start_bubblewrap(
@@ -361,14 +390,14 @@ class SandboxRunner:
         command = [*interpreter(), CONFINE, str(CHANNEL)]
         argv = bubblewrap_argv(program, plan.steps["view"], words.network != "all", command)
         rest = plan.steps | {"namespaces": 0, "view": []}
-        body = marshal.dumps((plan.launch.argv, plan.launch.env, os.fsencode(plan.launch.cwd), rest))
+        body = encode_launch(plan.launch.argv, plan.launch.env, plan.launch.cwd, rest)
         request = SandboxRequest(CONFINE, {"wrapped": True}, theirs.fileno())
         process = await self._launcher.spawn(argv, {}, "/", request)
         theirs.close()
         loop = asyncio.get_running_loop()
         try:
             ours.setblocking(False)
-            await loop.sock_sendall(ours, len(body).to_bytes(4, "big") + body)
+            await loop.sock_sendall(ours, body)
             if rest["listen"]:
                 await _wait_readable(ours)
                 if ours.recv(1, socket.MSG_PEEK) in (b"4", b"6"):
@@ -422,7 +451,7 @@ async def _wait_readable(channel: socket.socket) -> None:
         loop.remove_reader(channel.fileno())
 
 
-def unavailable(child: str, words: SandboxWords, plan: SandboxPlan, support: Support) -> Failure | None:
+def unavailable(child: str, words: SandboxWords, support: Support) -> Failure | None:
     """Return the failure of a child that requires its sandbox, if a promise of it does not hold here."""
     if reason := unusable(words, support):
         return failure(
@@ -430,9 +459,10 @@ def unavailable(child: str, words: SandboxWords, plan: SandboxPlan, support: Sup
             f"Child '{child}' cannot start in the sandbox that its config names: {reason}.",
             child=child,
         )
-    if not words.required or not plan.broken:
+    broken = [one for one in promises(words, support) if not one.holds] if words.required else []
+    if not broken:
         return None
-    reasons = "; ".join(f"{promise.text}: {promise.why}" for promise in plan.broken)
+    reasons = "; ".join(f"{promise.text}: {promise.why}" for promise in broken)
     return failure(
         "sandbox_unavailable",
         f"Child '{child}' requires its sandbox, and this system cannot keep all of it: {reasons}.",

@@ -41,11 +41,16 @@ class SpawnError(Exception):
 
 
 class SandboxRequest(NamedTuple):
-    """A sandbox for a child: the file of the module that applies it, its plan, and a socket for what it sends."""
+    """A sandbox for a child: the file of the module that applies it, its plan, and a socket for what it sends.
+
+    `send_launch` is called if the plan is `reaper.LATER`, while the process is forked. It sends the other end of the
+    socket what `encode_launch` returns.
+    """
 
     file: str
     plan: dict[str, Any]
     channel: int
+    send_launch: Callable[[], None] | None = None
 
 
 class ChildProcess:
@@ -206,19 +211,20 @@ class Launcher:
         sandbox: SandboxRequest | None = None,
     ) -> ChildProcess:
         """Start a child. Raises SpawnError if it cannot be started, OSError if we lack resources."""
-        request = _encode(argv, env, cwd, sandbox)
-        channel = None if sandbox is None else sandbox.channel
+        request = _encode(argv, env, cwd, None if sandbox is None else (sandbox.file, sandbox.plan))
         try:
-            return await self._spawn(request, channel)
+            return await self._spawn(request, sandbox)
         except SpawnError as problem:
             if problem.code != errno.ECHILD:
                 raise
             # The launcher was killed before it handled the request.
-            return await self._spawn(request, channel)
+            return await self._spawn(request, sandbox)
 
-    async def _spawn(self, request: bytes, channel: int | None) -> ChildProcess:
-        process = self._start_child(request, channel)
+    async def _spawn(self, request: bytes, sandbox: SandboxRequest | None) -> ChildProcess:
+        process = self._start_child(request, None if sandbox is None else sandbox.channel)
         try:
+            if sandbox is not None and sandbox.send_launch is not None:
+                sandbox.send_launch()
             await process.started
         except BaseException:
             process.end()
@@ -381,15 +387,23 @@ def _has_left_session(pid: int) -> bool:
         return False
 
 
+def encode_launch(argv: Sequence[str], env: Mapping[str, str], cwd: str, plan: dict[str, Any]) -> bytes:
+    """Encode a launch with its plan, as `confine` reads it from a socket."""
+    body = _encode(argv, env, cwd, plan)
+    return len(body).to_bytes(4, "big") + body
+
+
 def _encode(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, sandbox: SandboxRequest | None = None
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    sandbox: tuple[str, dict[str, Any]] | dict[str, Any] | None,
 ) -> bytes:
     """Encode a request for the launcher, as bytes since the launcher may have another file system encoding."""
     try:
         variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         words = [os.fsencode(argument) for argument in argv]
-        confined = None if sandbox is None else (sandbox.file, sandbox.plan)
-        return marshal.dumps((words, variables, os.fsencode(cwd), confined))
+        return marshal.dumps((words, variables, os.fsencode(cwd), sandbox))
     except UnicodeEncodeError:
         raise SpawnError(errno.EINVAL, "exec") from None
 

@@ -43,6 +43,7 @@ FDS_IN_REQUEST = 5  # stdin, stdout, stderr, lifeline, and with a sandbox the ch
 # Python ignores the first two, a reaper handles or ignores the others; a child must start with the defaults.
 CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
 
+LATER = {"later": True}  # in place of a plan that follows
 # argv, environment, folder, and perhaps the file of the sandbox module with its plan
 Request = tuple[list[bytes], dict[bytes, bytes], bytes, "tuple[str, dict[str, Any]] | None"]
 
@@ -275,7 +276,7 @@ def exec_child(request: Request, fds: list[int], problem_write: int) -> None:
             os.close(fd)
         if sandbox is not None:
             where = b"sandbox"
-            enter_sandbox(*sandbox, socket.socket(fileno=fds[4]))
+            argv, env, cwd = enter_sandbox(request, socket.socket(fileno=fds[4]))
         where = b"chdir"
         os.chdir(cwd)
         where = b"exec"
@@ -283,20 +284,30 @@ def exec_child(request: Request, fds: list[int], problem_write: int) -> None:
     except OSError as problem:
         step = os.fsencode(f":{problem.filename}") if where == b"sandbox" else b""
         os.write(problem_write, b"%d %b%b" % (problem.errno or errno.EINVAL, where, step))
-    except (ValueError, IndexError):  # a NUL byte, an equals sign in a variable's name, or an empty argv
+    # A NUL byte, an equals sign in a variable's name, an empty argv, or a Switchboard that has sent no plan.
+    except (ValueError, IndexError, EOFError):
         os.write(problem_write, b"%d %b" % (errno.EINVAL, where))
     finally:  # this process must never continue as a second reaper
         os._exit(127)
 
 
-def enter_sandbox(file: str, plan: dict[str, Any], channel: socket.socket) -> None:
-    """Confine this process by a plan. The module is loaded by its file: this interpreter has no packages."""
+def enter_sandbox(request: Request, channel: socket.socket) -> tuple[list[bytes], dict[bytes, bytes], bytes]:
+    """Confine this process by a plan; return the program to become, with its environment and folder.
+
+    The plan may be still in the making while this process is forked: `LATER` stands for it then, and it arrives on the
+    channel. The module is loaded by its file: this interpreter has no packages.
+    """
+    argv, env, cwd, sandbox = request
+    assert sandbox is not None
+    file, plan = sandbox
     confine = load_sandbox(file)
-    if plan:
-        confine.confine(plan, channel)
-        channel.close()
-    else:
+    if not plan:
         confine.answer_probe(channel)
+    if plan == LATER:
+        argv, env, cwd, plan = confine.receive_launch(channel)
+    confine.confine(plan, channel)
+    channel.close()
+    return argv, env, cwd
 
 
 def load_sandbox(file: str) -> Any:
