@@ -230,17 +230,18 @@ def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -
     if exact is None:
         with tx.locked_to_read(agent):  # A writer may be between its change and the update of the index.
             exact = index.view(agent, stamp_of(folder), partial=True)
-    if changed and agent not in comparisons:
-        # Those of the store too: the index may be right for a state that has a change by others as well.
-        _correct(tx, agent, changed, exact=True)
-        return False
-    if exact is not None and agent not in comparisons:
-        age = abs(time.time() - exact.listed_at)
-        if age < max(RELIST_S, exact.count() / COMPARED_PER_S):
-            return False
     view = index.latest(agent)
     if view is None:
         return False
+    is_checked = view.is_listed and agent not in comparisons
+    if changed and is_checked:
+        # Those of the store too: the index may be right for a state that has a change by others as well.
+        _correct(tx, agent, changed, exact=True)
+        return False
+    if exact is not None and is_checked:
+        age = abs(time.time() - exact.listed_at)
+        if age < max(RELIST_S, exact.count() / COMPARED_PER_S):
+            return False
     if changed:
         _correct(tx, agent, changed, exact=False)
         view = index.latest(agent) or view

@@ -250,6 +250,11 @@ class InboxView:
         unknown = _NO_LIMIT if self.known_until is None else self.known_until + 1
         self._before = min(self._first_unread, unknown)
 
+    @property
+    def is_listed(self) -> bool:
+        """Return True if the index was compared with the folder since it was begun."""
+        return self.known_until in (None, LISTED)
+
     def lacks_first(self) -> bool:
         """Return True if the messages that come first are not known yet."""
         if self.known_until is None or self._first_unread <= self.known_until:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_operations, "entries", listing)
 
 
-def _sweep(tx: Transaction) -> bool:
+def _sweep(tx: Transaction, changed: Collection[str] = ()) -> bool:
     """Do a piece of the sweeper's work; returns True once the index is complete."""
-    return not dropped_files.scan(tx, "coder", listing=True, changed=set()).partial
+    return not dropped_files.scan(tx, "coder", listing=True, changed=set(changed)).partial
 
 
 @pytest.mark.usefixtures("large")
@@ -107,7 +108,10 @@ async def test_messages_are_shown_and_claimed_in_order_before_a_large_inbox_is_i
 
 
 @pytest.mark.usefixtures("large")
-async def test_what_others_do_while_a_large_inbox_is_indexed_is_in_the_index(workspace: Path) -> None:
+@pytest.mark.parametrize("changed", [(), ("msg_1",)], ids=["quiet", "busy"])
+async def test_what_others_do_while_a_large_inbox_is_indexed_is_in_the_index(
+    workspace: Path, changed: Collection[str]
+) -> None:
     async with await _open(workspace) as store, await MessageStore.open(str(workspace), watch=False) as other:
         sent = [await _send(store, str(number)) for number in range(30)]
         _lose_indexes(workspace)
@@ -115,7 +119,7 @@ async def test_what_others_do_while_a_large_inbox_is_indexed_is_in_the_index(wor
         (taken,) = await other.claim("coder", ids=[sent[1]])
         complete, step = False, 0
         while not complete:
-            complete = await store.run(_sweep)
+            complete = await store.run(lambda tx: _sweep(tx, changed))
             step += 1
             if step == 3:
                 # Its place is before that of messages which are in the index by now.
