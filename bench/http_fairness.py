@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench import web
 from bench.contestants import make_workspace
-from bench.over_http import SESSION, Road, Server, free_port, switchboard
+from bench.over_http import SESSION, HttpClient, Server, free_port, switchboard
 from bench.report import Table, render_table
 
 CROWD, COUNT, ROUNDS = 200, 300, 5
@@ -32,7 +32,7 @@ def crowd(server: Server) -> Iterator[Callable[[], int]]:
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
-        busy = Road(server, SESSION)
+        busy = HttpClient(server, SESSION)
         busy.connections = web.Connections(("127.0.0.1", server.port), CROWD)
         requests = busy.prepare(2 * CROWD)
         while True:
@@ -53,10 +53,10 @@ def crowd(server: Server) -> Iterator[Callable[[], int]]:
         os.close(reading)
 
 
-def p50(road: Road, count: int) -> float:
+def p50(client: HttpClient, count: int) -> float:
     """Return the median of calls one after the other, in µs."""
-    requests = road.prepare(count)
-    return statistics.median(road.connections.one(request)[1] for request in requests) / 1000
+    requests = client.prepare(count)
+    return statistics.median(client.connections.one(request)[1] for request in requests) / 1000
 
 
 def main(argv: list[str]) -> int:
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
         for server in servers:
             server.start()
             running.callback(server.stop)
-        quiet = Road(servers[0], SESSION)
+        quiet = HttpClient(servers[0], SESSION)
         for _ in range(ROUNDS):
             seen["alone"].append(p50(quiet, count))
             with crowd(servers[0]) as calls:

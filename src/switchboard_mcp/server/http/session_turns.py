@@ -70,7 +70,7 @@ class SessionTurns:
             self._timer = self._loop.call_later(GIVE_WAY_S, self._next)
 
     def _gives_way(self, session: object, now: float) -> bool:
-        """Return True if a session has just had its turn, and a call of another one that has none waiting just began."""
+        """Return True if a session has just had its turn and another session has just begun a call."""
         if now - self._begun_at.get(session, 0.0) >= GIVE_WAY_S:
             return False
         return any(

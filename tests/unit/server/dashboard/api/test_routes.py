@@ -97,7 +97,9 @@ def test_a_number_is_kept_within_bounds() -> None:
     assert ApiRequest(Viewer("", "admin"), (), {}).number("limit", 1, 10) == 1
 
 
-@pytest.mark.parametrize("body", [b"{", b'{"subtool":1}', b'{"subtool":"\xff"}', b'{"args":{"a":' + b"[" * 5_000])
+@pytest.mark.parametrize(
+    "body", [b"{", b'{"subtool":1}', b'{"subtool":"\xff"}', b'{"args":{"a":' + b"[" * 5_000]
+)
 def test_a_body_that_cannot_be_read_is_a_mistake_of_its_sender(body: bytes) -> None:
     request = ApiRequest(Viewer("", "admin"), (), {}, body)
     with pytest.raises(HTTPException) as refused:
