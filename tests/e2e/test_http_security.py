@@ -490,6 +490,17 @@ def test_more_sessions_than_may_be_end_the_quietest(workspace: Path) -> None:
         assert [session.ask("ping").status for session in sessions] == [200, 404, 200, 200]
 
 
+def test_a_client_that_opens_sessions_without_end_ends_its_own(workspace: Path) -> None:
+    configure(workspace, {"http": {"maxSessions": 3, "tokens": {"bob": BOB}}})
+    with serving(workspace) as web:
+        quiet = web.initialize()
+        flood = [web.initialize(token=BOB) for _ in range(5)]
+        assert quiet.ask("ping").status == 200
+        assert [session.ask("ping").status for session in flood] == [404, 404, 404, 200, 200]
+        another = web.initialize()
+        assert another.ask("ping").status == 200, "a client without a session gets the place of another one"
+
+
 def test_a_session_that_nobody_uses_ends(workspace: Path) -> None:
     configure(workspace, {"http": {"sessionIdleMs": 1}})
     with serving(workspace) as web:

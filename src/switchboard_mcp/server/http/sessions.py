@@ -104,7 +104,7 @@ class Sessions:
 
     def open(self, principal: str) -> HostSession | None:
         """Open a session. Return None if there is no room."""
-        if len(self.all) >= self._max_sessions and not self._evict_idle():
+        if len(self.all) >= self._max_sessions and not self._evict_idle(principal):
             return None
         session = HostSession(self._gateway, principal)
         self.all[session.key] = session
@@ -149,11 +149,13 @@ class Sessions:
             if self._is_idle(session) and now - session.idle_since >= self._idle_s:
                 self.end(session)
 
-    def _evict_idle(self) -> bool:
+    def _evict_idle(self, principal: str) -> bool:
+        """End the session that was idle for the longest time: one of the same client, if it has any."""
         idle = [session for session in self.all.values() if self._is_idle(session)]
+        own = [session for session in idle if session.principal == principal]
         if not idle:
             return False
-        self.end(min(idle, key=lambda session: session.idle_since))
+        self.end(min(own or idle, key=lambda session: session.idle_since))
         return True
 
     def _is_idle(self, session: HostSession) -> bool:
