@@ -102,7 +102,8 @@ def own_command() -> list[str]:
     for path in (sys.argv[0], beside, beside + ".exe"):
         if os.path.basename(path).removesuffix(".exe") == "switchboard" and os.access(path, os.X_OK):
             return [os.path.abspath(path)]
-    return [sys.executable, "-m", "switchboard_mcp"]
+    # Hosts start it in the folder of a project, which must not be a source of modules.
+    return [sys.executable, "-P", "-m", "switchboard_mcp"]
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.index import parser_for
 from switchboard_mcp.cli.invocation import Invocation, own_command
 from tests.hostfiles import Person
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,20 @@ def test_suites_that_are_wanted_are_switched_on(person: Person) -> None:
 
 def test_the_program_is_named_by_its_whole_path() -> None:
     assert Path(own_command()[0]).is_absolute()
+
+
+def test_the_command_in_a_hosts_config_runs_no_code_of_the_project_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = sys.executable
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py")])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    command = [python, *own_command()[1:], "--version"]
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('the project has run')")
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert ran.stdout.startswith("switchboard "), ran.stderr
 
 
 @pytest.mark.parametrize("installed", [True, False])
