@@ -253,8 +253,8 @@ def take(page: Browser, name: str, address: str, theme: str, size: tuple[int, in
 def main() -> None:
     """Take all pictures."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "workspace"
+    with tempfile.TemporaryDirectory(prefix="switchboard-") as scratch:
+        folder = Path(scratch) / "shop"
         folder.mkdir()
         make(folder)
         drift(folder)

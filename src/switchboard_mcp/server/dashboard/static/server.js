@@ -95,8 +95,19 @@ export function emit(event, what) {
   for (const listener of [...(listeners.get(event) || [])]) listener(what);
 }
 
+// How far the clock of this device is ahead, at least: an answer that takes long does not make it wrong.
+export const skewOf = (sent, received, atServer) =>
+  atServer > received ? received - atServer : Math.max(0, sent - atServer);
+
+async function getOverview() {
+  const sent = Date.now(),
+    overview = await get("/api/overview", {}, ANSWER_MS);
+  known.skew = skewOf(sent, Date.now(), overview.now);
+  return overview;
+}
+
 async function takeStock() {
-  const overview = await get("/api/overview", {}, ANSWER_MS); // alone, since it shows whether we are logged in
+  const overview = await getOverview(); // alone, since it shows whether we are logged in
   const [children, calls, savings] = await Promise.all([
     get("/api/children"),
     get("/api/calls", { limit: FIRST_CALLS }),
@@ -104,7 +115,6 @@ async function takeStock() {
   ]);
   const restarted = known.overview && known.overview.startedAt !== overview.startedAt;
   known.overview = overview;
-  known.skew = Date.now() - overview.now;
   known.children = new Map(children.children.map((row) => [row.id, row]));
   known.calls = calls.calls.sort((a, b) => a.seq - b.seq);
   known.points = savings.points;
@@ -200,8 +210,7 @@ async function watch() {
   if (known.line !== "live" || Date.now() - heardAt < SILENT_MS) return;
   heardAt = Date.now();
   try {
-    const overview = await get("/api/overview", {}, ANSWER_MS);
-    known.skew = Date.now() - overview.now;
+    const overview = await getOverview();
     Object.assign(known.overview, overview);
     emit("server");
   } catch (problem) {
