@@ -119,9 +119,9 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     """A restricted view for one kind of client. It can only narrow what `suites` exposes."""
 
     suites: list[str] = field(default_factory=lambda: ["*"])
-    """Visible children or suites: names or globs. All if not set, none if empty."""
+    """Visible children or suites, or single twins of a split suite: names or globs. All if not set, none if empty."""
     hide: list[str] = []
-    """Hidden children or suites: names or globs. Takes precedence over `suites`."""
+    """Hidden children or suites, or single twins of a split suite: names or globs. Takes precedence over `suites`."""
     expose: dict[str, Expose] = {}
     """Visible subtools, by the name of the child or suite. An empty `allow` leaves all of them visible."""
 

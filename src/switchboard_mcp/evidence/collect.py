@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from switchboard_mcp import __version__
-from switchboard_mcp.children.catalog import Tool, read_tools
+from switchboard_mcp.children.catalog import Annotations, Tool, read_tools
 from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.locking.lock_file import (
     find_tampering,
@@ -61,9 +61,9 @@ from switchboard_mcp.gateway.suites.suite_tools import (
     list_tools,
     merged_annotations,
 )
-from switchboard_mcp.gateway.suites.twins import declared
+from switchboard_mcp.gateway.suites.twins import corrected, is_split
 from switchboard_mcp.observability.latency_buckets import NAMES
-from switchboard_mcp.policy.access import Access, access
+from switchboard_mcp.policy.access import Access, access, patterns
 from switchboard_mcp.policy.approved_settings import section_statuses, without_defaults
 from switchboard_mcp.policy.governance import ENABLED, is_routed, make_launch_policy
 from switchboard_mcp.policy.launch.file_inspector import hash_path
@@ -72,7 +72,7 @@ from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import introspect, savings
 from switchboard_mcp.suites.detail_levels import ToolView
 from switchboard_mcp.suites.introspect import IntrospectRequest
-from switchboard_mcp.suites.suite_names import suite_names
+from switchboard_mcp.suites.suite_names import suite_names, twin_names
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system.installation import DISTRIBUTION, project_metadata
 
@@ -106,9 +106,11 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
     suites = suite_names([(spec.name, configured.get(spec.name, "")) for spec in specs])
     children: list[ChildEvidence] = []
     pinned: list[PinnedSuite] = []
+    twins = twin_names(sorted(suites.values()))
     for spec in specs:
         entry = lock.children.get(spec.name)
         view = _pinned_suite(spec, suites[spec.name], entry, config)
+        view.twins = twins[view.name]
         child = _child(view, entry, decide(spec, guard, environ), workspace)
         children.append(child)
         if governed and child.lock != "current":
@@ -332,7 +334,7 @@ def _facts(
         "allowedChildren": len(exist),
         "deniedChildren": len(children) - len(exist),
         "suites": measured.suites,
-        "directChildren": len(exist) - measured.suites,
+        "directChildren": measured.direct_children,
         "mode": posture.mode,
         "routedWithoutFlag": is_routed(config, {}),
         "unapprovedSections": sum(
@@ -400,10 +402,31 @@ class PinnedSuite(Struct):
     suite: SuiteConfig
     introspection: introspect.IntrospectSettings
     description: str
+    twins: tuple[str, str] = ("", "")
 
     def permitted(self) -> list[Tool]:
         """Return the tools that are visible to a host."""
         return [tool for tool in self.tools if self.access.permits(tool.name)]
+
+    def annotations_of(self, tool: Tool) -> Annotations:
+        """Return the annotations of a tool, as the config corrects them."""
+        return corrected(tool, ((patterns([pattern]), hints) for pattern, hints in self.suite.hints.items()))
+
+    def listed(self) -> list[PinnedSuite]:
+        """Return the suite tools that hosts see: this one, or its twins."""
+        tools = self.permitted()
+        hints = [self.annotations_of(tool).read_only_hint for tool in tools]
+        if not self.suite.split or not is_split(hints, auto=self.suite.split == "auto"):
+            return [self]
+        found = list(zip(tools, hints, strict=True))
+        parts = [
+            msgspec.structs.replace(
+                self, name=name, tools=[tool for tool, hint in found if (hint is True) is reads]
+            )
+            for name, reads in zip(self.twins, (True, False), strict=True)
+        ]
+        # Hosts see both while nothing is known of the child.
+        return [part for part in parts if part.tools] or parts
 
     def views(self) -> list[ToolView]:
         """Return the visible tools in the form that is counted."""
@@ -412,7 +435,7 @@ class PinnedSuite(Struct):
     def descriptor(self, shape: Shape) -> dict[str, object]:
         """Return the suite tool."""
         tools = self.permitted()
-        hints = merged_annotations(map(declared, tools)) if tools else None
+        hints = merged_annotations(map(self.annotations_of, tools)) if tools else None
         return describe(self.name, self.description, [tool.name for tool in tools], shape, hints)
 
     def introspected(self) -> bytes:
@@ -431,6 +454,7 @@ class Measurements(Struct, frozen=True):
     """Sizes, tokens and durations of what hosts would see."""
 
     suites: int
+    direct_children: int
     direct_tools: int
     list_bytes: int
     largest_answer: int
@@ -443,15 +467,19 @@ def measure(pinned: list[PinnedSuite]) -> Measurements:
     """List all tools and introspect every suite, as a host would, from the lock."""
     watch = Stopwatch()
     lazy = [view for view in pinned if view.suite.exposure != "direct"]
+    suite_tools = [part for view in lazy for part in view.listed()]
     direct = [
         tool.raw for view in pinned if view not in lazy for tool in view.permitted() if tool.raw is not UNSET
     ]
-    listed = watch.timed(lambda: list_tools(lazy, direct, {}))
-    opened = [watch.timed(view.introspected) for view in lazy]
+    listed = watch.timed(lambda: list_tools(suite_tools, direct, {}))
+    opened = [watch.timed(part.introspected) for part in suite_tools]
     costs = [
         savings.measure(
             savings.ServerTools(
-                view.source, view.views(), msgspec.json.encode(view.descriptor(SHAPES[0])), view.instructions
+                view.source,
+                view.views(),
+                b",".join(msgspec.json.encode(part.descriptor(SHAPES[0])) for part in view.listed()),
+                view.instructions,
             ),
             estimate,
             view.introspection,
@@ -475,7 +503,8 @@ def measure(pinned: list[PinnedSuite]) -> Measurements:
     answers = [len(msgspec.json.decode(answer, type=_Opened).tools) for answer in opened if answer]
     answers += [len(view.permitted()) for view in pinned if view not in lazy]
     return Measurements(
-        suites=len(lazy),
+        suites=len(suite_tools),
+        direct_children=len(pinned) - len(lazy),
         direct_tools=len(direct),
         list_bytes=len(listed),
         largest_answer=max(answers, default=0),

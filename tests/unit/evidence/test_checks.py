@@ -16,7 +16,7 @@ from switchboard_mcp.children.locking.lock_file import lock_path, locked_tool, r
 from switchboard_mcp.config.files.approvals import approvals_path, read_approvals, write_approvals
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.evidence import collect as collecting
-from switchboard_mcp.evidence.artifacts import EvidenceReport
+from switchboard_mcp.evidence.artifacts import EvidenceReport, Metrics
 from switchboard_mcp.evidence.claim_rules import CLAIMS
 from switchboard_mcp.evidence.collect import collect
 from switchboard_mcp.policy.approved_settings import approve_settings, section_statuses
@@ -58,6 +58,9 @@ class Checkout:
             lock.children["notes"].tools[f"tool_{number}"] = locked_tool(f"tool_{number}", members)
         write_lock(path, lock)
         self.suite(expose={"allow": ["*"]}, exposure="direct")
+
+    def metrics(self) -> Metrics:
+        return collect(load_workspace(str(self.folder), None, {}, originals=True), Redactor(), {}).metrics
 
     def report(self) -> EvidenceReport:
         return collect(load_workspace(str(self.folder), None, {}, originals=True), Redactor(), {}).report
@@ -148,3 +151,27 @@ def test_a_limit_itself_is_within_the_limit(checkout: Checkout, health: Json, ho
     checkout.set(health=health)
     (claim,) = (claim for claim in checkout.report().claims if claim.id == "ITEM:CLAIM-02")
     assert claim.holds is holds
+
+
+@pytest.mark.parametrize(
+    ("split", "hints", "suites"),
+    [
+        (False, {}, 1),
+        (True, {"list_*": {"readOnly": True}, "*": {"readOnly": False}}, 2),
+        ("auto", {"list_*": {"readOnly": True}, "*": {"readOnly": False}}, 2),
+        ("auto", {"*": {"readOnly": True}}, 1),
+    ],
+)
+def test_the_twins_of_a_suite_are_counted_as_hosts_see_them(
+    checkout: Checkout, split: object, hints: Json, suites: int
+) -> None:
+    one = checkout.metrics()
+    checkout.suite(split=split, hints=hints)
+    measured: Json = {}
+    for claim in checkout.report().claims:
+        measured |= claim.facts
+    assert measured["suites"] == suites
+    assert measured["directChildren"] == 0
+    assert (checkout.metrics().sizes["toolsList"] > one.sizes["toolsList"]) is (suites == 2)
+    assert (checkout.metrics().tokens.suites > one.tokens.suites) is (suites == 2)
+    assert checkout.metrics().tokens.flat == one.tokens.flat

@@ -75,7 +75,7 @@ async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
                 name = (
                     invocation.args.suite
                     if invocation.args.suite in switchboard.gateway.tools
-                    else suite.name
+                    else suite.callable_name
                 )
                 if ambiguous := ambiguous_values(invocation.args.args):
                     introspection = await host.call(name, {"action": "introspect", "subtool": subtool})

@@ -281,7 +281,7 @@ async def gather_introspection(invocation: Invocation) -> Introspection:
         suite = find_suite(switchboard, invocation.args.suite, invocation.console)
         listed = suite.listed_names()
         # Of a split suite the name of a twin shows that twin, and the name of the child both.
-        name = invocation.args.suite if invocation.args.suite in listed else suite.name
+        name = invocation.args.suite if invocation.args.suite in listed else suite.callable_name
         result = await _introspect(switchboard, suite, name, invocation)
         return Introspection(name, suite.child.name, result)
 

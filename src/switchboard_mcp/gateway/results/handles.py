@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from switchboard_mcp.errors import failure
+from switchboard_mcp.gateway.suites.twins import TwinSuite
 from switchboard_mcp.suites.results.answers import is_json, read_result
 from switchboard_mcp.system import work_thread
 
@@ -191,7 +192,8 @@ def new_handle() -> str:
 
 def _suites(session: Session) -> set[str]:
     """Return the suites that the session sees; twins are one suite."""
-    return {suite.name for suite in session.tools.values()}
+    tools = session.tools.values()
+    return {suite.whole_name if isinstance(suite, TwinSuite) else suite.name for suite in tools}
 
 
 def _write(body: bytes) -> int:

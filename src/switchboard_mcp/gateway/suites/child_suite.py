@@ -28,7 +28,7 @@ from switchboard_mcp.gateway.suites.suite_calls import (
     fingerprint,
 )
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Shape, describe, merged_annotations
-from switchboard_mcp.gateway.suites.twins import Twins, declared
+from switchboard_mcp.gateway.suites.twins import Twins, corrected
 from switchboard_mcp.gateway.tasks.start_tasks import begin_as_task, watch
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import client_requests, message_meta, versions
@@ -131,9 +131,16 @@ class ChildSuite:
         pins = self.pins
         return [tool for tool in self.own_tools() if pins.match(tool.name)] if pins is not None else []
 
+    @property
+    def callable_name(self) -> str:
+        """The suite tool that carries all that can be called here: the suite, or the twin that a profile shows."""
+        return self.name if self.twins is None else self.twins.only or self.name
+
     def listed_names(self) -> list[str]:
         """Return the suite tools that are listed unless the child is direct: the suite itself, or its twins."""
-        return (self.twins.shown(self) if self.twins is not None else []) or [self.name]
+        if self.twins is None:
+            return [self.name]
+        return self.twins.shown(self) or ([] if self.twins.only else [self.name])
 
     def lists(self, name: str) -> bool:
         """Return whether the suite tool of this name is listed. Others can be called: hosts may have seen them."""
@@ -150,15 +157,7 @@ class ChildSuite:
 
     def annotations_of(self, tool: Tool) -> Annotations:
         """Return the annotations of a tool as the child declares them and the config corrects them."""
-        found = declared(tool)
-        for pattern, hints in self._hints:
-            if pattern.match(tool.name):
-                return Annotations(
-                    hints.read_only if hints.read_only is not UNSET else found.read_only_hint,
-                    hints.destructive if hints.destructive is not UNSET else found.destructive_hint,
-                    hints.open_world if hints.open_world is not UNSET else found.open_world_hint,
-                )
-        return found
+        return corrected(tool, self._hints)
 
     def is_read_only(self, tool: Tool) -> bool:
         """Return whether a tool changes nothing, as far as is declared."""
@@ -168,7 +167,7 @@ class ChildSuite:
         """Return whether to send list_changed when the child becomes known for the first time."""
         if tools and self.twins is not None:
             shown = self.twins.shown(self)
-            if shown != ([] if self.twins.auto else [self.twins.read, self.twins.write]):
+            if shown != self.twins.first_shown():
                 return True
         if tools:
             return self.pins is not None or (self.exposure == "auto" and self.direct) or bool(self.ui_tools())
@@ -299,7 +298,7 @@ class ChildSuite:
         """Return the failure for a write in the read twin, as far as is known before the child runs."""
         assert self.twins is not None
         subtool = params.arguments.subtool
-        if params.name != self.twins.read:
+        if params.name != self.twins.read and not self.twins.reads_only:
             return None
         known = next((tool for tool in self.child.inventory.known_tools() if tool.name == subtool), None)
         return self.twins.refusal(params.name, self, known) if known is not None else None

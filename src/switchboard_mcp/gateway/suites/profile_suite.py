@@ -6,8 +6,10 @@ subtools are reported as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from switchboard_mcp.config.sections import REVOKED_PROFILE, Expose, Profile
 from switchboard_mcp.errors import Failure, failure
@@ -25,12 +27,15 @@ NO_PROFILES: Mapping[str, Profile] = {}
 
 
 class IntersectedAccess(Access, kw_only=True):
-    """Permits what two access rules both permit."""
+    """Permits what two access rules both permit. `carries` is for a profile that shows the read twin of a suite."""
 
     base: Access
+    carries: Callable[[str], bool] | None = None
 
     def permits(self, subtool: str) -> bool:
         """Return whether the subtool may be listed and called."""
+        if self.carries is not None and not self.carries(subtool):
+            return False
         return super().permits(subtool) and self.base.permits(subtool)
 
     @property
@@ -49,12 +54,26 @@ class IntersectedAccess(Access, kw_only=True):
 
 
 class ProfileSuite(ChildSuite):
-    """A suite of which a profile shows a part. It shares everything else with the whole suite."""
+    """A suite of which a profile shows a part. It shares everything else with the whole suite.
 
-    def __init__(self, suite: ChildSuite, expose: Expose) -> None:
+    `twin` is the name of the twin that it shows, or empty. The read twin is all that can be called then, so nothing of
+    the child is listed under names of its own.
+    """
+
+    def __init__(self, suite: ChildSuite, expose: Expose, twin: str = "") -> None:
         self.__dict__.update(suite.__dict__)
         shown = access(expose)
-        self.access = IntersectedAccess(allow=shown.allow, deny=shown.deny, base=suite.access)
+        if twin and self.twins is not None:
+            self.twins = structs.replace(self.twins, only=twin)
+        reads_only = self.twins is not None and self.twins.reads_only
+        if reads_only:
+            self.exposure, self.pins, self.shows_apps = "suite", None, False
+        self.access = IntersectedAccess(
+            allow=shown.allow,
+            deny=shown.deny,
+            base=suite.access,
+            carries=self._is_read if reads_only else None,
+        )
         self._profile_access = shown
         self._cost = None
         if suite.pipeline is not None:
@@ -62,12 +81,17 @@ class ProfileSuite(ChildSuite):
 
     def refusal(self, subtool: str) -> Failure:
         """Report a hidden subtool as unknown."""
-        if self._profile_access.permits(subtool):
+        if self._profile_access.permits(subtool) and (self.twins is None or not self.twins.reads_only):
             return super().refusal(subtool)
         known = [tool.name for tool in self.permitted(self.child.inventory.known_tools())]
         message = f"Child '{self.source}' has no subtool '{subtool}'."
         near = nearest(subtool, known)
         return failure("subtool_unknown", message, child=self.source, subtool=subtool, nearest=near)
+
+    def _is_read(self, subtool: str) -> bool:
+        """Return False for a subtool that is known not to be read-only. One that is not known is checked when sent."""
+        known = (tool for tool in self.child.inventory.known_tools() if tool.name == subtool)
+        return all(map(self.is_read_only, known))
 
 
 def profile_view(
@@ -79,23 +103,43 @@ def profile_view(
     """
     included = {suite.source for suite in suites.values() if suite.child.spec.scope == "user"}
     shows_own, shows_users = _shows(profile), _shows(user or Profile(suites=[]))
+    shown: dict[str, ChildSuite] = {}
 
     def may_see(child: str, suite: str) -> bool:
-        return shows_own(child, suite) and (child not in included or shows_users(child, suite))
+        return suite in shown or (
+            shows_own(child, suite) and (child not in included or shows_users(child, suite))
+        )
 
-    shown: dict[str, ChildSuite] = {}
     for suite_name, suite in suites.items():
-        if may_see(suite.source, suite_name):
-            shown[suite_name] = _limited(suite, suite_name, profile)
-            if user is not None and suite.source in included:
-                shown[suite_name] = _limited(shown[suite_name], suite_name, user)
+        profiles = [profile] if suite.source not in included else [profile, user or Profile(suites=[])]
+        parts = [_part(suite, each) for each in profiles]
+        twins = {part for part in parts if part}
+        if None not in parts and len(twins) <= 1:
+            shown[suite_name] = suite
+            for each in profiles:
+                shown[suite_name] = _limited(shown[suite_name], suite_name, each, "".join(twins))
     return View(shown, log, may_see, name)
 
 
-def _limited(suite: ChildSuite, name: str, profile: Profile) -> ChildSuite:
-    """Return a suite with the subtools that a profile shows."""
+def _part(suite: ChildSuite, profile: Profile) -> str | None:
+    """Return what a profile shows of a suite: an empty string for all of it, the name of one twin, or None."""
+    shown, hidden = patterns(profile.suites), patterns(profile.hide)
+    if hidden.match(suite.source) or hidden.match(suite.name):
+        return None
+    twins = [] if suite.twins is None else suite.twins.names
+    if shown.match(suite.source) or shown.match(suite.name):
+        left = [twin for twin in twins if not hidden.match(twin)]
+        if left == twins:
+            return ""
+    else:
+        left = [twin for twin in twins if shown.match(twin) and not hidden.match(twin)]
+    return None if not left else left[0] if len(left) == 1 else ""
+
+
+def _limited(suite: ChildSuite, name: str, profile: Profile, twin: str) -> ChildSuite:
+    """Return a suite with the subtools and the twin that a profile shows."""
     expose = profile.expose.get(suite.source) or profile.expose.get(name)
-    return suite if expose is None else ProfileSuite(suite, expose)
+    return suite if expose is None and not twin else ProfileSuite(suite, expose or Expose(), twin)
 
 
 def _shows(profile: Profile) -> MaySee:

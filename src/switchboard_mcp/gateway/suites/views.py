@@ -39,9 +39,11 @@ class View:
         if any(suite.twins is not None for suite in suites.values()):
             self._behind = behind = dict(suites)
             for suite in suites.values():
-                for twin in (suite.twins.read, suite.twins.write) if suite.twins is not None else ():
+                for twin in suite.twins.names if suite.twins is not None else ():
                     self.tools[twin] = TwinSuite(suite, twin)
                     behind[twin] = suite
+                if suite.twins is not None and suite.twins.only:
+                    del self.tools[suite.name], behind[suite.name]
             self.tools = dict(sorted(self.tools.items()))
         # False if no child can have direct tools: then calls need not look for them.
         self.has_direct_tools = any(suite.exposure != "suite" or suite.pins for suite in suites.values())

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.config.gate import Hints
 from switchboard_mcp.config.models import Expose
+from switchboard_mcp.config.sections import Profile
+from switchboard_mcp.gateway.suites.profile_suite import apply_profiles
 from switchboard_mcp.suites.suite_names import MAX_LENGTH, twin_names
 from tests.unit.gateway.board import Board, Host, Json
 
@@ -186,6 +188,78 @@ def test_a_direct_child_has_no_twins(board: Board) -> None:
     board.child(split=True, exposure="direct", tools=[GET, PUT])
     host = board.host()
     assert listed(host) == ["get", "put"]
+
+
+def profiled(board: Board, profile: Profile, *, modern: bool = False) -> Host:
+    """A host with this profile."""
+    apply_profiles(board.gateway, {"p": profile}, {"ada": "p"}, "", board.services.log)
+    return board.host(principal="ada", modern=modern)
+
+
+@pytest.mark.parametrize(
+    ("profile", "names"),
+    [
+        (Profile(suites=["kid_read_suite"]), [READ]),
+        (Profile(suites=["*_read_suite"]), [READ]),
+        (Profile(hide=["kid_write_suite"]), [READ]),
+        (Profile(suites=["kid"], hide=["*_write_suite"]), [READ]),
+        (Profile(suites=["kid_write_suite"]), [WRITE]),
+        (Profile(hide=["kid_read_suite"]), [WRITE]),
+        (Profile(suites=["kid_*_suite"]), [READ, WRITE]),
+        (Profile(suites=["kid_suite"]), [READ, WRITE]),
+        (Profile(hide=["kid_read_suite", "kid_write_suite"]), []),
+        (Profile(suites=["kid_read_suite"], hide=["kid"]), []),
+        (Profile(suites=["other"]), []),
+    ],
+)
+@pytest.mark.parametrize("split", [True, "auto"])
+def test_a_profile_may_name_one_twin(board: Board, profile: Profile, names: list[str], split: Any) -> None:
+    board.child(split=split, tools=[GET, PUT])
+    everybody, host = board.host(), profiled(board, profile)
+    everybody.call("get", READ)
+    assert listed(everybody) == [READ, WRITE]
+    assert listed(host) == names
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "stateless"])
+@pytest.mark.parametrize("split", [True, "auto"])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("subtool", ["put", "odd"])
+def test_with_the_read_twin_alone_no_name_leads_to_a_write(
+    board: Board, subtool: str, known: bool, split: Any, modern: bool
+) -> None:
+    kid = board.child(split=split, tools=[GET, PUT, ODD], pin=["put"])
+    host = profiled(board, Profile(suites=[READ]), modern=modern)
+    if known:
+        host.call("get", READ)
+        assert listed(host) == [READ]
+        assert f'"{subtool}"' not in introspected(host, READ)
+    for name in (READ, WRITE, "kid_suite"):
+        host.call(subtool, name)
+    host.ask("tools/call", {"name": subtool, "arguments": {}})
+    assert {call["params"]["name"] for call in kid.server.requests("tools/call")} <= {"get"}
+    problem = host.result(host.call(subtool, READ))["structuredContent"]["error"]
+    assert problem["code"] == "subtool_unknown"
+    assert WRITE not in str(problem)
+
+
+def test_with_the_read_twin_alone_a_tool_that_becomes_a_write_is_gone(board: Board) -> None:
+    kid = board.child(split=True, tools=[GET, tool("sync", readOnlyHint=True)])
+    host = profiled(board, Profile(suites=[READ]))
+    host.call("sync", READ)
+    kid.lists["tools/list"] = [GET, tool("sync", readOnlyHint=False)]
+    kid.server.notify(CHANGED)
+    assert host.result(host.call("sync", READ))["isError"]
+    assert len(kid.server.requests("tools/call")) == 1
+    assert "sync" not in introspected(host, READ)
+
+
+def test_with_the_write_twin_alone_reads_can_be_called_in_it(board: Board) -> None:
+    kid = board.child(split=True, tools=[GET, PUT])
+    host = profiled(board, Profile(suites=[WRITE]))
+    host.call("get", WRITE)
+    assert kid.server.last()["params"]["name"] == "get"
+    assert '"get"' not in introspected(host, WRITE)
 
 
 def test_names_of_twins_are_free_and_short_enough() -> None:
