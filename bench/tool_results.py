@@ -202,7 +202,7 @@ def read_on(
         if position > last:
             break
         costs["paged"] += cost
-        position += len(page_of(kept, number, settings.max_tokens, shaped.shown)[0])
+        position += len(page_of(kept, number, settings.max_tokens, shaped.shown, shaped.shown_end)[0])
     return costs
 
 
@@ -211,8 +211,10 @@ def page_costs(settings: ResultSettings, shaped: Shaped, count: Count) -> list[i
     result = read_result(shaped.kept)
     assert result is not None
     kept = in_form(result.text, shaped.form)
-    _, pages = page_of(kept, 1, settings.max_tokens, shaped.shown)
-    texts = [page_of(kept, number, settings.max_tokens, shaped.shown)[0] for number in range(2, pages + 1)]
+    shown, end = shaped.shown, shaped.shown_end
+    _, pages = page_of(kept, 1, settings.max_tokens, shown, end)
+    unseen = range(2, pages if end else pages + 1)
+    texts = [page_of(kept, number, settings.max_tokens, shown, end)[0] for number in unseen]
     return [
         REQUEST_TOKENS + count(f"{page}\n[Page {number} of {pages}.]") for number, page in enumerate(texts, 2)
     ]

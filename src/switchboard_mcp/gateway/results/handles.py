@@ -56,6 +56,7 @@ class HandleEntry(Struct):
     body: bytes = b""
     file: int = -1  # a descriptor
     expires_at: float = 0.0
+    shown_end: int = 0  # characters of the end that the host has seen with the beginning
     pages: set[int] = set()  # those that were read
 
     @property

@@ -67,6 +67,7 @@ class Shaped(Struct, frozen=True):
     kept: bytes = b""
     form: str = ""
     shown: int = 0
+    shown_end: int = 0
     tokens: int = 0
     saved: int = 0
     compactable: int = 0
@@ -130,6 +131,7 @@ class ResultShaper:
             subtool=subtool,
             form=shaped.form,
             shown=shaped.shown,
+            shown_end=shaped.shown_end,
             tokens=shaped.tokens,
             size=len(shaped.kept),
             body=shaped.kept,
@@ -182,13 +184,13 @@ class ResultShaper:
         if not tokens or tokens <= most or tokens - head_tokens < LEAST_SAVED_TOKENS:
             return self._whole(body, kept, form, text, host)
         exact = form != "" or (is_json(text) if len(text) < 1_000_000 else False)
-        head, shown = head_of(text, head_tokens, exact_json=exact and not kept.is_error)
+        head, shown, end = head_of(text, head_tokens, exact_json=exact and not kept.is_error)
         if host.head_chars and len(head) > host.head_chars:
-            head, shown = head[: host.head_chars], min(shown, host.head_chars)
+            head, shown, end = head[: host.head_chars], min(shown, host.head_chars), 0
         notice = self._notice(estimate(head), tokens, handle, with_select=exact)
         answer = f"{shape_line(kept.text)}{head}\n{notice}"
         saved = (count_tokens(kept.text) if form else tokens) - estimate(answer)
-        return Shaped(text_answer(kept, answer), body, form, shown, tokens, saved)
+        return Shaped(text_answer(kept, answer), body, form, shown, end, tokens, saved)
 
     def _limit(self, host: HostTraits, read_whole: int) -> int:
         """Return the tokens above which a result is shortened; 0 for never."""
@@ -254,11 +256,11 @@ class ResultShaper:
         form, text = self._form(part)
         limit = 2 * self._settings.max_tokens
         if limit and len(text) > limit and (size := count_tokens(text)) > limit:
-            head, shown = head_of(text, self._settings.head_tokens, exact_json=True)
+            head, shown, _ = head_of(text, self._settings.head_tokens, exact_json=True)
             notice = self._notice(estimate(head), size, fresh, with_select=True)
             shown_text = f"{head}\n{notice}"
             saved = tokens - estimate(shown_text)
-            return Shaped(text_answer(kept, shown_text), part_body, form, shown, tokens, saved)
+            return Shaped(text_answer(kept, shown_text), part_body, form, shown, 0, tokens, saved)
         if host.objects_only and form != "table" and not isinstance(answer, dict):
             text = f'{{"result":{text}}}'
         return Shaped(text_answer(kept, text), tokens=tokens, saved=tokens - count_tokens(text))
@@ -272,7 +274,7 @@ class ResultShaper:
         found = lines_with(text, words, FIND_TOKENS) or f"No line has any of these words: {words[:200]}"
         notice = self._notice(estimate(found), tokens, handle, with_select=False, page=1)
         answer = f"{found}\n{notice}"
-        return Shaped(text_answer(kept, answer), body, form, 0, tokens, tokens - estimate(answer))
+        return Shaped(text_answer(kept, answer), body, form, 0, 0, tokens, tokens - estimate(answer))
 
     def check_select(self, select: str) -> Failure | None:
         """Return the failure of an expression that cannot be read, before anything is called."""
@@ -336,10 +338,11 @@ class ResultShaper:
             )
         number = _number(arguments.page)
         most = self._limit(host, 0) or ResultSettings().max_tokens
-        page, pages = page_of(text, number, most, entry.shown, host.head_chars)
+        page, pages = page_of(text, number, most, entry.shown, entry.shown_end, host.head_chars)
         if not page:
             return failure("result_unknown", f"There is no page {number}: the result has {pages}.")
-        return Shaped(text_answer(kept, f"{page}\n[Page {number} of {pages}.]"), shown=pages)
+        end = f" Page {pages} was shown." if number == pages - 1 and entry.shown_end else ""
+        return Shaped(text_answer(kept, f"{page}\n[Page {number} of {pages}.{end}]"), shown=pages)
 
     def _note_reading(self, entry: HandleEntry, arguments: SuiteCall, found: Shaped) -> None:
         """Remember a result that was read page by page to its end: the next one is not worth shortening."""
@@ -348,6 +351,8 @@ class ResultShaper:
         entry.pages.add(_number(arguments.page))
         if entry.shown:
             entry.pages.add(1)  # seen with the answer
+        if entry.shown_end:
+            entry.pages.add(found.shown)
         if len(entry.pages) < found.shown:
             return
         key = (entry.session.principal, entry.subtool)

@@ -125,21 +125,22 @@ def text_answer(kept: KeptResult, text: str) -> bytes:
     return msgspec.json.encode({**kept.members, "content": [{"type": "text", "text": text}, *kept.others]})
 
 
-def head_of(text: str, tokens: int, *, exact_json: bool) -> tuple[str, int]:
+def head_of(text: str, tokens: int, *, exact_json: bool) -> tuple[str, int, int]:
     """Return the beginning of a text, cut where a line or a member ends, and its end if that is of another kind.
 
-    The number is that of characters from the beginning.
+    The numbers are those of characters from the beginning and from the end.
     """
     size = _size_for(text, tokens)
     if exact_json or not _ends_differently(text):
         length = _cut(text, size)
-        return text[:length], length
+        return text[:length], length, 0
     tail_size = int(size * TAIL_SHARE)
     head = text[: _cut(text, size - tail_size)]
     tail = text[len(text) - tail_size :]
     tail = tail[tail.find("\n") + 1 :] if "\n" in tail else tail
     left_out = text[len(head) : len(text) - len(tail)]
-    return f"{head}\n[… {left_out.count(chr(10)) + 1:,} lines …]\n{tail}", len(head)
+    shown = f"{head}\n[… {left_out.count(chr(10)) + 1:,} lines …]\n{tail}"
+    return shown, len(head), len(tail)
 
 
 def shape_line(text: str) -> str:
@@ -152,22 +153,25 @@ def shape_line(text: str) -> str:
         return ""
 
 
-def page_of(text: str, number: int, tokens: int, shown: int = 0, most_chars: int = 0) -> tuple[str, int]:
-    """Return one page of a text, counted from 1, and the number of pages. The first is what was `shown`, if any.
+def page_of(
+    text: str, number: int, tokens: int, shown: int = 0, shown_end: int = 0, most_chars: int = 0
+) -> tuple[str, int]:
+    """Return one page of a text, counted from 1, and the number of pages.
 
-    A rest of up to half a page belongs to the page before it: one more request would cost more.
+    The first is the beginning that was `shown`, and the last the end that was, if any. A rest of up to half a page
+    belongs to the page before it: one more request would cost more.
     """
-    starts = [0, shown] if 0 < shown < len(text) else [0]
+    end = len(text) - shown_end
+    starts = [0, shown] if 0 < shown < end else [0]
     size = _size_for(text, tokens)
     last = size + size // 2
     if most_chars:
         size, last = min(size, most_chars), min(last, most_chars)
-    while starts[-1] + last < len(text):
+    while starts[-1] + last < end:
         starts.append(starts[-1] + max(_cut(text[starts[-1] : starts[-1] + size + 1], size), 1))
-    if not 1 <= number <= len(starts):
-        return "", len(starts)
-    end = starts[number] if number < len(starts) else len(text)
-    return text[starts[number - 1] : end], len(starts)
+    borders = [*starts, end, len(text)] if shown_end else [*starts, len(text)]
+    pages = len(borders) - 1
+    return (text[borders[number - 1] : borders[number]] if 1 <= number <= pages else ""), pages
 
 
 def lines_with(text: str, words: str, tokens: int) -> str:

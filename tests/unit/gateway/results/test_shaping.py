@@ -393,6 +393,30 @@ def test_a_table_that_is_too_long_is_read_on_as_a_table(board: Board) -> None:
     assert json.loads(from_tables(body)) == value
 
 
+def test_the_end_of_a_log_that_was_shown_is_not_sent_again(board: Board) -> None:
+    board.child()
+    host = known(board)
+    lines = [f"step {number} of the build took {number % 7} ms" for number in range(1_000)] + [
+        "Error: exit code 3"
+    ]
+    answer = shown(board, text("\n".join(lines)), host)
+    head, _, end = said(answer).rpartition("\n[")[0].partition("\n[… ")
+    assert end.endswith("Error: exit code 3")
+    read, number = head, 2
+    while True:
+        page = said(
+            answered(board, host, ask(board, host, action="result", handle=handle_in(answer), page=number))
+        )
+        body, _, note = page.rpartition("\n[Page ")
+        read, number = read + body, number + 1
+        if "was shown" in note:
+            break
+    assert (read + end.partition("\n")[2]).splitlines() == lines
+    last = answered(board, host, ask(board, host, action="result", handle=handle_in(answer), page=number))
+    assert said(last).startswith(end.partition("\n")[2])
+    assert said(shown(board, text("\n".join(lines)), host)) == "\n".join(lines)  # as it was read to its end
+
+
 def test_a_call_that_looks_for_words_gets_their_lines_and_a_handle(board: Board) -> None:
     board.child()
     host = known(board)

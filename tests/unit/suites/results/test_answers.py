@@ -86,26 +86,32 @@ def test_numbers_and_escapes_keep_their_spelling() -> None:
     assert compact(text) == text.replace(": ", ":").replace(", ", ",")
 
 
-@given(st.text(max_size=3000), st.integers(20, 200), st.integers(0, 4000))
-def test_the_pages_of_a_text_make_the_whole(text: str, tokens: int, shown: int) -> None:
-    _, pages = page_of(text, 1, tokens, shown)
-    assert "".join(page_of(text, number, tokens, shown)[0] for number in range(1, pages + 1)) == text
-    assert page_of(text, pages + 1, tokens, shown)[0] == ""
-    if 0 < shown < len(text):
-        assert page_of(text, 1, tokens, shown)[0] == text[:shown]
+@given(st.text(max_size=3000), st.integers(20, 200), st.integers(0, 4000), st.integers(0, 4000))
+def test_the_pages_of_a_text_make_the_whole(text: str, tokens: int, shown: int, end: int) -> None:
+    end = end if end < len(text) else 0
+    _, pages = page_of(text, 1, tokens, shown, end)
+    assert "".join(page_of(text, number, tokens, shown, end)[0] for number in range(1, pages + 1)) == text
+    assert page_of(text, pages + 1, tokens, shown, end)[0] == ""
+    if 0 < shown < len(text) - end:
+        assert page_of(text, 1, tokens, shown, end)[0] == text[:shown]
+    if end:
+        assert page_of(text, pages, tokens, shown, end)[0] == text[-end:]
 
 
 def test_a_head_is_about_as_long_as_asked_and_ends_with_a_line() -> None:
     text = "".join(f"line {number} of the file\n" for number in range(5000))
-    head, _ = head_of(text, 1000, exact_json=False)
+    head, shown, end = head_of(text, 1000, exact_json=False)
     assert text.startswith(head)
+    assert (shown, end) == (len(head), 0)
     assert head.endswith("\n")
     assert 700 < estimate(head) < 1200
 
 
 def test_the_end_of_a_log_is_kept() -> None:
     text = "".join(f"step {number}\n" for number in range(5000)) + "Error: exit code 3"
-    head, _ = head_of(text, 1000, exact_json=False)
+    head, shown, end = head_of(text, 1000, exact_json=False)
+    assert head.startswith(text[:shown])
+    assert head.endswith(text[-end:])
     assert head.endswith("Error: exit code 3")
     assert "lines …]" in head
 
