@@ -9,8 +9,8 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.server.http.transport_security import ANY_ADDRESS
 
 BACKLOG = 512
-# Open files other than connections: each child has three.
-OTHER_FILES = 512
+# Open files other than connections: each child has three, and two threads of mail keep up to 140 folders open each.
+OTHER_FILES = 768
 
 
 def listen(host: str, port: int) -> socket.socket:

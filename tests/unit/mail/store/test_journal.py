@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -146,11 +147,41 @@ async def test_a_change_of_a_live_process_counts_though_only_the_journal_of_an_e
         assert len(journals(workspace)) == 1
 
 
-async def test_a_torn_or_foreign_journal_stops_nobody(store: MessageStore, workspace: Path) -> None:
+async def test_groups_overwrite_zeros_so_that_their_syncs_do_not_change_the_size_of_the_journal(
+    store: MessageStore, workspace: Path
+) -> None:
+    sizes, held = set(), []
+    for number in range(8):
+        await store.send(draft(f"{number}"), sender="lead", recipient="coder")
+        (path,) = journals(workspace)
+        data = path.read_bytes()
+        sizes.add(len(data))
+        held.append(data.rstrip(b"\0"))
+    assert len(sizes) == 1
+    assert all(after.startswith(before) for before, after in pairwise(held))
+    # One that is full grows: by as much as it holds.
+    for size in (20_000, 5_000):
+        long = Draft(action="delegate_task", payload="x" * size)
+        await store.send(long, sender="lead", recipient="coder")
+    await kill(store, workspace)
+    for path in (workspace / ".switchboard" / "inbox" / "coder").iterdir():
+        path.unlink()
+    async with await MessageStore.open(str(workspace), watch=False) as again:
+        assert len(await again.peek("coder")) == 10
+
+
+@pytest.mark.parametrize(
+    "rest", [b"", b"\0" * 5_000, b'\0\0me":"x","data":"x"}\n{"at":2,"folder":[],"name":"y","data":""}\n']
+)
+async def test_a_torn_or_foreign_journal_stops_nobody(
+    store: MessageStore, workspace: Path, rest: bytes
+) -> None:
     await store.send(draft(), sender="lead", recipient="coder")
     await kill(store, workspace)
     (path,) = journals(workspace)
-    path.write_bytes(path.read_bytes() + b'{"at":1,"folder":["inbox","coder"],"na')
+    # Of a group that was not synced, any parts may be there.
+    torn = b'{"at":1,"folder":["inbox","coder"],"na'
+    path.write_bytes(path.read_bytes().rstrip(b"\0") + torn + rest)
     path.with_name("ffffffffffff.1.jsonl").write_bytes(b"\xff\0\n{}\n")
     path.with_name("fffffffffff0.1.jsonl").write_text('{"at":1,"folder":["..",".."],"name":"x","data":"x"}\n')
     path.with_name("fffffffffff1.1.jsonl").write_text('{"at":1,"folder":[],"name":"x/y","data":"x"}\n')
@@ -158,6 +189,7 @@ async def test_a_torn_or_foreign_journal_stops_nobody(store: MessageStore, works
         assert len(await again.peek("coder")) == 1
     assert journals(workspace) == []
     assert not (workspace.parent / "x").exists()
+    assert not (workspace / ".switchboard" / "y").exists()
 
 
 async def test_a_checkpoint_removes_the_journal(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,9 @@ CHECKPOINT_BYTES = 8_388_608
 MAX_BYTES = 8 * CHECKPOINT_BYTES
 # Larger files are synced themselves.
 MAX_DATA_BYTES = 262_144
+# Zeros that are written after the end of a journal, as many as it holds, and overwritten by the next groups: while the
+# size of a file stays the same, a sync writes its content alone, without committing the file system's own journal.
+MIN_ZEROS, MAX_ZEROS = 16_384, 262_144
 # The first groups of a process sync their files: a command that sends one message leaves no journal behind.
 DIRECT_GROUPS = 4
 # At the end of a process a checkpoint is made only if it is quick; otherwise the next process makes it.
@@ -127,7 +130,8 @@ class Journal:
         self._writer = writer
         self._number = 0
         self._descriptor = -1
-        self._bytes = 0
+        # What the journal holds, and its size with the zeros.
+        self._bytes = self._size = 0
         self._wake = threading.Condition()
         # Closed journals whose files are to be synced.
         self._closed: list[str] = []
@@ -169,7 +173,6 @@ class Journal:
                 # What follows a torn line would not be read, and a failed sync may have dropped what it should write.
                 self._close_file()
                 raise
-            self._bytes += len(data)
             if self._bytes >= CHECKPOINT_BYTES:
                 self._close_file()
                 self._wake.notify_all()
@@ -177,7 +180,15 @@ class Journal:
                 self._wake.wait(1.0)
 
     def _write(self, data: bytes, *, sync: bool) -> None:
-        file_operations.append(self._descriptor, data)
+        end = self._bytes + len(data)
+        if end <= self._size:
+            file_operations.append(self._descriptor, data)
+        else:
+            zeros = min(max(self._bytes, MIN_ZEROS), MAX_ZEROS)
+            file_operations.append(self._descriptor, data + bytes(zeros))
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+            self._size = end + zeros
+        self._bytes = end
         if sync:
             file_operations.sync_data(self._descriptor)
 
@@ -201,7 +212,7 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-            self._bytes = 0
+            self._bytes = self._size = 0
             self._closed.append(f"{self._writer}.{self._number}{_SUFFIX}")
 
     def _run_checkpoints(self) -> None:
@@ -346,7 +357,7 @@ class _Replay:
         return self._written
 
     def _changes(self, name: str) -> Iterator[Change]:
-        """Read a journal up to its torn end."""
+        """Read a journal up to its torn end, or to the zeros after it."""
         try:
             with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder), "rb") as file:
                 while (line := file.readline(_MAX_LINE)).endswith(b"\n"):
