@@ -76,8 +76,10 @@ MORE_FILES = 250_000
 INDEX_PAUSES_S = (0.0002, 0.001, 0.0)
 # A large inbox is compared with its index without a reason so seldom that this many files a second are read at most.
 COMPARED_PER_S = 100
-# The lock of the process that sweeps.
+# The lock of the process that sweeps. It is touched every few seconds; after `STALLED_S` without, that process is
+# stopped or hangs, and others help.
 SWEEPER_LOCK = "sweeper"
+STALLED_S = 20.0
 # How long a reader waits for another process that delivers the same inbox.
 DELIVERY_WAIT_S = 2.0
 # A file that cannot be parsed may still be being written.
@@ -263,8 +265,8 @@ def _check_large(tx: Transaction, agent: str, changed: Collection[str] | None) -
     return False
 
 
-def _correct(tx: Transaction, agent: str, names: Collection[str], *, exact: bool) -> None:
-    """Make the index right for these files; if `exact`, it is right for the folder then."""
+def _correct(tx: Transaction, agent: str, names: Collection[str], *, exact: bool) -> bool:
+    """Make the index right for these files; if `exact`, it is right for the folder then. Returns False if it fails."""
     folder, index = tx.folder("inbox", agent), tx.directory.index
     try:
         with tx.locked(agent):
@@ -272,16 +274,17 @@ def _correct(tx: Transaction, agent: str, names: Collection[str], *, exact: bool
             is_right = index.view(agent, stamp, partial=True) is not None
             view = index.latest(agent)
             if view is None:
-                return
+                return False
             added, removed = changes_of(folder, view, names)
             if is_right and (added or removed):
                 # Readers keep what they know of a state of the folder, so it gets another one.
                 stamp += 1
                 os.utime(folder, ns=(stamp, stamp))
-            if added or removed or not is_right:
-                index.correct(agent, stamp if exact else None, added, removed)
+            if added or removed or (exact and not is_right):
+                return index.correct(agent, stamp if exact else None, added, removed)
     except (OSError, SwitchboardError):
-        return  # Read-only, or the lock is held for long: the next sweep tries again.
+        return False  # Read-only, or the lock is held for long: the next sweep tries again.
+    return True
 
 
 def begin_large(tx: Transaction, agent: str) -> None:
@@ -304,16 +307,19 @@ def begin_large(tx: Transaction, agent: str) -> None:
 def _add_first(tx: Transaction, agent: str, view: InboxView) -> None:
     """Add the files that come first after the known ones to the index of a large inbox."""
     files = FirstFiles(tx.folder("inbox", agent), view.known_until or 0, FIRST_FILES, view.listed_at)
-    while not files.has_ended:
-        _add_found(tx, agent, files)
+    while _add_found(tx, agent, files):
+        pass
 
 
-def _add_found(tx: Transaction, agent: str, files: FirstFiles) -> None:
+def _add_found(tx: Transaction, agent: str, files: FirstFiles) -> bool:
+    """Add a piece to the index; returns False at the end, or if that failed."""
     found = files.advance()
     if found is not None:
         names, known_until = found
-        _correct(tx, agent, names, exact=False)
-        tx.directory.index.extend(agent, known_until)
+        if not _correct(tx, agent, names, exact=False):
+            return False
+        tx.directory.index.extend(agent, known_until, files.listed_at)
+    return not files.has_ended
 
 
 def _build_piece(tx: Transaction, agent: str, view: InboxView) -> None:
@@ -323,8 +329,7 @@ def _build_piece(tx: Transaction, agent: str, view: InboxView) -> None:
     if files is None or files.listed_at != view.listed_at:
         folder = tx.folder("inbox", agent)
         files = building[agent] = FirstFiles(folder, view.known_until or 0, MORE_FILES, view.listed_at)
-    _add_found(tx, agent, files)
-    if files.has_ended:
+    if not _add_found(tx, agent, files):
         del building[agent]
 
 
@@ -356,7 +361,9 @@ def is_swept(tx: Transaction) -> bool:
     except OSError:
         return False
     try:
-        return not file_operations.try_lock(descriptor)
+        if file_operations.try_lock(descriptor):
+            return False
+        return abs(time.time() - os.fstat(descriptor).st_mtime) < STALLED_S
     finally:
         os.close(descriptor)
 

@@ -1,9 +1,9 @@
 """Compares a large inbox with its index, in pieces: finds the files that other programs have added or removed.
 
-A new index gets the messages that come first before all others, so that they can be claimed, and so that rows are
-written in their order, which is several times as fast. A comparison reads the folder from one end to the other, then
-the index, and returns the names that differ. Changes by this store are in the index as soon as they are in the folder,
-so they do not matter meanwhile. Not aware of what a file contains.
+A new index gets the messages that come first before all others: they can be claimed, and each piece changes few pages
+of the database. A comparison reads the folder from one end to the other, then the index, and returns the names that
+differ. Changes by this store are in the index as soon as they are in the folder, so they do not matter meanwhile. Not
+aware of what a file contains.
 """
 
 from __future__ import annotations

@@ -604,14 +604,17 @@ class InboxIndex:
         """
         self.write(agent, _unknown_stamp(), (), known_until=-1)
 
-    def extend(self, agent: str, known_until: int) -> None:
-        """Record that all files up to this order are in the index."""
+    def extend(self, agent: str, known_until: int, listed_at: float) -> None:
+        """Record that all files up to this order are in the index that was begun at this time."""
         opened = self._opened(agent)
         if opened is None:
             return
         try:
-            query = "UPDATE folder SET known_until = max(known_until, ?) WHERE known_until IS NOT NULL"
-            opened.connection.execute(query, (known_until,))
+            query = (
+                "UPDATE folder SET known_until = max(known_until, ?) "
+                "WHERE known_until IS NOT NULL AND listed_at = ?"
+            )
+            opened.connection.execute(query, (known_until, listed_at))
             opened.forget()
         except database_errors() as problem:
             self.discard(agent, problem)
@@ -662,26 +665,27 @@ class InboxIndex:
 
     def correct(
         self, agent: str, stamp: int | None, added: Collection[IndexRow], removed: Collection[str]
-    ) -> None:
-        """Apply changes whatever the state of the index; the mailbox lock must be held.
+    ) -> bool:
+        """Apply changes whatever the state of the index; the mailbox lock must be held. Returns True if that was done.
 
         With a `stamp`, the index is right for this state of the folder. Without, it stays one that may lack changes by
         other programs.
         """
         opened = self._opened(agent)
         if opened is None:
-            return
+            return False
         try:
             # A reader may write the changes of the log between the two.
             for _ in range(3):
                 opened.load(self._boot)
                 if opened.stamp == NEVER:
-                    return
+                    return False
                 if self._write_changes(opened, _unknown_stamp() if stamp is None else stamp, added, removed):
                     opened.log.clear()
-                    return
+                    return True
         except database_errors() as problem:
             self.discard(agent, problem)
+        return False
 
     def mark_listed(self, agent: str, before: float) -> None:
         """Record that the folder was compared with the index, since which it was listed `before`."""

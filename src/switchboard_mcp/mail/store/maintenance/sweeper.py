@@ -27,11 +27,11 @@ from switchboard_mcp.mail.store.worker import StoreWorker
 # Interval for returning expired leases and for retrying files that were still being written.
 TICK_S = 1.0
 LOCK = dropped_files.SWEEPER_LOCK
+STALLED_S = dropped_files.STALLED_S
 # Changed files of one inbox that are remembered; with more, all files are looked at.
 MAX_CHANGED = 10_000
-# The holder of the lock touches it this often; after `STALLED_S` without, it is stopped or hangs, and others help.
+# The holder of the lock touches it this often.
 BEAT_S = 5.0
-STALLED_S = 20.0
 # Settled messages are packed this long after a process was elected, and then this often.
 FIRST_PACK_S = 30.0
 PACK_S = 600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import Collection
@@ -27,6 +28,7 @@ from switchboard_mcp.mail.store.maintenance.packing import PackingPass
 from switchboard_mcp.mail.store.message_search import SearchQuery
 from switchboard_mcp.mail.store.receipts import NewestReceipts
 from switchboard_mcp.mail.store.store import MessageStore
+from tests import patience
 
 
 async def _open(workspace: Path) -> MessageStore:
@@ -128,6 +130,20 @@ async def test_what_others_do_while_a_large_inbox_is_indexed_is_in_the_index(
             assert step < 100, "it never ends"
         await other.release("coder", held.message.id, fence=held.fence)
         assert [each.message.id for each in await store.peek("coder")] == sent
+
+
+@pytest.mark.usefixtures("large")
+async def test_messages_whose_rows_could_not_be_written_are_not_taken_for_known(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await _open(workspace) as store:
+        sent = [await _send(store, str(number)) for number in range(40)]
+        _lose_indexes(workspace)
+        with monkeypatch.context() as failing:
+            failing.setattr(inbox_index.InboxIndex, "correct", lambda *_: False)
+            assert not await store.run(_sweep)
+            assert not await store.run(_sweep)
+        assert [each.message.id for each in await store.peek("coder", limit=3)] == sent[:3]
 
 
 @pytest.mark.usefixtures("large")
@@ -348,3 +364,15 @@ async def test_a_lost_counter_continues_above_the_numbers_of_files_and_segments(
         segment.write_text(segment.read_text().replace(number, "7999999999999999"))
         (workspace / ".switchboard" / "locks" / "order").write_bytes(b"")
         assert (await _send(store, "next")).startswith("msg_8000000000000000_")
+
+
+async def test_the_process_that_sweeps_prepares_the_indexes(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts, "LARGE_FOLDER_BYTES", 0)
+    async with await _open(workspace) as store:
+        await _send(store, "hello")
+    _lose_indexes(workspace)
+    async with await MessageStore.open(str(workspace)), asyncio.timeout(patience.PATIENCE_S):
+        while not list((workspace / ".switchboard").glob("index/lead.receipts.*")):  # noqa: ASYNC110 - files
+            await asyncio.sleep(0.02)
