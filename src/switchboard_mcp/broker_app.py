@@ -38,11 +38,18 @@ from switchboard_mcp.app import (
     workspace_folder,
 )
 from switchboard_mcp.broker.address import is_noise, without_noise
-from switchboard_mcp.broker.hello import MAX_HELLO_BYTES, Hello, decode_hello
+from switchboard_mcp.broker.client_connection import (
+    HOST_DESCRIPTORS,
+    NO_DESCRIPTORS,
+    NOT_OUR_PROTOCOL,
+    RefusedError,
+    read_hello,
+    reply,
+)
+from switchboard_mcp.broker.hello import Hello
 from switchboard_mcp.broker.leftovers import remove_files, remove_leftovers
-from switchboard_mcp.broker.peers import check_peer, peer_of
+from switchboard_mcp.broker.peers import peer_of
 from switchboard_mcp.broker.shim import BACKLOG
-from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.discover import WORKSPACE_FOLDER
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.serve_flags import parse_flags
@@ -55,12 +62,13 @@ from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
 from switchboard_mcp.mail.location import host_of
-from switchboard_mcp.observability.log import LEVELS, Log, LogRecord, stderr_writer
+from switchboard_mcp.observability.log import Log, LogRecord, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.broker_report import CALLS, BrokerReport, WatchedCalls
 from switchboard_mcp.server.call_watch import CallWatch
 from switchboard_mcp.server.handed_over import HandedOverHost
+from switchboard_mcp.server.session_logs import SessionLogs
 from switchboard_mcp.system.processes import list_ancestors, started_at
 from switchboard_mcp.system.user_folders import user_workspace
 from switchboard_mcp.transport.session_journal import Journal, JournalError
@@ -69,27 +77,15 @@ if TYPE_CHECKING:
     from switchboard_mcp.broker_http import BrokerHttp, DashboardLink
     from switchboard_mcp.children.context import ChildHandle
 
-# A client sends its message at once; one that does not is no Switchboard.
+# A client sends its message at once; one that does not is another program.
 HELLO_TIMEOUT_S = 10.0
 # Accepted per readiness of the listener, so that a burst of joins does not stall the sessions.
 ACCEPT_AT_ONCE = 16
 ACCEPT_AGAIN_S = 1.0
-CONFIG_CHANGED = "the config has changed and is not in force there yet; see `switchboard broker restart`"
-NO_DESCRIPTORS = "it has reached its limit of open files (ulimit -n)"
+CONFIG_CHANGED = "the config has changed and is not applied there yet; see `switchboard broker restart`"
 # A planned restart waits this long for calls in progress; the others are answered by the next broker.
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
 MAX_LOG_BYTES = 1024 * 1024
-HOST_DESCRIPTORS = 4  # stdin, stdout, stderr and the journal
-# Log lines about the workspace go to the stderr of every session, those about a process to that of its users, others
-# only to that of a session that is alone.
-CHILD_STDERR = "child.stderr"
-CONFIG_RELOADED = "config.reloaded"
-MAX_EARLY_LINES = 100
-WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "otel.", "replicas.")
-
-
-class RefusedError(Exception):
-    """A session that this broker does not serve; the message says why."""
 
 
 class BrokerSession(Struct, eq=False):
@@ -127,9 +123,7 @@ class Broker:
         self._watch = CallWatch(switchboard)
         self._http: BrokerHttp | None = None
         switchboard.gateway.broker.on_request_of_no_call = self._isolate
-        # What was logged at the start. Every session gets it, as if its own process had been started.
-        self._early: list[LogRecord] = []
-        log.sink.listener = self._log_to_sessions
+        self.logs = SessionLogs(log, switchboard.registry)
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     async def run(self) -> None:
@@ -152,24 +146,24 @@ class Broker:
                 connection, _ = self._listener.accept()
             except OSError as problem:
                 if problem.errno in (errno.EMFILE, errno.ENFILE):
-                    self._refuse_for_want_of_descriptors()
-                return  # otherwise none is left
+                    self._refuse_next_client()
+                return  # otherwise no client is waiting
             connection.setblocking(False)
             self._joining += 1
             self._switchboard.context.start_task(self._serve(connection))
 
-    def _refuse_for_want_of_descriptors(self) -> None:
-        """Refuse the next client, which then serves alone. The spare descriptor is used for the connection."""
+    def _refuse_next_client(self) -> None:
+        """Refuse the next client, which then serves alone. The spare descriptor makes room for its connection."""
         with suppress(OSError):
             os.close(self._spare)
             connection, _ = self._listener.accept()
-            _reply(connection, f"no {NO_DESCRIPTORS}")
+            reply(connection, f"no {NO_DESCRIPTORS}")
             connection.close()
         try:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._spare = -1
-            # The system has none. A listener that stays ready must not keep the loop busy.
+            # The system has no more. A listener that stays ready must not keep the loop busy.
             self._loop.remove_reader(self._listener.fileno())
             self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again)
 
@@ -183,7 +177,7 @@ class Broker:
         session: BrokerSession | None = None
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                hello = await self._read_hello(connection, descriptors)
+                hello = await read_hello(connection, descriptors)
             if hello.kind == "join":
                 await self._refresh_config()
                 session = self._join(connection, hello, descriptors)
@@ -192,9 +186,9 @@ class Broker:
                     answer = self._report(hello.arguments) if hello.kind == "status" else await self._link()
                     await self._loop.sock_sendall(connection, encode(answer) + b"\n")
             else:
-                self._end_for(connection, hello)
+                self._stop_or_restart(connection, hello)
         except RefusedError as problem:
-            _reply(connection, f"no {problem}")
+            reply(connection, f"no {problem}")
         except (TimeoutError, OSError) as problem:
             self._log.info("broker.refused", reason=repr(problem))
         finally:
@@ -207,39 +201,11 @@ class Broker:
         if session is not None:
             await self._serve_session(session, connection)
 
-    async def _read_hello(self, connection: socket.socket, descriptors: list[int]) -> Hello:
-        if sys.platform != "linux":
-            raise OSError("This needs Linux.")
-        problem = check_peer(connection)  # at once, as the number of a process that has ended is used again
-        await _readable(connection)
-        space = socket.CMSG_SPACE(HOST_DESCRIPTORS * 4)
-        head, attached, flags, _ = connection.recvmsg(4, space, socket.MSG_CMSG_CLOEXEC)
-        for level, kind, data in attached:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                whole = len(data) - len(data) % 4
-                descriptors += (int.from_bytes(data[at : at + 4], sys.byteorder) for at in range(0, whole, 4))
-        size = int.from_bytes(head, "big")
-        if len(head) < 4 or size > MAX_HELLO_BYTES:
-            raise RefusedError("the message is none of this protocol")
-        data = b""
-        while len(data) < size:
-            await _readable(connection)
-            part = connection.recv(size - len(data))
-            if not part:
-                raise RefusedError("the message is not complete")
-            data += part
-        hello = decode_hello(data)
-        if problem or hello is None:
-            raise RefusedError(problem or "the message is none of this protocol")
-        if flags & socket.MSG_CTRUNC:
-            raise RefusedError(NO_DESCRIPTORS)
-        return hello
-
-    def _end_for(self, connection: socket.socket, hello: Hello) -> None:
-        """Stop or restart for a user."""
+    def _stop_or_restart(self, connection: socket.socket, hello: Hello) -> None:
+        """End the broker, as its user asks; for a restart, the next broker continues the sessions."""
         if hello.kind == "stop" and self._sessions and "--force" not in hello.arguments:
             raise RefusedError(f"{len(self._sessions)} sessions use it. Close them, or add --force")
-        _reply(connection, "ok")
+        reply(connection, "ok")
         if hello.kind == "stop":
             for session in self._sessions:
                 session.host.host_has_gone()
@@ -274,7 +240,7 @@ class Broker:
         if self._ending:
             raise OSError("the broker is ending")  # without a reply, the client joins the next one
         if hello.version != __version__:
-            _reply(connection, f"version {__version__}")
+            reply(connection, f"version {__version__}")
             raise OSError(f"version {hello.version} wants to join")
         options = self._check(hello, descriptors)
         try:
@@ -284,7 +250,7 @@ class Broker:
         if journal.is_new and self._config_has_changed():
             journal.close()
             raise RefusedError(CONFIG_CHANGED)
-        _reply(connection, "ok")
+        reply(connection, "ok")
         stdin, stdout, stderr = descriptors[:3]
         switchboard = self._switchboard
         log = Log(
@@ -301,17 +267,16 @@ class Broker:
         if journal.is_new:
             log.debug("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
             log_warnings(log, switchboard.workspace)
-            for record in self._early:
-                log.repeat(record)
+            self.logs.repeat_start(log)
         session = BrokerSession(host, options, peer_of(connection)[0], time.time(), log, stderr)
         # The process that the host has started is as old as the session, however often brokers were replaced.
-        if began := started_at(session.pid):
-            session.started_at = began / 1000
+        if started_ms := started_at(session.pid):
+            session.started_at = started_ms / 1000
         host.session.pid, host.session.opened_at = session.pid, session.started_at
         parent = next(iter(list_ancestors(session.pid)), 0)
         host.session.host_process = host_of(hello.environ, session.pid, parent)
         self._sessions.append(session)
-        self._set_log_level()
+        self.logs.add(host.session, log)
         self._joined += 1
         if self._idle is not None:
             self._idle.cancel()
@@ -328,7 +293,7 @@ class Broker:
         config = self._switchboard.workspace.config
         flags = parse_flags(hello.arguments)
         if flags is None or len(descriptors) != HOST_DESCRIPTORS:
-            raise RefusedError("the message is none of this protocol")
+            raise RefusedError(NOT_OUR_PROTOCOL)
         if without_noise(hello.environ) != dict(os.environ):
             raise RefusedError("its environment differs")
         if not uses_broker(config):
@@ -350,52 +315,21 @@ class Broker:
             self._loop.remove_reader(control)
             announcing.cancel()
             self._sessions.remove(session)
-            self._set_log_level()
+            self.logs.remove(session.host.session)
             if not session.abandoned:
                 stdio_info.remove(os.environ, session.pid)
                 session.host.close()
                 if not self._sessions and not self._ending:
-                    # As without a broker: children end with the session, and the next one starts them anew.
+                    # As without a broker: children end with the session, and the next one starts new ones.
                     await self._switchboard.registry.stop_processes()
-                # Whoever has waited for the session finds its calls in the audit log.
+                # When the process of the session ends, its calls are in the audit log.
                 records = self._switchboard.gateway.records
                 if records is not None:
                     await asyncio.to_thread(records.flush)
-                _reply(connection, "0")
+                reply(connection, "0")
                 connection.close()
             os.close(session.stderr)
             self._wait_for_sessions()
-
-    def _set_log_level(self) -> None:
-        """Log what any session wants to see, and the starter of this process."""
-        levels = [self._options.log_level, *(session.options.log_level for session in self._sessions)]
-        self._log.sink.threshold = min(LEVELS[level] for level in levels)
-
-    def _log_to_sessions(self, record: LogRecord) -> None:
-        """Write a line where the users of a session look for it. What one session does is not told to another."""
-        if record.event == CONFIG_RELOADED:
-            self._early.clear()  # what they are about may have changed
-        elif not self._joined:
-            self.keep(record)
-        for session in self._readers(record):
-            session.log.repeat(record)
-
-    def _readers(self, record: LogRecord) -> list[BrokerSession]:
-        """Return the sessions that may see a line."""
-        process = record.subject
-        is_alone = len(self._sessions) == 1
-        if isinstance(process, Child) and not (is_alone and process.is_shared):
-            users = process.sessions()
-            return [session for session in self._sessions if session.host.session in users]
-        if record.event == CHILD_STDERR:  # it may be about the call of a session that has ended
-            child = self._switchboard.registry.children.get(str(record.fields.get("child")))
-            return self._sessions if is_alone and child is not None and not child.was_shared else []
-        return self._sessions if is_alone or record.event.startswith(WORKSPACE_EVENTS) else []
-
-    def keep(self, record: LogRecord) -> None:
-        """Keep a line of the start for the sessions to come."""
-        if len(self._early) < MAX_EARLY_LINES and not record.event.startswith("broker."):
-            self._early.append(record)
 
     def _announce(self, session: BrokerSession) -> None:
         """Write the file by which `status` and `top` find a session."""
@@ -404,13 +338,13 @@ class Broker:
         stdio_info.write(info, os.environ)
 
     def _on_control(self, session: BrokerSession, connection: socket.socket) -> None:
-        """End a session whose process has gone. It sends nothing after its first message."""
+        """End a session whose process has ended. It sends nothing after its first message."""
         try:
             connection.recv(1)
         except BlockingIOError:
             return
         except OSError:
-            pass  # it has gone without reading the reply
+            pass  # it has ended without reading the reply
         self._loop.remove_reader(connection.fileno())
         session.host.host_has_gone()
 
@@ -446,13 +380,13 @@ class Broker:
             session.host.pause()
         deadline = self._loop.time() + limit_s
         # An event would slow down every call.
-        while any(one.host.is_busy for one in self._sessions) and self._loop.time() < deadline:  # noqa: ASYNC110
+        while any(session.host.is_busy for session in self._sessions) and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(DRAIN_POLL_S)
         self._log.info("broker.restarting", sessions=len(self._sessions))
         self._stop_now()
 
     def _stop_accepting(self) -> None:
-        """Stop accepting. Whoever has connected joins the next broker, once this one has ended."""
+        """Stop accepting. Clients that have connected join the next broker once this one has ended."""
         if not self._ending:
             self._ending = True
             self._loop.remove_reader(self._listener.fileno())
@@ -487,7 +421,7 @@ class Broker:
         )
 
     async def _link(self) -> DashboardLink:
-        """Return a link to the dashboard, whose server is started if it does not run."""
+        """Return a link to the dashboard. Starts its server if it is not running."""
         try:
             if self._http is None:
                 from switchboard_mcp.broker_http import BrokerHttp  # needs the extra `http`
@@ -500,32 +434,12 @@ class Broker:
             raise RefusedError(as_text(problem.failure)) from None
 
     async def close(self) -> None:
-        """Close what was opened for people who look."""
+        """Close the dashboard, if it was opened."""
         if self._http is not None:
             await self._http.stop()
 
     def _isolate(self, child: ChildHandle, sole_user: Session | None) -> None:
         isolate(self._switchboard, child.name, sole_user)
-
-
-def _reply(connection: socket.socket, line: str) -> None:
-    with suppress(OSError):  # the client has gone
-        connection.sendall(line.encode("utf-8", "replace").replace(b"\n", b" ") + b"\n")
-
-
-async def _readable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-
-    def on_readable() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(connection.fileno(), on_readable)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(connection.fileno())
 
 
 async def serve_broker(
@@ -538,15 +452,15 @@ async def serve_broker(
     version: ConfigVersion,
 ) -> int:
     """Serve the sessions that join until the last has ended."""
-    early: list[LogRecord] = []
-    log.sink.listener = early.append
+    start_records: list[LogRecord] = []
+    log.sink.listener = start_records.append
     async with running(workspace, log, redactor, several_hosts=True) as switchboard:
         switchboard.config_version = version
         reload_on_change(switchboard, options)
         relay = start_bridges(switchboard, log, redactor)
         broker = Broker(switchboard, options, listener, path, log)
-        for record in early:
-            broker.keep(record)
+        for record in start_records:
+            broker.logs.keep(record)
         await broker.run()
         await broker.close()
         if relay is not None:
@@ -576,7 +490,7 @@ def _refuse_all(listener: socket.socket, reason: str) -> None:
     with suppress(OSError):
         while True:
             connection, _ = listener.accept()
-            _reply(connection, f"no {reason}")
+            reply(connection, f"no {reason}")
             connection.close()
 
 
@@ -639,11 +553,11 @@ async def serve_continued(
 
 
 def _continue_alone(journal: int, reason: str, arguments: list[str]) -> int:
-    """Serve the session of a host in this process, because no broker can be had any more."""
+    """Serve the session of a host in this process, because there is no broker any more."""
     options = CommandOptions(**(parse_flags(arguments) or {}))  # type: ignore[arg-type]  # checked by the parser
     try:
         redactor, log, workspace = prepare(options)
-        log.info("broker.none", reason=reason, note="this session is continued in a process of its own")
+        log.info("broker.none", reason=reason, note="this session is continued in its own process")
         log_warnings(log, workspace)
         continued = Journal(journal)
     except SwitchboardError as problem:

@@ -74,7 +74,7 @@ def test_a_socket_of_another_user_is_not_used(
 
 
 def test_a_broker_of_another_protocol_is_not_used(folder: Path, workspace: Path) -> None:
-    with listening(folder, workspace, b"no the message is none of this protocol\n"):
+    with listening(folder, workspace, b"no the message does not follow the protocol\n"):
         assert "protocol" in reason("--workspace", str(workspace))
 
 

@@ -31,13 +31,13 @@ NOISE_PREFIXES = (
 )
 # A name with one of these may be that of a credential, which is never noise.
 SECRET_WORDS = ("TOKEN", "SECRET", "KEY", "PASS", "AUTH", "CREDENTIAL")
-# Except for those that a host makes for each of its sessions: they open nothing but that session.
+# Except for these, which a host creates for each session: they give access to that session alone.
 SESSION_CREDENTIALS = frozenset({"CLAUDE_CODE_MESSAGING_TOKEN"})
 # Codex adds a folder with links to itself to PATH, a new one for each session.
 SESSION_FOLDER = "/codex-arg0"
-# A process in other ones of these is in another sandbox or container.
+# Processes that differ in one of these are in different sandboxes or containers.
 NAMESPACES = ("user", "mnt", "pid", "net")
-# The names of all sockets begin with it.
+# All socket names begin with it.
 PREFIX = "sb-"
 # Longest path of a Unix socket, without the final zero.
 MAX_SOCKET_PATH = 107
@@ -82,7 +82,7 @@ def wanted_folder(environ: Mapping[str, str]) -> str:
 
 
 def runtime_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return all folders that may have sockets: hosts that pass few variables on use another one than a terminal."""
+    """Return all folders that may have sockets. A host that passes few variables on uses another than a terminal."""
     user = os.getuid()
     bases = [f"{base}/switchboard" for base in (environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}") if base]
     return [
@@ -93,13 +93,13 @@ def runtime_folders(environ: Mapping[str, str]) -> list[str]:
 def _is_private(folder: str, user: int) -> bool:
     """Return True for a folder, not a link, that belongs to the user and that no other user can enter."""
     try:
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 
 
-def broker_names(workspace: str, config: str | None) -> str:
+def broker_prefix(workspace: str, config: str | None) -> str:
     """Return the prefix of the names of all brokers of a workspace and config file."""
     return f"{PREFIX}{_hash([workspace, os.path.realpath(config) if config else ''])[:8]}-"
 
@@ -109,7 +109,7 @@ def broker_name(workspace: str, config: str | None, environ: Mapping[str, str]) 
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables = [f"{name}={value}" for name, value in sorted(without_noise(environ).items())]
     own = _hash([package, *inherited_limits(), *variables])[:16]
-    return broker_names(workspace, config) + own
+    return broker_prefix(workspace, config) + own
 
 
 def inherited_limits() -> list[str]:
@@ -118,15 +118,18 @@ def inherited_limits() -> list[str]:
         raise OSError("This needs Linux.")
     mask = os.umask(0o077)
     os.umask(mask)
-    found = [f"umask {mask:o}", f"priority {os.getpriority(os.PRIO_PROCESS, 0)}"]
-    found.append(f"scheduler {os.sched_getscheduler(0)}")
-    found.append(f"processors {sorted(os.sched_getaffinity(0))}")
+    limits = [
+        f"umask {mask:o}",
+        f"priority {os.getpriority(os.PRIO_PROCESS, 0)}",
+        f"scheduler {os.sched_getscheduler(0)}",
+        f"processors {sorted(os.sched_getaffinity(0))}",
+    ]
     for name in NAMESPACES:
         try:
-            found.append(os.readlink(f"/proc/self/ns/{name}"))
+            limits.append(os.readlink(f"/proc/self/ns/{name}"))
         except OSError:
-            found.append(f"{name} unknown")  # the broker checks again, and refuses
-    return [*found, *hard_limits()]
+            limits.append(f"{name} unknown")  # the broker checks again, and refuses
+    return [*limits, *hard_limits()]
 
 
 def socket_address(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Finds the brokers of a workspace and asks them, for the command line."""
+"""Finds the brokers of a workspace and sends them requests, for the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import shim
-from switchboard_mcp.broker.address import PREFIX, broker_names, runtime_folders, socket_address
+from switchboard_mcp.broker.address import PREFIX, broker_prefix, runtime_folders, socket_address
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # A broker answers in milliseconds. One that is starting takes tenths of a second.
@@ -17,7 +17,7 @@ NO_ANSWER = "no answer"
 
 def find_brokers(workspace: str, config: str | None, environ: Mapping[str, str]) -> list[str]:
     """Return the sockets of the brokers of a workspace and config file. Some may be left from brokers that died."""
-    return _find(broker_names(os.path.realpath(workspace), config), environ)
+    return _find(broker_prefix(os.path.realpath(workspace), config), environ)
 
 
 def find_all_brokers(environ: Mapping[str, str]) -> list[str]:
@@ -63,7 +63,7 @@ def ask_broker(path: str, kind: str, arguments: Sequence[str] = ()) -> str | Non
 
 
 def broker_pid(path: str) -> int:
-    """Return the process that has written its number to the lock of a broker, if it has it open; 0 if not."""
+    """Return the pid in the lock of a broker; 0 if that process does not have the lock open."""
     try:
         with open(f"{path}.lock", "rb") as file:
             pid = int(file.read(20))

@@ -19,7 +19,7 @@ from switchboard_mcp.config.workspace_folder import served_workspace
 
 # `BROKER_SWITCH` of the config, which is not loaded yet.
 SWITCH = "SWITCHBOARD_BROKER"
-BROKER, AGAIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.rejoin"
+BROKER, REJOIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.rejoin"
 # The current folder must not be a source of modules. The rest as this process was started.
 PYTHON = [
     *(sys.executable, "-P"),
@@ -31,7 +31,7 @@ MAIN_PROCESS = 1
 
 
 class NoBrokerHereError(shim.NoBrokerError):
-    """There is never a broker for a process like this one, so nobody need be told."""
+    """A process like this one never has a broker, so the user need not know the reason."""
 
 
 def join_running(arguments: list[str], environ: Mapping[str, str]) -> int | None:
@@ -90,7 +90,7 @@ def _require_support(journal: int) -> None:
     if journal >= 0:
         return  # it had one
     if MAIN_PROCESS in (os.getpid(), os.getppid()):
-        raise NoBrokerHereError("it would end with the container that this process is the main one of")
+        raise NoBrokerHereError("this is the main process of a container, with which the broker would end")
     if is_confined():
         raise shim.NoBrokerError(IN_SANDBOX)
     if not can_splice():
@@ -98,7 +98,7 @@ def _require_support(journal: int) -> None:
 
 
 def can_splice() -> bool:
-    """Return True if what a crash-safe session needs works here: some kernels only pretend to be Linux."""
+    """Return True if `splice` works as the session journal needs it. Some systems only emulate Linux."""
     if sys.platform != "linux":
         raise OSError("This needs Linux.")
     opened: list[int] = []
@@ -125,7 +125,7 @@ def _name(options: dict[str, str | bool], environ: Mapping[str, str]) -> str:
 def _join(
     path: str, arguments: list[str], environ: Mapping[str, str], journal: int = -1, *, start: bool = True
 ) -> int:
-    place = address.socket_address(path)
+    socket_address = address.socket_address(path)
     if sys.platform != "linux":
         raise OSError("This needs Linux.")
 
@@ -135,16 +135,16 @@ def _join(
         return int(import_module(BROKER).serve_sessions(path, listener, lock, arguments))
 
     def start_broker() -> bool:
-        return shim.start_broker(path, place, serve, address.without_noise(environ))
+        return shim.start_broker(path, socket_address, serve, address.without_noise(environ))
 
     if journal < 0:
         journal = os.memfd_create("switchboard", os.MFD_CLOEXEC)
-    connection = shim.join(place, __version__, arguments, journal, start_broker if start else None)
-    return shim.wait(connection, journal, [*PYTHON, "-m", AGAIN, *arguments])
+    connection = shim.join(socket_address, __version__, arguments, journal, start_broker if start else None)
+    return shim.wait(connection, journal, [*PYTHON, "-m", REJOIN, *arguments])
 
 
 def has_pipes() -> bool:
-    """Return True if stdin and stdout can be handed over: they are pipes or sockets, and stdin is not at its end."""
+    """Return True if the streams can be handed over: stdin and stdout are pipes or sockets, and stderr is open."""
     try:
         modes = [os.fstat(number).st_mode for number in (0, 1)]
         os.fstat(2)

@@ -1,6 +1,6 @@
 """Hands a session over again after its broker has ended. Run by the waiting shell, which holds the host's pipes.
 
-If no broker can be had, this process continues the session itself.
+If there is no broker, this process continues the session itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hands the pipes of a host over to the broker, then waits until the session ends.
 
-Runs in the process that the host has started, and once more (`again`) when the broker has ended. It imports only what
+Runs in the process that the host has started, and once more (`rejoin`) when the broker has ended. It imports only what
 is built in, since a host waits for it. While it waits it is a shell, which needs a twentieth of the memory of Python.
 
 The protocol: a client connects, and sends the length of its message (4 bytes, with the descriptors of a host attached)
@@ -50,7 +50,7 @@ class NoBrokerError(Exception):
 
 
 def encode_hello(kind: str, version: str, arguments: Sequence[str], environ: Mapping[str, str]) -> bytes:
-    """Encode the first message of a connection: what it wants, and for a session how it was started."""
+    """Encode the first message of a connection: its purpose, and for a session how it was started."""
     variables = [f"{name}={value}" for name, value in environ.items()]
     fields = [PROTOCOL, kind, version, os.getcwd(), str(len(arguments)), *arguments, *variables]
     return b"".join(os.fsencode(field) + b"\0" for field in fields)
@@ -100,7 +100,7 @@ def join(
     deadline, pause, starts = time.monotonic() + JOIN_TIMEOUT_S, FIRST_PAUSE_S, 0
     while time.monotonic() < deadline:
         try:
-            connection = _connect_to_equal(address)
+            connection = _connect_to_peer(address)
         except (FileNotFoundError, ConnectionRefusedError):
             if start is None:
                 raise NoBrokerError("none is running") from None
@@ -126,8 +126,8 @@ def join(
     raise NoBrokerError(f"it did not answer within {JOIN_TIMEOUT_S:.0f} s")
 
 
-def _connect_to_equal(address: str) -> _socket.socket:
-    """Connect to a broker with the rights of this process: it gets the pipes and the environment of the host."""
+def _connect_to_peer(address: str) -> _socket.socket:
+    """Connect to a broker that has the rights of this process, since it gets the host's pipes and environment."""
     connection = connect(address)
     try:
         if problem := check_peer(connection):
@@ -164,8 +164,8 @@ def _version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
-    """Wait for the end of the session, as a shell. If the broker ends first, run `again`.
+def wait(connection: _socket.socket, journal: int, rejoin: Sequence[str]) -> int:
+    """Wait for the end of the session, as a shell. If the broker ends first, run the command `rejoin`.
 
     Returns the exit code only if there is no shell.
     """
@@ -176,12 +176,12 @@ def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
         journal = os.dup(journal)
     os.dup2(control, CONTROL_FD)
     os.dup2(journal, JOURNAL_FD)
-    if _shell_keeps(os.environ):
+    if _shell_preserves(os.environ):
         try:
             # A shell cannot trap what was ignored when it was started, as `nohup` does with SIGHUP.
             for number in END_SIGNALS:
                 _signal.signal(number, _signal.SIG_DFL)
-            os.execv(SHELL, ["switchboard", "-c", WAIT_SCRIPT, "switchboard", *again])
+            os.execv(SHELL, ["switchboard", "-c", WAIT_SCRIPT, "switchboard", *rejoin])
         except OSError:
             pass
     for number in END_SIGNALS:
@@ -190,13 +190,13 @@ def wait(connection: _socket.socket, journal: int, again: Sequence[str]) -> int:
     while not line.endswith(b"\n"):
         byte = os.read(control, 1)
         if not byte:
-            os.execv(again[0], list(again))
+            os.execv(rejoin[0], list(rejoin))
         line += byte
     return int(line)
 
 
-def _shell_keeps(environ: Mapping[str, str]) -> bool:
-    """Return True if a shell passes all variables on to `again`. Some drop those that are no names of theirs."""
+def _shell_preserves(environ: Mapping[str, str]) -> bool:
+    """Return True if a shell passes all variables on. Some shells drop those whose names they cannot use."""
     return all(name.isascii() and name.isidentifier() for name in environ)
 
 
@@ -224,7 +224,7 @@ def start_broker(path: str, address: str, serve: Serve, environ: Mapping[str, st
             finally:
                 os.umask(mask)
             listener.listen(BACKLOG)
-            # Opened here, so that a folder that is full is reported by this process.
+            # Opened here, so that this process reports a full disk.
             log = os.open(
                 f"{path}.log",
                 os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -250,7 +250,7 @@ def names_file(path: str, descriptor: int) -> bool:
 
 
 def _spawn(serve: Serve, environ: Mapping[str, str], log: int, kept: tuple[int, int]) -> None:
-    """Serve in a process that is nobody's child and belongs to no terminal.
+    """Serve in a daemon: a process without a parent that waits for it, and without a terminal.
 
     It is forked and runs no new program: what this process has imported need not be imported again, which takes as
     long as the rest of a start.
@@ -273,7 +273,7 @@ def _spawn(serve: Serve, environ: Mapping[str, str], log: int, kept: tuple[int, 
                     os.close(int(name))
                 except OSError:
                     pass  # the folder itself
-        _note_process(kept[1])
+        _record_process(kept[1])
         os.environ.clear()
         os.environ.update(environ)
         code = serve(*kept)
@@ -283,8 +283,8 @@ def _spawn(serve: Serve, environ: Mapping[str, str], log: int, kept: tuple[int, 
         _exit(code)
 
 
-def _note_process(lock: int) -> None:
-    """Write the number of this process to the lock, for `broker restart --force` if it hangs, and name it for `ps`."""
+def _record_process(lock: int) -> None:
+    """Write the pid to the lock, for `broker restart --force` if the broker hangs, and set its name for `ps`."""
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, b"%d" % os.getpid(), 0)
