@@ -512,7 +512,7 @@ EXEMPT = {
         mail.claude_teams.team_entries.decode_inbox mail.claude_teams.team_entries.encode_inbox""",
     "a part of a function with a row": """
         protocol.result_ids.task_links
-        suites.schema.pointer suites.schema.resolve suites.suite_arguments.normalize
+        suites.schema_compaction.pointer suites.schema_compaction.resolve suites.suite_arguments.normalize
         redaction.encodings.encoded_forms redaction.encodings.unescape_layers
         policy.drift.compare_tools policy.drift.compare_text suites.fuzzy.rank
         mail.store.message_validation.from_draft""",
