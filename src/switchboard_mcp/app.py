@@ -56,7 +56,10 @@ from switchboard_mcp.transport.stdio import Cork, Turns
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
+    from switchboard_mcp.gateway.programs.program_server import ProgramServer
     from switchboard_mcp.gateway.reload import Reloader
+    from switchboard_mcp.gateway.telemetry import Telemetry
+    from switchboard_mcp.mail.server import MailServer
 
 T = TypeVar("T")
 
@@ -64,7 +67,7 @@ GARBAGE_THRESHOLD = 10_000
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # After `initialize` a host lists tools and may call one; loading the reloader must not delay that.
 RELOAD_AFTER_S = 0.5
-# A child that serves several hosts is told of all capabilities; each of its requests is checked against the host's own.
+# Declared to a child that serves several hosts; each of its requests is checked against what the host declared.
 SHARED_CAPABILITIES = (
     b'{"sampling":{},"elicitation":{"form":{},"url":{}},'
     b'"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}'
@@ -183,9 +186,9 @@ async def running(
 ) -> AsyncIterator[Switchboard]:
     """Run everything except a server. On exit, all children are stopped and all tasks have ended.
 
-    `several_hosts` may connect over stdio, each with a profile of its own. With `pinned=False`, for inspecting
+    `several_hosts` may connect over stdio, each with its own profile. With `pinned=False`, for inspecting
     children, neither the lock nor the switch of governed mode is enforced.
-    With `full_client`, children are told of all client capabilities, whatever the host has.
+    With `full_client`, all client capabilities are declared to children, whatever the host supports.
     `recorder` creates an observer of finished calls that wraps the audit log.
     """
     loop = asyncio.get_running_loop()
@@ -226,13 +229,7 @@ async def running(
         enable_switchboard_suite(workspace.config, services)
         programs = open_programs(workspace, services)
         registry = ChildRegistry(workspace, services)
-        gateway = Gateway(registry.children.values(), workspace.config, log, loop, workspace.folder)
-        services.events = gateway
-        gateway.records = services.records
-        gateway.broker.declares_roots = bool(services.full_capabilities)
-        gateway.serves_profiles = several_hosts
-        if several_hosts:
-            gateway.broker.id_prefix = b"%d" % (10**8 + int(time.time() * 10) % 10**8)
+        gateway = _create_gateway(workspace, registry, services)
         if telemetry is not None:
             observe_requests(gateway, telemetry, loop)
         attach_pipelines(gateway.all_suites, workspace.config, services, middleware)
@@ -243,18 +240,43 @@ async def running(
             yield switchboard
         finally:
             sweeper.cancel()
-            if programs is not None:
-                programs.stop()
-            await _end(switchboard)
-            if programs is not None:
-                await programs.close()
-            if mail_server is not None:
-                await mail_server.close()
-            recorders = services.recorder or services.records
-            if recorders is not None:
-                recorders.close()
-            if telemetry is not None:
-                await telemetry.close()
+            await _close(switchboard, programs, mail_server, telemetry)
+
+
+def _create_gateway(workspace: Workspace, registry: ChildRegistry, services: ChildContext) -> Gateway:
+    """Create the gateway of all children, and connect it with their services."""
+    gateway = Gateway(
+        registry.children.values(), workspace.config, services.log, services.loop, workspace.folder
+    )
+    services.events = gateway
+    gateway.records = services.records
+    gateway.broker.declares_roots = bool(services.full_capabilities)
+    gateway.serves_profiles = services.several_hosts
+    if services.several_hosts:
+        # The next broker continues the sessions, and must not reuse the request ids of this one.
+        gateway.broker.id_prefix = b"%d" % (10**8 + int(time.time() * 10) % 10**8)
+    return gateway
+
+
+async def _close(
+    switchboard: Switchboard,
+    programs: ProgramServer | None,
+    mail_server: MailServer | None,
+    telemetry: Telemetry | None,
+) -> None:
+    """Stop programs and children, then close the services that they use."""
+    if programs is not None:
+        programs.stop()
+    await _end(switchboard)
+    if programs is not None:
+        await programs.close()
+    if mail_server is not None:
+        await mail_server.close()
+    recorder = switchboard.context.recorder or switchboard.context.records
+    if recorder is not None:
+        recorder.close()
+    if telemetry is not None:
+        await telemetry.close()
 
 
 async def _end(switchboard: Switchboard) -> None:
@@ -368,7 +390,7 @@ def serve(options: CommandOptions) -> int:
             log.debug("broker.none", reason=str(problem))
         except NoBrokerError as problem:
             alone = str(problem)
-            log.info("broker.none", reason=alone, note="this session is served in a process of its own")
+            log.info("broker.none", reason=alone, note="this session is served in its own process")
     log_warnings(log, workspace)
     if os.isatty(0):
         log.info(

@@ -65,12 +65,14 @@ def compare(agreed: MergeBase, here: Value, there: MergeBase, *, merge: bool) ->
     {'a': 1}
     """
     if there == agreed:
-        return _push(here, there.revision + 1) if here != there.value else MergeStep()
+        if here == there.value:
+            return MergeStep()
+        return MergeStep(push=here, pushes=True, revision=there.revision + 1)
     conflict = there.revision == agreed.revision
     if newer(agreed, there) == agreed:
         # The table was emptied or is older: it gets our entry back, under the revision that others know it by.
         revision = agreed.revision if here == agreed.value else agreed.revision + 1
-        return _push(here, revision)._replace(conflict=conflict, restores=not conflict)
+        return MergeStep(push=here, pushes=True, revision=revision, conflict=conflict, restores=not conflict)
     if here == agreed.value or here == there.value or not merge or here is None or there.value is None:
         return MergeStep(take=there.value, takes=here != there.value, conflict=conflict)
     before = agreed.value or {}
@@ -85,7 +87,3 @@ def compare(agreed: MergeBase, here: Value, there: MergeBase, *, merge: bool) ->
         revision=there.revision + 1,
         conflict=conflict,
     )
-
-
-def _push(value: Value, revision: int) -> MergeStep:
-    return MergeStep(push=value, pushes=True, revision=revision)

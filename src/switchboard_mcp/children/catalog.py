@@ -19,6 +19,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.protocol.apps import ToolUi, tool_ui
 from switchboard_mcp.suites import sanitize
 from switchboard_mcp.suites.detail_levels import ToolView
+from switchboard_mcp.system.atomic_write import write_atomically
 
 FORMAT = 2
 # Entries of children that have not run for this long, and the oldest beyond this number, are removed.
@@ -141,7 +142,7 @@ class ServerSnapshot(Struct, rename="camel", kw_only=True):
     server: ServerIdentity = msgspec.field(default_factory=ServerIdentity)
     protocol: str = ""
     requested: str = ""  # the protocol version to request, if the child refuses the newest
-    client: str = ""  # the set of client capabilities that the server was told of
+    client: str = ""  # the set of client capabilities that was declared to the server
     longest_start_ms: int = 0  # of all starts that are remembered; 0 if none is
     asks_on_its_own: bool = False  # it has sent a request to its client that belongs to no single call
     about: str = ""  # what the server's identity says about it: its description, else its title
@@ -283,20 +284,20 @@ class Catalog:
 
     def _for_client(self, spec: ChildSpec, client: str) -> tuple[ServerSnapshot | None, float]:
         """Return the snapshot for a set of client capabilities and its time, or (None, 0.0)."""
-        known = self._entry(spec)
-        if known.snapshot is not None and known.snapshot.client == client:
-            return known.snapshot, known.learned_at
-        if client not in known.others:
+        entry = self._entry(spec)
+        if entry.snapshot is not None and entry.snapshot.client == client:
+            return entry.snapshot, entry.learned_at
+        if client not in entry.others:
             read = self._read(_file_name(spec, client)) if self._is_kept(spec) else (None, 0.0)
-            known.others = {**known.others, client: read}
-        return known.others[client]
+            entry.others = {**entry.others, client: read}
+        return entry.others[client]
 
     def _entry(self, spec: ChildSpec) -> _CatalogEntry:
-        known = self._find(spec)
-        if known is None:
+        entry = self._find(spec)
+        if entry is None:
             read = self._read(fingerprint(spec)) if self._is_kept(spec) else (None, 0.0)
-            known = self._add(spec, *read)
-        return known
+            entry = self._add(spec, *read)
+        return entry
 
     def _is_kept(self, spec: ChildSpec) -> bool:
         """Return True if a child has files. Builtin ones change only with this program."""
@@ -304,9 +305,9 @@ class Catalog:
 
     def store(self, spec: ChildSpec, snapshot: ServerSnapshot) -> None:
         """Store the snapshot of a child."""
-        known = self._entry(spec)
-        before, learned_at = known.snapshot, known.learned_at
-        known.take(snapshot, self._clock())
+        entry = self._entry(spec)
+        before, learned_at = entry.snapshot, entry.learned_at
+        entry.take(snapshot, self._clock())
         if self._is_kept(spec):
             if before is not None and before.client != snapshot.client:
                 self._write(_file_name(spec, before.client), msgspec.json.encode(before), learned_at)
@@ -314,22 +315,22 @@ class Catalog:
 
     def remember_slow_start(self, spec: ChildSpec, longest_ms: int) -> None:
         """Remember that a start took at least this long. The snapshot stays as old as it is."""
-        known = self._entry(spec)
-        snapshot = known.snapshot
+        entry = self._entry(spec)
+        snapshot = entry.snapshot
         if snapshot is None or snapshot.longest_start_ms >= longest_ms:
             return
         snapshot.longest_start_ms = longest_ms
         if self._is_kept(spec):
-            self._write(fingerprint(spec), msgspec.json.encode(snapshot), known.learned_at)
+            self._write(fingerprint(spec), msgspec.json.encode(snapshot), entry.learned_at)
 
     def remember_asking(self, spec: ChildSpec) -> None:
         """Remember that a child sends requests that belong to no single call. The snapshot stays as old as it is."""
-        known = self._entry(spec)
-        known.has_asked = True
-        if known.snapshot is not None and not known.snapshot.asks_on_its_own:
-            known.snapshot.asks_on_its_own = True
+        entry = self._entry(spec)
+        entry.has_asked = True
+        if entry.snapshot is not None and not entry.snapshot.asks_on_its_own:
+            entry.snapshot.asks_on_its_own = True
             if self._is_kept(spec):
-                self._write(fingerprint(spec), msgspec.json.encode(known.snapshot), known.learned_at)
+                self._write(fingerprint(spec), msgspec.json.encode(entry.snapshot), entry.learned_at)
 
     def asks_on_its_own(self, spec: ChildSpec) -> bool:
         """Return True if a child is known for requests that belong to no single call."""
@@ -356,20 +357,20 @@ class Catalog:
 
     def discard(self, spec: ChildSpec) -> None:
         """Drop a removed child from memory. Its file stays."""
-        known = self._find(spec)
-        if known is not None:
-            self._entries[spec.name].remove(known)
+        entry = self._find(spec)
+        if entry is not None:
+            self._entries[spec.name].remove(entry)
 
     def _find(self, spec: ChildSpec) -> _CatalogEntry | None:
-        for known in self._entries.get(spec.name, ()):
-            if known.spec is spec or known.spec == spec:
-                return known
+        for entry in self._entries.get(spec.name, ()):
+            if entry.spec is spec or entry.spec == spec:
+                return entry
         return None
 
     def _add(self, spec: ChildSpec, snapshot: ServerSnapshot | None, learned_at: float) -> _CatalogEntry:
-        known = _CatalogEntry(spec, snapshot, learned_at)
-        self._entries.setdefault(spec.name, []).append(known)
-        return known
+        entry = _CatalogEntry(spec, snapshot, learned_at)
+        self._entries.setdefault(spec.name, []).append(entry)
+        return entry
 
     def _read(self, name: str) -> tuple[ServerSnapshot | None, float]:
         """Return the snapshot of a file and its time, or (None, 0.0)."""
@@ -379,17 +380,13 @@ class Catalog:
             return None, 0.0
         try:
             with open(fd, "rb") as file:
-                known = _decode(file.read())
+                snapshot = _decode(file.read())
                 learned_at = os.fstat(fd).st_mtime
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None, 0.0
-        return (known, learned_at) if known.format == FORMAT else (None, 0.0)
+        return (snapshot, learned_at) if snapshot.format == FORMAT else (None, 0.0)
 
     def _write(self, name: str, data: bytes, learned_at: float | None = None) -> None:
-        from switchboard_mcp.system.atomic_write import (
-            write_atomically,  # Loaded only if there is something to write.
-        )
-
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             write_atomically(os.path.join(self._folder, name), data, sync=False)
@@ -420,12 +417,12 @@ def changed_since(spec: ChildSpec, moment: float) -> bool:
 def remove_stale_files(folder: str, now: float) -> int:
     """Remove unused and left-over files. Return how many."""
     try:
-        found = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(folder) if entry.is_file()]
+        files = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(folder) if entry.is_file()]
     except OSError:
         return 0
-    kept = sorted((item for item in found if "." not in item[1]), reverse=True)
+    kept = sorted((item for item in files if "." not in item[1]), reverse=True)
     old = [name for place, (at, name) in enumerate(kept) if place >= MAX_ENTRIES or now - at > MAX_AGE_S]
-    left = [name for at, name in found if "." in name and now - at > TEMP_FILE_MAX_AGE_S]
+    left = [name for at, name in files if "." in name and now - at > TEMP_FILE_MAX_AGE_S]
     for name in (*old, *left):
         try:
             os.unlink(os.path.join(folder, name))

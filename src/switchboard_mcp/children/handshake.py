@@ -75,6 +75,8 @@ class Supported(Struct):
     supported: list[str] = []
 
 
+Introduction = ServerIntroduction | UnsupportedVersion | Failure | None
+
 _decode_supported = msgspec.json.Decoder(Supported).decode
 _decode_introduction = msgspec.json.Decoder(ServerIntroduction).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
@@ -97,7 +99,7 @@ async def shake_hands(
     and everything after it: it needs a new connection.
     """
     now = get_running_loop().time
-    introduction: ServerIntroduction | UnsupportedVersion | Failure | None = None
+    introduction: Introduction = None
     if stateless_first:
         introduction = await _discover(peer, child, min(limit_s, PROBE_S), capabilities)
     deadline = now() + limit_s  # a child that ignored `server/discover` still gets the full time
@@ -111,15 +113,9 @@ async def shake_hands(
             if isinstance(introduction, Failure) and introduction.code == "child_start_failed":
                 return refusal  # it exited with its refusal
         elif isinstance(introduction, UnsupportedVersion):
-            # Also after a first attempt: a slow child may be ready for it only now.
-            discovered = await _discover(peer, child, deadline - now(), capabilities)
-            if discovered is None:
-                return None
-            if isinstance(discovered, Failure) and discovered.code == "child_unauthorized":
-                return discovered  # `initialize` is unknown there, and the rest needs a login
-            if not isinstance(discovered, ServerIntroduction):
-                return introduction if introduction.certain and not stateless_first else introduction.problem
-            introduction = discovered
+            is_final = introduction.certain and not stateless_first
+            refused = introduction if is_final else introduction.problem
+            introduction = await _discover_instead(peer, child, deadline - now(), capabilities, refused)
     if not isinstance(introduction, ServerIntroduction):
         return introduction
     stateless = versions.is_stateless(introduction.protocol_version)
@@ -138,6 +134,21 @@ async def shake_hands(
         tools=tools.entries,
         extras={"tools/list": tools.extra},
     )
+
+
+async def _discover_instead(
+    peer: Peer, child: str, limit_s: float, capabilities: bytes, refused: UnsupportedVersion | Failure
+) -> Introduction:
+    """Try `server/discover` after the child has refused `initialize`. Return that refusal if it fails too.
+
+    It is repeated even if it was tried first: a slow child may be ready for it only now.
+    """
+    introduction = await _discover(peer, child, limit_s, capabilities)
+    if introduction is None or isinstance(introduction, ServerIntroduction):
+        return introduction
+    if introduction.code == "child_unauthorized":
+        return introduction  # `initialize` is unknown there, and the rest needs a login
+    return refused
 
 
 async def fetch_list(

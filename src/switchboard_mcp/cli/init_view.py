@@ -124,25 +124,25 @@ def _outcome_text(outcome: Outcome) -> str:
 
 def show_plan(plans: Sequence[ScopePlan], out: Screen) -> None:
     """Print the files that would change."""
-    plans = [each for each in plans if each.plan.changes]
+    plans = [planned for planned in plans if planned.plan.changes]
     if not plans:
         out.line("There is nothing to do.")
         return
     out.line()
     out.line("These files would change:", "bold")
-    for each in plans:
-        if each.scope.is_user:
-            where = f"your user workspace, {_short(each.scope.folder)}, which every project includes"
+    for planned in plans:
+        if planned.scope.is_user:
+            where = f"your user workspace, {_short(planned.scope.folder)}, which every project includes"
         else:
-            where = f"the project, {_short(each.scope.folder)}"
-        if each.plan.moving:
-            out.prose(f"{plural(len(each.plan.moving), 'entry', 'entries')} to {where}:")
-        _show_changes(each.plan.changes, out)
+            where = f"the project, {_short(planned.scope.folder)}"
+        if planned.plan.moving:
+            out.prose(f"{plural(len(planned.plan.moving), 'entry', 'entries')} to {where}:")
+        _show_changes(planned.plan.changes, out)
     if views := list(_host_views(plans)):
         out.line()
         for line in views:
             out.prose(line)
-    if secrets := {name: None for each in plans for name in _literal_secrets(each.plan)}:
+    if secrets := {name: None for planned in plans for name in _literal_secrets(planned.plan)}:
         there = ", ".join(sorted(secrets))
         out.prose(
             f"These servers have literal secrets: {there}. `--secrets env` replaces them with variables.",
@@ -163,7 +163,7 @@ def _show_changes(changes: Sequence[FileChange], out: Screen) -> None:
 
 def _host_views(plans: Sequence[ScopePlan]) -> Iterator[str]:
     """Yield what each host will see, if they differ."""
-    profiles = [(profile, each.plan) for each in plans for profile in each.plan.profiles]
+    profiles = [(profile, planned.plan) for planned in plans for profile in planned.plan.profiles]
     if not any(profile.hide or profile.expose for profile, _ in profiles):
         return
     seen: dict[str, list[str]] = {}
@@ -191,9 +191,9 @@ def show_done(
 ) -> None:
     """Print what was done, and what is left to do. `plan` has the changes of all workspaces."""
     hosts = {outcome.entry.source.host.title: outcome.entry.source.host.restart for outcome in plan.moving}
-    for each in plans:
-        if each.plan.moving:
-            out.prose(_moved(each), style="green")
+    for planned in plans:
+        if planned.plan.moving:
+            out.prose(_moved(planned), style="green")
     entered: dict[str, list[str]] = {}
     for change in _files_with_entry(plan):
         entered.setdefault(_entry_in(change), []).append(_short(change.path))
@@ -226,48 +226,17 @@ def _moved(planned: ScopePlan) -> str:
 def _all_remarks(plans: Sequence[ScopePlan], references: Sequence[ServerReference]) -> dict[str, list[str]]:
     """Return the remarks about all workspaces by their titles."""
     remarks: dict[str, list[str]] = {}
-    for each in plans:
-        for title, lines in _remarks(each) if each.plan.changes else ():
+    for planned in plans:
+        for title, lines in _remarks(planned) if planned.plan.changes else ():
             remarks.setdefault(title, []).extend(lines)
     return remarks | ({OLD_NAMES: _reference_lines(references)} if references else {})
 
 
 def _remarks(planned: ScopePlan) -> Iterator[tuple[str, list[str]]]:
     plan, options, workspace = planned.plan, planned.options, planned.scope.workspace
-    notes = [
-        f"{outcome.entry.name} ({outcome.entry.source.host.title}): {note}"
-        for outcome in plan.moving
-        for note in outcome.entry.parsed.notes
-    ]
-    entries = {change.path: _entry_in(change) for change in _files_with_entry(plan)}
-    notes += [
-        f"{_short(source.path)}: {source.shared}; they now find `{entries.get(source.path, ENTRY_NAME)}` there"
-        for source in {each.entry.source.path: each.entry.source for each in plan.moving}.values()
-        if source.shared
-    ]
-    if not options.command:
-        notes.append("commit these files and mcps/; whoever pulls them needs `switchboard` on the PATH")
-        notes += [
-            f"{child.name}: names a path of this machine, which others do not have; write it from the project's folder"
-            for child in plan.children
-            if any(os.path.isabs(word) for word in (child.server.command, *child.server.args))
-        ]
-    else:
-        notes += [
-            f"{_short(path)} belongs to the project, and others would get its paths of this machine from git; "
-            "`switchboard revert`, then `switchboard init --team`, sets it up for everyone"
-            for path in sorted(
-                {each.path for each in _files_with_entry(plan) if each.path in _project_files(plan)}
-            )
-        ]
-    if workspace.config.governance.mode == "governed":
-        notes.append(
-            "this workspace is governed: `switchboard approve --all` lets its children run, and the entries of your "
-            f"hosts set {ENABLED}"
-        )
-    if notes:
+    if notes := _notes(planned):
         yield "Worth knowing", notes
-    closed = sorted({each.child for each in plan.moving if _wants_login(each)})
+    closed = sorted({outcome.child for outcome in plan.moving if _wants_login(outcome)})
     if closed:
         yield "Remote servers that may need a login", [f"switchboard login {name}" for name in closed]
     literal = [f"{name}: {', '.join(places)}" for name, places in _literal_secrets(plan).items()]
@@ -290,10 +259,48 @@ def _remarks(planned: ScopePlan) -> Iterator[tuple[str, list[str]]]:
         )
 
 
+def _notes(planned: ScopePlan) -> list[str]:
+    """Return what is different from now on, or does not work for everyone."""
+    plan, options, workspace = planned.plan, planned.options, planned.scope.workspace
+    notes = [
+        f"{outcome.entry.name} ({outcome.entry.source.host.title}): {note}"
+        for outcome in plan.moving
+        for note in outcome.entry.parsed.notes
+    ]
+    entries = {change.path: _entry_in(change) for change in _files_with_entry(plan)}
+    notes += [
+        f"{_short(source.path)}: {source.shared}; they now find `{entries.get(source.path, ENTRY_NAME)}` there"
+        for source in {each.entry.source.path: each.entry.source for each in plan.moving}.values()
+        if source.shared
+    ]
+    if not options.command:
+        notes.append("commit these files and mcps/; everyone who pulls them needs `switchboard` on the PATH")
+        notes += [
+            f"{child.name}: names a path of this machine, which others do not have; write it from the project's folder"
+            for child in plan.children
+            if any(os.path.isabs(word) for word in (child.server.command, *child.server.args))
+        ]
+    else:
+        notes += [
+            f"{_short(path)} belongs to the project, and others would get its paths of this machine from git; "
+            "`switchboard revert`, then `switchboard init --team`, sets it up for everyone"
+            for path in sorted(
+                {each.path for each in _files_with_entry(plan) if each.path in _project_files(plan)}
+            )
+        ]
+    if workspace.config.governance.mode == "governed":
+        notes.append(
+            "this workspace is governed: `switchboard approve --all` lets its children run, and the entries of your "
+            f"hosts set {ENABLED}"
+        )
+    return notes
+
+
 def _literal_secrets(plan: Plan) -> dict[str, list[str]]:
     """Return the locations of literal secrets, by child."""
     by_child = {
-        child.name: [each.location for each in find_literal_secrets(child.server)] for child in plan.children
+        child.name: [secret.location for secret in find_literal_secrets(child.server)]
+        for child in plan.children
     }
     return {name: places for name, places in by_child.items() if places}
 
@@ -365,7 +372,7 @@ def as_json(
         "cannotRun": cannot_run(plan.outcomes),
         "variables": plan.variables,
         "secrets": {
-            child.name: [each.location for each in find_literal_secrets(child.server)]
+            child.name: [secret.location for secret in find_literal_secrets(child.server)]
             for child in plan.children
         },
         "traces": list(references),

@@ -94,10 +94,10 @@ class LocalClient:
 
     capabilities: Mapping[str, object] = {}
 
-    def __init__(self, link: MemoryTransport, tell_log: OnLog | None) -> None:
+    def __init__(self, link: MemoryTransport, on_log: OnLog | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._link = link
-        self._on_log = tell_log
+        self._on_log = on_log
         self._peer = Peer(self._loop, link, self)
         self._peer.start()
 
@@ -188,14 +188,14 @@ class LocalClient:
 
 @asynccontextmanager
 async def connected(
-    gateway: Gateway, tell_log: OnLog | None = None, approver: Approver | None = None
+    gateway: Gateway, on_log: OnLog | None = None, approver: Approver | None = None
 ) -> AsyncIterator[LocalClient]:
     """Connect and initialize a client of the gateway. `approver` answers the questions of the gate."""
     ours, theirs = pair(asyncio.get_running_loop())
     session = gateway.attach(theirs, lambda _session: None)
     session.whole_results = True
     session.approver = approver
-    host = LocalClient(ours, tell_log)
+    host = LocalClient(ours, on_log)
     try:
         await host.initialize()
         yield host

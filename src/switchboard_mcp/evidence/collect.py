@@ -317,6 +317,16 @@ def _counters(workspace: Workspace, children: list[ChildEvidence], lock: LockFil
     }
 
 
+def _bus_facts(config: Config) -> dict[str, Fact]:
+    url = urlsplit(config.bus.url)
+    return {
+        "busConfigured": config.bus != type(config.bus)(),
+        "busRequired": any("redis" in needed for needed in _required()),
+        "busInTheClear": url.scheme == "redis" and url.hostname not in ("localhost", "127.0.0.1", "::1"),
+        "busPassword": bool(url.password),
+    }
+
+
 def _facts(
     workspace: Workspace,
     settings: list[SettingsEvidence],
@@ -328,7 +338,6 @@ def _facts(
     posture, tokens = _governance(config), measured.tokens
     exist = [child for child in children if child.decision == "allowed"]
     modules = {name.partition(".")[0] for name in sys.modules if "switchboard" in name.partition(".")[0]}
-    bus = urlsplit(config.bus.url)
     return {
         "children": len(children),
         "allowedChildren": len(exist),
@@ -364,10 +373,7 @@ def _facts(
         "flatTokens": tokens.flat,
         "suiteTokens": tokens.suites,
         "savedPermille": tokens.saved_permille,
-        "busConfigured": config.bus != type(config.bus)(),
-        "busRequired": any("redis" in needed for needed in _required()),
-        "busInTheClear": bus.scheme == "redis" and bus.hostname not in ("localhost", "127.0.0.1", "::1"),
-        "busPassword": bool(bus.password),
+        **_bus_facts(config),
         "package": __name__.partition(".")[0],
         "standard": STANDARD,
         "otherPackages": len(modules - {PACKAGE}),

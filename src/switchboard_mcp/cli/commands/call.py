@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 import msgspec
 from msgspec import Raw
 
+from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.console import Screen, Styled, one_line, truncate
 from switchboard_mcp.cli.invocation import Invocation, find_suite, open_switchboard, read_line, usage_failure
 from switchboard_mcp.cli.live import LiveDisplay
-from switchboard_mcp.cli.local_client import LogMessage, Progress, ToolResult, connected
+from switchboard_mcp.cli.local_client import LocalClient, LogMessage, Progress, ToolResult, connected
 from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.cli.result_view import show_result
 from switchboard_mcp.errors import Failure, SwitchboardError
@@ -63,25 +65,31 @@ async def gather(invocation: Invocation, args: dict[str, Raw]) -> ToolResult:
     subtool = invocation.args.subtool
     async with open_switchboard(invocation) as switchboard:
         suite = find_suite(switchboard, invocation.args.suite, invocation.console)
-        status = CallProgress(f"{suite.child.name} {subtool}")
-        screen = invocation.console.err
-        with LiveDisplay(screen, status.frame, enabled=invocation.may_draw) as live:
-            async with connected(
-                switchboard.gateway,
-                lambda message: show_log(message, screen, live),
-                TerminalApprover(screen, live, present=not invocation.as_json),
-            ) as host:
-                # A twin suite is called by its own name, so that it refuses what is not its own.
-                name = (
-                    invocation.args.suite
-                    if invocation.args.suite in switchboard.gateway.tools
-                    else suite.callable_name
-                )
-                if ambiguous := ambiguous_values(invocation.args.args):
-                    introspection = await host.call(name, {"action": "introspect", "subtool": subtool})
-                    args.update(values_typed_string(ambiguous, introspection))
-                arguments = {"action": "call", "subtool": subtool, "args": args}
-                return await host.call(name, arguments, status.update)
+        # A twin suite is called by its own name, so that it refuses the subtools of its twin.
+        requested = invocation.args.suite
+        name = requested if requested in switchboard.gateway.tools else suite.callable_name
+        label = f"{suite.child.name} {subtool}"
+        async with connected_at_terminal(invocation, switchboard, label) as (host, status):
+            if ambiguous := ambiguous_values(invocation.args.args):
+                introspection = await host.call(name, {"action": "introspect", "subtool": subtool})
+                args.update(values_typed_string(ambiguous, introspection))
+            arguments = {"action": "call", "subtool": subtool, "args": args}
+            return await host.call(name, arguments, status.update)
+
+
+@asynccontextmanager
+async def connected_at_terminal(
+    invocation: Invocation, switchboard: Switchboard, label: str
+) -> AsyncIterator[tuple[LocalClient, CallProgress]]:
+    """Connect as a host that shows progress and logs at the terminal, and asks there for approvals."""
+    status, screen = CallProgress(label), invocation.console.err
+    with LiveDisplay(screen, status.frame, enabled=invocation.may_draw) as live:
+        async with connected(
+            switchboard.gateway,
+            lambda message: show_log(message, screen, live),
+            TerminalApprover(screen, live, present=not invocation.as_json),
+        ) as host:
+            yield host, status
 
 
 def read_arguments(words: Iterable[str], read_stdin: Callable[[], bytes]) -> dict[str, Raw] | Failure:
@@ -161,7 +169,7 @@ def _is_text(schema: object) -> bool:
         return False
     options = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(options, list):
-        types = [each for each in options if each != {"type": "null"}]
+        types = [option for option in options if option != {"type": "null"}]
         return bool(types) and all(map(_is_text, types))
     return schema.get("type") in ("string", ["string"], ["string", "null"])
 
@@ -176,7 +184,7 @@ class TerminalApprover:
 
     @property
     def is_available(self) -> bool:
-        """True if somebody can answer."""
+        """True if a person can answer."""
         return self._present and sys.stdin.isatty() and self._screen.is_terminal
 
     def ask(self, question: str, on_answer: Callable[[bool | None], None]) -> None:

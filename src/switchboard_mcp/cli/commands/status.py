@@ -77,26 +77,13 @@ def run(invocation: Invocation) -> int:
     else:
         children = run_loop(lambda: _configured_children(invocation))
     bus = _bus(workspace)
-    own = {report.pid for report in brokers}
-    found = [info for folder in folders for info in stdio_info.read_all(folder, os.environ)]
-    alone = [info for info in found if info.broker not in own]
+    stdio_servers = [info for folder in folders for info in stdio_info.read_all(folder, os.environ)]
     if invocation.as_json:
-        server = None
-        if served is not None:
-            status = served.status
-            server = {
-                "url": served.url,
-                "pid": served.pid,
-                "startedAt": served.started_at,
-                "version": status.version,
-                "uptimeSeconds": status.uptime_seconds,
-                "sessions": status.sessions,
-            }
         answer = {
-            "server": server,
+            "server": None if served is None else _server_members(served),
             "workspace": workspace.folder,
             "children": children,
-            "stdioServers": found,
+            "stdioServers": stdio_servers,
             "brokers": [report_members(report) for report in brokers],
             "userWorkspace": user_scope_members(workspace),
         }
@@ -113,8 +100,22 @@ def run(invocation: Invocation) -> int:
             invocation.console.out.prose(text, style="dim")
         if bus is not None:
             invocation.console.out.line(bus_line(bus))
+        shown_brokers = {report.pid for report in brokers}
+        alone = [info for info in stdio_servers if info.broker not in shown_brokers]
         show_stdio_servers(alone, invocation.console.out)
     return 1 if any(child.is_unavailable for child in children) else 0
+
+
+def _server_members(served: RunningServer) -> dict[str, object]:
+    """Return the members of the HTTP server in JSON."""
+    return {
+        "url": served.url,
+        "pid": served.pid,
+        "startedAt": served.started_at,
+        "version": served.status.version,
+        "uptimeSeconds": served.status.uptime_seconds,
+        "sessions": served.status.sessions,
+    }
 
 
 COMMAND = Command(

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from switchboard_mcp.cli.clipboard import copy
 from switchboard_mcp.cli.invocation import Invocation, usage_error
@@ -85,8 +86,8 @@ COMMAND = Command(
         positional("name", "the agent's name", nargs="?", default=""),
         flag("--allow-execute", "let verified leads type into it"),
         option("--purpose", "LINE", "purpose, shown to other agents"),
-        option("--color", "COLOR", "a colour to tell it by, by name or as #rrggbb"),
-        option("--icon", "ICON", "an emoji or a short word to tell it by"),
+        option("--color", "COLOR", "its colour, by name or as #rrggbb"),
+        option("--icon", "ICON", "its icon: an emoji or a short word"),
         choice(
             "--doorbell",
             ("show", "type", "off"),
@@ -104,6 +105,16 @@ COMMAND = Command(
 )
 
 
+class TerminalServices(Struct, frozen=True):
+    """A running program, its entry in the registry, and what serves its terminal."""
+
+    process: PtyProcess
+    lease: TerminalLease
+    entry: TerminalEntry
+    store: MessageStore
+    screen: UserTerminal
+
+
 class TerminalSession:
     """One program, from its start to its end."""
 
@@ -119,33 +130,33 @@ class TerminalSession:
 
     def run(self) -> int:
         """Run the program and return its exit code. Forks first, before any thread exists."""
-        place = _lease(self._workspace, self._name)
+        lease = _lease(self._workspace, self._name)
         attributes: list[Any] = termios.tcgetattr(0)
         guard = TerminalGuard(os.dup(0), attributes)
-        terminal: PtyProcess | None = None
+        process: PtyProcess | None = None
         try:
             environ = {**os.environ, AGENT: self._name, WORKSPACE: self._workspace, TERMINAL: self._name}
-            terminal = PtyProcess(self._program, environ, terminal_size(0), attributes)
-            guard.watch(terminal.pid)
-            program = terminal
+            process = PtyProcess(self._program, environ, terminal_size(0), attributes)
+            guard.watch(process.pid)
+            program = process
             # Not uvloop: it would leave the user's terminal non-blocking, also for the shell afterwards.
             with asyncio.Runner() as runner:
-                return runner.run(self._serve(program, place))
+                return runner.run(self._serve(program, lease))
         except StartError as problem:
             message = f"'{self._program[0]}' cannot be run: {problem}."
             raise refused("command_not_executable", message) from None
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, attributes)
-            if terminal is not None:
-                _reap(terminal)
-            place.close()
+            if process is not None:
+                _reap(process)
+            lease.close()
             guard.dismiss()
 
-    async def _serve(self, terminal: PtyProcess, place: TerminalLease) -> int:
+    async def _serve(self, process: PtyProcess, lease: TerminalLease) -> int:
         workspace, args = self._workspace, self._invocation.args
         entry = TerminalEntry(
             pid=os.getpid(),
-            socket=place.address,
+            socket=lease.address,
             allow_execute=args.allow_execute,
             program=os.path.basename(self._program[0]),
             purpose=args.purpose,
@@ -153,8 +164,8 @@ class TerminalSession:
         )
         async with await MessageStore.open(
             workspace, rules=load_rules(workspace, self._config.mail), quotas=quotas_of(self._config.mail)
-        ) as post:
-            await post.register(self._name)
+        ) as store:
+            await store.register(self._name)
             fields = {
                 "kind": "terminal",
                 "pid": os.getpid(),
@@ -163,124 +174,111 @@ class TerminalSession:
                 "bridge": True,
                 "seenAt": agent_registry.now(),
             }
-            await post.update(agent_registry.register(self._name, **fields))
-            desktop = UserTerminal(self._name, terminal, args.doorbell, entry.program)
-            desktop.show_styling(self._name, self._styling)
-            mail = TerminalMail(post, place, entry, desktop)
+            await store.update(agent_registry.register(self._name, **fields))
+            screen = UserTerminal(self._name, process, args.doorbell, entry.program)
+            screen.show_styling(self._name, self._styling)
+            mail = TerminalMail(store, lease, entry, screen)
             if await mail.prepare() and args.doorbell != "off":
-                desktop.say(DOORBELL.format(name=self._name))
-            await asyncio.to_thread(terminal_registry.register, post.path, self._name, entry)
+                screen.say(DOORBELL.format(name=self._name))
+            await asyncio.to_thread(terminal_registry.register, store.path, self._name, entry)
             try:
-                code = await self._relay(terminal, place, desktop, mail, entry, post)
+                return await self._relay(TerminalServices(process, lease, entry, store, screen), mail)
             finally:
-                desktop.leave()
+                screen.leave()
                 for name in (self._name, *self._attached):
                     with suppress(OSError, SwitchboardError):
-                        await asyncio.to_thread(terminal_registry.register, post.path, name, None)
-                        await post.update(agent_registry.register(name, bridge=False))
-                for lease in self._attached.values():
-                    lease.close()
-            return code
+                        await asyncio.to_thread(terminal_registry.register, store.path, name, None)
+                        await store.update(agent_registry.register(name, bridge=False))
+                for attached in self._attached.values():
+                    attached.close()
 
-    async def _relay(
-        self,
-        terminal: PtyProcess,
-        place: TerminalLease,
-        desktop: UserTerminal,
-        mail: TerminalMail,
-        entry: TerminalEntry,
-        post: MessageStore,
-    ) -> int:
+    async def _relay(self, services: TerminalServices, mail: TerminalMail) -> int:
+        """Pass bytes and messages until the program has ended, and return its exit code."""
+        process, screen = services.process, services.screen
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[int] = loop.create_future()
         tty.setraw(0, termios.TCSANOW)
-        terminal.start()
-        desktop.start(loop)
+        process.start()
+        screen.start(loop)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             loop.add_signal_handler(number, _end, ended, SIGNALLED + number)
-        loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.resize(*terminal_size(0)))
-        terminal.resize(*terminal_size(0))  # The size may have changed before the handler was installed.
-        presence = Presence(post.path)
-
-        async def wait_for_end() -> None:
-            status = await asyncio.to_thread(_wait, terminal.pid)
-            self._ended = True
-            await desktop.drain()
-            code = os.waitstatus_to_exitcode(status)
-            _end(ended, code if code >= 0 else SIGNALLED - code)
-
-        async def beat() -> None:
-            while True:
-                if desktop.was_active():
-                    await asyncio.to_thread(presence.record_activity, self._name)
-                await asyncio.sleep(BEAT_S)
+        loop.add_signal_handler(signal.SIGWINCH, lambda: process.resize(*terminal_size(0)))
+        process.resize(*terminal_size(0))  # The size may have changed before the handler was installed.
+        presence = Presence(services.store.path)
 
         def status() -> ControlReply:
             names = [self._name, *self._attached]
-            return ControlReply(self._name, entry.allow_execute, entry.pid, names)
+            return ControlReply(self._name, services.entry.allow_execute, services.entry.pid, names)
 
         async def attach(name: str, styling: dict[str, str]) -> None:
             if styling:
-                desktop.show_styling(name, stored_styling(styling))
+                screen.show_styling(name, stored_styling(styling))
             if name != self._name:
-                await self._attach(
-                    name, entry, desktop, post, lambda mail: running.append(tasks.create_task(mail.run()))
-                )
+                await self._attach(name, services, lambda mail: running.append(tasks.create_task(mail.run())))
 
         async with asyncio.TaskGroup() as tasks:
-            door = place.open_control_socket()
+            control = services.lease.open_control_socket()
             running = [
                 tasks.create_task(mail.run()),
-                tasks.create_task(desktop.run(lambda: presence.record_notified(self._name))),
-                tasks.create_task(beat()),
-                tasks.create_task(terminal_registry.serve(door, status, mail.wake, attach)),
+                tasks.create_task(screen.run(lambda: presence.record_notified(self._name))),
+                tasks.create_task(self._record_activity(screen, presence)),
+                tasks.create_task(terminal_registry.serve(control, status, mail.wake, attach)),
             ]
-            tasks.create_task(wait_for_end())
+            tasks.create_task(self._wait_for_end(process, screen, ended))
             code = await ended
             if not self._ended:  # A signal ends us: hang up the program, which ends soon.
-                self._hang_up(terminal, desktop)
+                self._hang_up(process, screen)
             for task in running:
                 task.cancel()
         return code
 
+    async def _wait_for_end(
+        self, process: PtyProcess, screen: UserTerminal, ended: asyncio.Future[int]
+    ) -> None:
+        status = await asyncio.to_thread(_wait, process.pid)
+        self._ended = True
+        await screen.drain()
+        code = os.waitstatus_to_exitcode(status)
+        _end(ended, code if code >= 0 else SIGNALLED - code)
+
+    async def _record_activity(self, screen: UserTerminal, presence: Presence) -> None:
+        while True:
+            if screen.was_active():
+                await asyncio.to_thread(presence.record_activity, self._name)
+            await asyncio.sleep(BEAT_S)
+
     async def _attach(
-        self,
-        name: str,
-        entry: TerminalEntry,
-        desktop: UserTerminal,
-        post: MessageStore,
-        start: Callable[[TerminalMail], None],
+        self, name: str, services: TerminalServices, start: Callable[[TerminalMail], None]
     ) -> None:
         """Serve the mail of another agent too. Raises if the name is reserved, unknown, or has its own terminal."""
         if name not in self._attached:
-            start(await self._open_mail(name, entry, desktop, post))
+            start(await self._open_mail(name, services))
         # Also for one that was a chat agent in between.
-        await post.update(agent_registry.register(name, bridge=True))
+        await services.store.update(agent_registry.register(name, bridge=True))
 
-    async def _open_mail(
-        self, name: str, entry: TerminalEntry, desktop: UserTerminal, post: MessageStore
-    ) -> TerminalMail:
+    async def _open_mail(self, name: str, services: TerminalServices) -> TerminalMail:
+        store = services.store
         require_shell_name(message_lookup.parse_agent_name(name), self._config)
-        agent_registry.require_agent(name, await post.agents())
+        agent_registry.require_agent(name, await store.agents())
         if len(self._attached) >= MAX_ATTACHED:
             message = f"Terminal '{self._name}' already serves {MAX_ATTACHED} other agents."
             raise refused("mail_forbidden", message, hint="Start another terminal.")
         lease = await asyncio.to_thread(_lease, self._workspace, name)
         self._attached[name] = lease
-        mail = TerminalMail(post, lease, entry, desktop)
+        mail = TerminalMail(store, lease, services.entry, services.screen)
         await mail.prepare()
-        await asyncio.to_thread(terminal_registry.register, post.path, name, entry)
+        await asyncio.to_thread(terminal_registry.register, store.path, name, services.entry)
         return mail
 
-    def _hang_up(self, terminal: PtyProcess, desktop: UserTerminal) -> None:
-        desktop.stop()
-        terminal.signal(signal.SIGHUP)
-        terminal.signal(signal.SIGCONT)
-        terminal.hang_up()
+    def _hang_up(self, process: PtyProcess, screen: UserTerminal) -> None:
+        screen.stop()
+        process.signal(signal.SIGHUP)
+        process.signal(signal.SIGCONT)
+        process.hang_up()
 
         def kill() -> None:
             if not self._ended:
-                terminal.signal(signal.SIGKILL)
+                process.signal(signal.SIGKILL)
 
         asyncio.get_running_loop().call_later(HANGUP_GRACE_S, kill)
 
@@ -295,13 +293,13 @@ def _wait(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _reap(terminal: PtyProcess) -> None:
+def _reap(process: PtyProcess) -> None:
     """Make sure the program has ended and is reaped."""
-    terminal.hang_up()
+    process.hang_up()
     with suppress(ChildProcessError):
-        if os.waitpid(terminal.pid, os.WNOHANG)[0] == 0:
-            terminal.signal(signal.SIGKILL)
-            os.waitpid(terminal.pid, 0)
+        if os.waitpid(process.pid, os.WNOHANG)[0] == 0:
+            process.signal(signal.SIGKILL)
+            os.waitpid(process.pid, 0)
 
 
 def _lease(workspace: str, name: str) -> TerminalLease:

@@ -10,16 +10,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from switchboard_mcp.app import load
 from switchboard_mcp.app import run as run_loop
-from switchboard_mcp.cli.commands.call import CallProgress, TerminalApprover, show_log
+from switchboard_mcp.cli.commands.call import connected_at_terminal
 from switchboard_mcp.cli.console import Styled, plural
 from switchboard_mcp.cli.invocation import Invocation, find_suite, open_switchboard, usage_error
-from switchboard_mcp.cli.live import LiveDisplay
-from switchboard_mcp.cli.local_client import ToolResult, connected
+from switchboard_mcp.cli.local_client import ToolResult
 from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.cli.result_view import failure_of, show_error
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.gateway.programs.program_answers import CallCount
 from switchboard_mcp.programs.kept_programs import SUFFIX, kept_programs_of
 
 ACTIONS = ("check", "run", "keep", "list", "remove", "stubs")
@@ -33,23 +33,13 @@ class _Checked(Struct):
     calls: dict[str, str] = {}
 
 
-class _Calls(Struct):
-    subtool: str
-    times: int = 1
-    ms: int = 0
-    bytes: int = 0
-    failed: int = 0
-    uncertain: int = 0
-    write: bool = False
-
-
 class _Ran(Struct):
     run: str = ""
     value: Raw | UnsetType = UNSET
     head: str = ""
     next: str = ""
     printed: str = ""
-    calls: list[_Calls] = []
+    calls: list[CallCount] = []
     warnings: list[str] = []
 
 
@@ -132,7 +122,7 @@ def _run(target: str, workspace: Workspace, invocation: Invocation) -> int:
 
 
 def _show_failed(problem: Failure, result: ToolResult, invocation: Invocation) -> int:
-    """Print the failure of a program, with what it printed and the calls that it had made."""
+    """Print the failure of a program, with its output and the calls before it."""
     structured = b"{}" if result.structured_content is UNSET else bytes(result.structured_content)
     ran, console = msgspec.json.decode(structured, type=_Ran), invocation.console
     if invocation.as_json:
@@ -147,7 +137,7 @@ def _show_failed(problem: Failure, result: ToolResult, invocation: Invocation) -
     return show_error(problem, invocation)
 
 
-def _show_calls(calls: list[_Calls], invocation: Invocation) -> None:
+def _show_calls(calls: list[CallCount], invocation: Invocation) -> None:
     rows = [
         (call.subtool, str(call.times), f"{call.ms:,}", f"{call.bytes:,}", _trouble(call)) for call in calls
     ]
@@ -155,7 +145,7 @@ def _show_calls(calls: list[_Calls], invocation: Invocation) -> None:
         invocation.console.err.table(rows, ("CALL", "TIMES", "MS", "BYTES", ""))
 
 
-def _trouble(call: _Calls) -> str:
+def _trouble(call: CallCount) -> str:
     words = [
         "writes" if call.write else "",
         f"{call.failed} failed" if call.failed else "",
@@ -178,13 +168,19 @@ def _keep(path: str, invocation: Invocation) -> int:
 
 def _list(workspace: Workspace, invocation: Invocation) -> int:
     kept = kept_programs_of(workspace)
-    found = kept.all()
+    programs = kept.all()
     out = invocation.console.out
     if invocation.as_json:
-        listed = [{"name": one.name, "description": one.description, "hash": one.hash} for one in found]
+        listed = [
+            {"name": program.name, "description": program.description, "hash": program.hash}
+            for program in programs
+        ]
         out.json({"folder": kept.folder, "programs": listed})
-    elif found:
-        out.table([(Styled(one.name, "bold"), one.description) for one in found], ("NAME", "DESCRIPTION"))
+    elif programs:
+        out.table(
+            [(Styled(program.name, "bold"), program.description) for program in programs],
+            ("NAME", "DESCRIPTION"),
+        )
     else:
         out.line(f"No program is kept in {kept.folder}.", "dim")
     return 0
@@ -226,16 +222,9 @@ def _call(invocation: Invocation, subtool: str, args: dict[str, object]) -> Tool
     async def call() -> ToolResult:
         async with open_switchboard(invocation) as switchboard:
             suite = find_suite(switchboard, PROGRAM_NAME, invocation.console)
-            status = CallProgress(f"program {subtool}")
-            screen = invocation.console.err
-            with LiveDisplay(screen, status.frame, enabled=invocation.may_draw) as live:
-                async with connected(
-                    switchboard.gateway,
-                    lambda message: show_log(message, screen, live),
-                    TerminalApprover(screen, live, present=not invocation.as_json),
-                ) as host:
-                    arguments = {"action": "call", "subtool": subtool, "args": args}
-                    return await host.call(suite.name, arguments, status.update)
+            async with connected_at_terminal(invocation, switchboard, f"program {subtool}") as (host, status):
+                arguments = {"action": "call", "subtool": subtool, "args": args}
+                return await host.call(suite.name, arguments, status.update)
 
     return run_loop(call)
 

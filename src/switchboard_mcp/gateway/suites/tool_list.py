@@ -155,14 +155,14 @@ class ToolListCache:
         own = self._direct_tools(apps, exposure)
         marked = exposure.always_load
         direct = [
-            _always_loaded(tool) if found.suite.name in marked else tool
-            for name, found in own.items()
-            for tool in (direct_descriptor(name, found, stateless=stateless),)
+            _always_loaded(tool) if resolved.suite.name in marked else tool
+            for name, resolved in own.items()
+            for tool in (direct_descriptor(name, resolved, stateless=stateless),)
         ]
         if apps:
             direct = [
-                page_tool(tool, found, self._suites.values())
-                for tool, found in zip(direct, own.values(), strict=True)
+                page_tool(tool, resolved, self._suites.values())
+                for tool, resolved in zip(direct, own.values(), strict=True)
             ]
             callable_by_pages = self._app_tools(exposure)
             own = {**own, **{name: owners[0] for name, owners in callable_by_pages.items()}}
@@ -184,18 +184,23 @@ class ToolListCache:
         whole = encode({**extra, "tools": [*suites, *direct]})
         if len(whole) <= MAX_LIST_BYTES:
             return ToolPages([whole])
+        ranks = [_rank_suite(self._behind[suite.name]) for suite in shown]
+        for index, rank in enumerate(ranks):
+            if rank == RANK_BUILT_IN:  # these describe how to find the others
+                suites[index] = Raw(encode(listed[index].descriptor(SHAPES[0])))
+        ranks += [
+            RANK_DIRECT if resolved.suite.direct or resolved.suite.name in exposure.direct else RANK_PINNED
+            for resolved in own.values()
+        ]
+        return self._paginate([*suites, *direct], ranks, extra, stateless=stateless)
+
+    def _paginate(
+        self, tools: list[Raw], ranks: list[int], extra: dict[str, Raw], *, stateless: bool
+    ) -> ToolPages:
+        """Return the list in pages, the lowest ranks first. Cursors have a stamp of the list that they belong to."""
         from hashlib import blake2b
 
-        ranks = [_rank_suite(self._behind[suite.name]) for suite in shown]
-        for place in range(len(shown)):
-            if ranks[place] == RANK_BUILT_IN:  # these describe how to find the others
-                suites[place] = Raw(encode(listed[place].descriptor(SHAPES[0])))
-        ranks += [
-            RANK_DIRECT if found.suite.direct or found.suite.name in exposure.direct else RANK_PINNED
-            for found in own.values()
-        ]
-        tools = [*suites, *direct]
-        ordered = [tools[place] for place in sorted(range(len(tools)), key=ranks.__getitem__)]
+        ordered = [tools[index] for index in sorted(range(len(tools)), key=ranks.__getitem__)]
         pages = split_pages(ordered, extra)
         stamp = blake2b(encode([stateless, ordered]), digest_size=8).hexdigest()
         self._warn_paged(len(pages[0]), len(tools), len(pages))
@@ -226,8 +231,8 @@ class ToolListCache:
         self._check_snapshots()
         key = apps, exposure
         if key not in self._direct:
-            found: dict[str, ResolvedName] = {}
-            taken = set(self._tools)
+            tools: dict[str, ResolvedName] = {}
+            used_names = set(self._tools)
             # A page must never reach the tool of another child by a name that its own child has too.
             reserved = tools_of_pages(self._suites.values()) if apps else {}
             for suite in self._suites.values():
@@ -237,10 +242,12 @@ class ToolListCache:
                 for own in names:
                     owners = reserved.get(own, ())
                     is_reserved = any(match.suite is not suite for match in owners)
-                    name = unique_tool_name({*taken, own} if is_reserved else taken, own, suite.child.name)
-                    taken.add(name)
-                    found[name] = ResolvedName(suite, own)
-            self._direct[key] = found
+                    name = unique_tool_name(
+                        {*used_names, own} if is_reserved else used_names, own, suite.child.name
+                    )
+                    used_names.add(name)
+                    tools[name] = ResolvedName(suite, own)
+            self._direct[key] = tools
         return self._direct[key]
 
     def app_tools(self, *, host: HostTraits = UNKNOWN) -> dict[str, list[ResolvedName]]:
@@ -277,7 +284,7 @@ class ToolListCache:
         """Drop the cache if a child has a new snapshot."""
         snapshots = [suite.child.snapshot for suite in self._suites.values()]
         if (
-            any(one is not other for one, other in zip(snapshots, self._snapshots, strict=False))
+            any(snapshot is not other for snapshot, other in zip(snapshots, self._snapshots, strict=False))
             or not self._snapshots
         ):
             self.invalidate()
@@ -298,7 +305,7 @@ class ToolListCache:
         return suite.child.inventory.list_extras(method) if suite is not None else {}
 
     def instructions(self, host: HostTraits = UNKNOWN) -> str:
-        """Return the instructions for a host. One whose model sees no names of tools is told those of the children."""
+        """Return the instructions for a host. If its model sees no tool names, they list the children."""
         parts = [INSTRUCTIONS] if self._suite_tools(self.exposure_for(host)) else []
         names = [suite.source for suite in self._suites.values() if not suite.built_in]
         if host.hides_names and names:
@@ -332,13 +339,13 @@ class ToolListCache:
 
     def extension_child(self, *, stateless: bool) -> ChildSuite | None:
         """Return the child that receives methods that MCP does not define, or None."""
-        found = find_extension_child(self._suites.values(), stateless=stateless)
+        chosen = find_extension_child(self._suites.values(), stateless=stateless)
         extending = [suite for suite in self._suites.values() if other_extensions(suite.child.snapshot)]
-        hidden = {suite.source for suite in extending if suite is not found}
+        hidden = {suite.source for suite in extending if suite is not chosen}
         if hidden - self._hidden:
             self._hidden |= hidden
             self._log.info("extensions.not_announced", children=", ".join(sorted(hidden)))
-        return found
+        return chosen
 
     @property
     def has_extensions(self) -> bool:
@@ -364,7 +371,9 @@ class ToolListCache:
             extensions[EXTENSION] = {}
         offers = [suite.child.snapshot for suite in self._suites.values() if suite.child.inventory.has_skills]
         if offers:
-            lists_folders = any(one is not None and offers_directories(one.capabilities) for one in offers)
+            lists_folders = any(
+                offer is not None and offers_directories(offer.capabilities) for offer in offers
+            )
             extensions[skills.EXTENSION] = {"directoryRead": True} if lists_folders else {}
         return extensions
 
@@ -403,10 +412,10 @@ def _name_servers(names: Sequence[str]) -> str:
 
 def _has_tasks(suite: ChildSuite, *, stateless: bool | None = None) -> bool:
     """Return True if a child has tasks of a protocol version family; None is any, but behind a suite alone."""
-    known = suite.child.snapshot
-    if known is None or not suite.child.inventory.has_tasks:
+    snapshot = suite.child.snapshot
+    if snapshot is None or not suite.child.inventory.has_tasks:
         return False
-    return not suite.direct if stateless is None else versions.is_stateless(known.protocol) is stateless
+    return not suite.direct if stateless is None else versions.is_stateless(snapshot.protocol) is stateless
 
 
 def _rank_suite(suite: ChildSuite) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.server.dashboard.call_log import CallLog
@@ -22,7 +23,6 @@ from switchboard_mcp.system.user_folders import workspace_state_folder
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.factory import Runtime
-    from switchboard_mcp.server.dashboard.dashboard import Dashboard
     from switchboard_mcp.server.dashboard.state import SwitchChild
     from switchboard_mcp.server.http.bind import BindAddress
     from switchboard_mcp.server.http.front import HttpServer
@@ -44,8 +44,8 @@ def enable_dashboard(
     history = _open_history(runtime, call_log, savings)
     front.sample_savings = partial(_sample, runtime, call_log, savings, history)
 
-    front.open_dashboard = partial(
-        _open_dashboard, front, address, runtime, call_log, savings, history, switch_child, link
+    front.open_dashboard = lambda: _dashboard_factory().create_dashboard(
+        front, address, runtime, call_log, savings, link, switch_child, history
     )
     if runtime.workspace.config.dashboard.call_details == "always":
         front.dashboard().state.open_details()
@@ -74,16 +74,8 @@ def _open_history(runtime: Runtime, call_log: CallLog, savings: SavingsHistory) 
     return HistoryRecorder(file, call_log, savings, context.log)
 
 
-def _open_dashboard(
-    front: HttpServer,
-    address: BindAddress,
-    runtime: Runtime,
-    call_log: CallLog,
-    savings: SavingsHistory,
-    history: HistoryRecorder | None,
-    switch_child: SwitchChild | None,
-    link: LoginLink,
-) -> Dashboard:
-    from switchboard_mcp.server.dashboard.dashboard_factory import create_dashboard  # loads the web framework
+def _dashboard_factory() -> ModuleType:
+    """Load the code of the dashboard, and with it the web framework."""
+    from switchboard_mcp.server.dashboard import dashboard_factory
 
-    return create_dashboard(front, address, runtime, call_log, savings, link, switch_child, history)
+    return dashboard_factory

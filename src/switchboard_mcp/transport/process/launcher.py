@@ -296,7 +296,9 @@ class Launcher:
         self._dying.intersection_update(reaper.descendants_of([os.getpid()], reaper.children_by_parent()))
         self._reap_dead()
         children = reaper.children_by_parent(zombies=True)
-        ours = {launcher.pid for launcher in self._launchers} | {one.reaper_pid for one in self._processes}
+        ours = {launcher.pid for launcher in self._launchers} | {
+            process.reaper_pid for process in self._processes
+        }
         # Children and reapers have sessions of their own, and no process can enter another's: whatever shares ours was
         # started by something else in this process.
         strays = [pid for pid in children.get(os.getpid(), []) if pid not in ours and _has_left_session(pid)]
@@ -328,7 +330,7 @@ class Launcher:
             reaper.become_subreaper()
 
     def _start(self) -> LauncherProcess:
-        self._launchers = [one for one in self._launchers if one.program.poll() is None]
+        self._launchers = [other for other in self._launchers if other.program.poll() is None]
         self._current = launcher = LauncherProcess()
         self._launchers.append(launcher)
         self._loop.add_reader(launcher.control.fileno(), self._on_launcher_end, launcher)

@@ -18,6 +18,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from os import _exit
 from typing import Any, NoReturn
 
 HANGUP_GRACE_S = 2.0
@@ -48,7 +49,7 @@ class TerminalGuard:
                 os.close(self._write)
                 _guard(read, terminal, attributes)
             finally:
-                os._exit(0)
+                _exit(0)
         os.close(read)
 
     def watch(self, pid: int) -> None:
@@ -208,14 +209,14 @@ def _exec_program(
         if slave > 2:
             os.close(slave)
         if os.read(go, 1) != b"!":
-            os._exit(127)
+            _exit(127)
         os.execvpe(argv[0], list(argv), dict(environ))
     except OSError as error:
         os.write(problem, b"%d" % (error.errno or errno.EINVAL))
     except ValueError:
         os.write(problem, b"%d" % errno.EINVAL)
     finally:
-        os._exit(127)
+        _exit(127)
 
 
 def terminal_size(terminal: int) -> tuple[int, int]:

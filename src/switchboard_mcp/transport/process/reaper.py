@@ -27,6 +27,7 @@ import signal
 import socket
 import sys
 import time
+from os import _exit
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
@@ -180,7 +181,7 @@ def serve(control: socket.socket) -> None:
                 control.close()
                 os.close(wake)
                 run_reaper(request, fds)
-                os._exit(0)
+                _exit(0)
             reapers.add(pid)
             for fd in fds:
                 os.close(fd)
@@ -288,7 +289,7 @@ def exec_child(request: Request, fds: list[int], problem_write: int) -> None:
     except (ValueError, IndexError, EOFError):
         os.write(problem_write, b"%d %b" % (errno.EINVAL, where))
     finally:  # this process must never continue as a second reaper
-        os._exit(127)
+        _exit(127)
 
 
 def enter_sandbox(request: Request, channel: socket.socket) -> tuple[list[bytes], dict[bytes, bytes], bytes]:
